@@ -27,7 +27,7 @@ from multitap.gateway.fronts.control_messages import (
     AskRevokeToken,
     AskSwitch,
 )
-from multitap.gateway.fronts.control_records import Pulse
+from multitap.gateway.fronts.control_overview import Pulse
 from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.gateway import open_gateway
 from multitap.gateway.person_questions import OpenQuestion

@@ -348,7 +348,7 @@ async def test_a_call_tells_its_progress_its_questions_and_its_result(store, tmp
         assert status == 200
         assert asked["question"]["server"] == "zoo"
         assert "Ada" in answer["result"]["content"][0]["text"]
-        (record,) = console.gateway.hub.calls.recent
+        (record,) = console.gateway.hub.calls.latest()
         assert record.client == "console"
 
 

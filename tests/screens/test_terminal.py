@@ -155,6 +155,22 @@ async def test_a_call_is_replayed_and_compared_with_the_last_good_one(state):
         await until(lambda: app.view.recent.made == 3)
 
 
+async def test_calls_of_an_earlier_run_are_listed_and_compared_with(state):
+    async with opened(state) as (_, _, gateway):
+        await gateway.hub.call("calculator_divide", {"a": 1, "b": 8})
+    async with opened(state) as (app, pilot, gateway):
+        await gateway.hub.call("calculator_divide", {"a": 1, "b": 0})
+        await pilot.press("2")
+        await until(lambda: " error " in lines(app)[1] and " ok " in lines(app)[2])
+        assert lines(app)[3].strip() == ""
+
+        await pilot.press("d")
+        await until(lambda: isinstance(app.screen, TextWindow))
+
+        assert '-  "b": 8' in text_of(app)
+        assert '+  "b": 0' in text_of(app)
+
+
 async def test_one_filter_per_place_is_typed_and_a_wrong_one_explained(state):
     async with opened(
         state, calculator=bundled_server("calculator"), broken=StdioServer(command="false")
@@ -235,7 +251,7 @@ async def test_a_call_under_way_is_cancelled_with_its_window(state):
         await pilot.press("escape")
 
         await until(lambda: app.view.recent.in_flight == 0)
-        assert [one.outcome.value for one in gateway.hub.calls.recent] == ["cancelled"]
+        assert [one.outcome.value for one in gateway.hub.calls.latest()] == ["cancelled"]
 
 
 @pytest.mark.parametrize("colour", [True, False])

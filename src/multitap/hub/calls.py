@@ -25,7 +25,7 @@ from multitap.errors import (
 )
 from multitap.events import CallDone, EventBus, Outcome
 from multitap.hub.audit_trail import AuditTrail
-from multitap.hub.metrics import Metrics
+from multitap.hub.metrics import RECENT, Metrics
 from multitap.hub.permissions import Permissions
 from multitap.hub.router import Route
 from multitap.results import ToolResult
@@ -94,14 +94,11 @@ class Calls:
     @property
     def made(self) -> int:
         """How many have ended since the start."""
-        self._metrics.count_up()
         return self._metrics.made
 
-    @property
-    def recent(self) -> Sequence[CallRecord]:
-        """The last of them, for screens: to hear of each by an event would cost every call."""
-        self._metrics.count_up()
-        return self._metrics.recent
+    def latest(self, most: int = RECENT) -> Sequence[CallRecord]:
+        """The last of them, oldest first, for screens: an event for each would cost every call."""
+        return self._metrics.latest(most)
 
     async def make(  # noqa: C901, PLR0912, PLR0915, PLR0917 - in one piece: every call takes this way
         self,

@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import accumulate
+from itertools import accumulate, islice
 from math import ceil, log
 from typing import TYPE_CHECKING
 
@@ -124,10 +124,8 @@ class Metrics:
         self._max_tools = max_tools
         self._tools: dict[str, dict[str, MetricsRow]] = {}
         self._errors = 0
-        self.made = 0
-        """How many calls were counted."""
-        self.recent: deque[CallRecord] = deque(maxlen=RECENT)
-        """The last of them."""
+        self._counted = 0
+        self._recent: deque[CallRecord] = deque(maxlen=RECENT)
         self._uncounted: list[CallRecord] = []
         self.record = self._uncounted.append
         """Notes one call; who looks, or `count_up` now and then, counts it."""
@@ -145,6 +143,20 @@ class Metrics:
         return made
 
     @property
+    def made(self) -> int:
+        """How many calls were noted."""
+        return self._counted + len(self._uncounted)
+
+    def latest(self, most: int = RECENT) -> list["CallRecord"]:
+        """The last calls, oldest first.
+
+        Nothing is counted for that: screens look many times a second, and few at a time cost more.
+        """
+        new = self._uncounted[-most:] if most > 0 else []
+        older = islice(reversed(self._recent), most - len(new)) if len(new) < most else ()
+        return [*older][::-1] + new
+
+    @property
     def rows(self) -> dict[str, dict[str, MetricsRow]]:
         """The counters of each server's tools, as they are."""
         self.count_up()
@@ -152,8 +164,8 @@ class Metrics:
 
     def count_up(self) -> None:
         """Count the calls noted since the last time: all at once costs less than one by one."""
-        self.made += len(self._uncounted)
-        self.recent.extend(self._uncounted)
+        self._counted += len(self._uncounted)
+        self._recent.extend(self._uncounted)
         server = tool = row = None
         for call in self._uncounted:
             if row is None or call.tool is not tool or call.server is not server:

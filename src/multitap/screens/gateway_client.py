@@ -23,7 +23,7 @@ from multitap.gateway.fronts.control_messages import (
     ServerQuestion,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import Pulse
+from multitap.gateway.fronts.control_overview import Pulse
 
 PATIENCE = 40.0
 """Seconds for an answer: a reload may take a while."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -12,9 +12,9 @@ from multitap.gateway.fronts.control_messages import (
     About,
     AskAccess,
     AskAudit,
+    AskCalls,
     AskExchange,
     AskLog,
-    AskOverview,
     AskStderr,
     AskTools,
     Figures,
@@ -38,6 +38,8 @@ from multitap.store.record_filter import RecordFilter
 
 MOST_LINES = 200
 """Lines of the log that are shown; the filter finds older ones."""
+MOST_PAST = 200
+"""Older calls that are shown; the filter finds others."""
 MOST_CALLS = 30
 """Calls in one pulse: more than a list shows; the counters are exact anyway."""
 BEAT = 0.09
@@ -72,31 +74,52 @@ class LiveView:
         self.access = AccessPicture()
         self.audit: tuple[AuditRow, ...] = ()
         self.recent = RecentCalls()
+        self.past: tuple[CallRecord, ...] = ()
+        """Calls that the store has for the filter of the Calls place, newest first."""
+        self._past_filter: str | None = None
         self.trouble = ""
         """Why the picture may be an old one; empty: it is not."""
         self._looks = 0
+        self._overview: GatewayOverview | None = None
         self._revision = -1  # no catalog has it, so the first look fetches the tools
         self._costs: Mapping[str, int] = {}
 
     async def follow(self) -> AsyncGenerator[None]:
-        """Keep an eye on the counters; yields whenever there is anything new, without end."""
+        """Keep an eye on the gateway; yields whenever there is anything new, without end."""
         while True:
             pulses = self.client.pulses(self.recent.made, most=MOST_CALLS, every=BEAT)
             try:
                 async with aclosing(pulses):
                     async for pulse in pulses:
-                        # drawing costs more than asking: a quiet gateway draws nothing
-                        if self.recent.take(pulse):
+                        if pulse.overview is not None:
+                            self._take(pulse.overview)
+                        # drawing costs more than asking: a quiet gateway draws seldom
+                        if self.recent.take(pulse) or pulse.overview is not None:
                             yield
             except MultitapError as exc:
                 self._on_lost(exc)
                 yield
             await asyncio.sleep(AGAIN)
 
-    async def look(self, *, log: str | None = None, audit: str | None = None) -> None:
-        """Look at all the rest.
+    def _take(self, overview: GatewayOverview) -> None:
+        self._overview, self.about, self.figures = overview, overview.about, overview.figures
+        self.questions = overview.questions
+        self.servers = server_rows(overview.picture, overview.figures, self._costs)
+        self.trouble = "; ".join((*overview.picture.degraded, *self.access.trouble))
+
+    @property
+    def has_new_tools(self) -> bool:
+        """Whether the next look will find other tools than those that are known."""
+        overview = self._overview
+        return overview is not None and overview.picture.snapshot.revision != self._revision
+
+    async def look(
+        self, *, calls: str | None = None, log: str | None = None, audit: str | None = None
+    ) -> None:
+        """Look at what the gateway does not tell by itself.
 
         Args:
+            calls: What to show of the calls; None if they are not in sight.
             log: What to show of the log; None if it is not in sight.
             audit: What to show of the audit log; None if it is not in sight.
         """
@@ -105,7 +128,9 @@ class LiveView:
             if audit is not None or self._looks % SELDOM == 0:
                 self.access = await self.client.ask(AskAccess(), AccessPicture)
             self._looks += 1
-            await self._look()
+            await self._look_at_tools()
+            if calls is not None:
+                await self._look_at_calls(calls)
             if log is not None:
                 await self._look_at_log(log)
             if audit is not None:
@@ -113,18 +138,21 @@ class LiveView:
         except MultitapError as exc:
             self._on_lost(exc)
 
-    async def _look(self) -> None:
-        sight = await self.client.ask(AskOverview(), GatewayOverview)
-        picture, self.about, self.figures = sight.picture, sight.about, sight.figures
-        self.questions = sight.questions
-        # thousands of tools are a megabyte, and seldom change
-        if picture.snapshot.revision != self._revision:
+    async def _look_at_tools(self) -> None:
+        """The tools, if they have changed: thousands of them are a megabyte, and seldom do."""
+        overview = self._overview
+        if overview is not None and self.has_new_tools:
             found = await self.client.ask(AskTools(), list[ToolLine])
             self.tools = {tool.name: tool for tool in found}
             self._costs = token_costs(found)
-            self._revision = picture.snapshot.revision
-        self.servers = server_rows(picture, self.figures, self._costs)
-        self.trouble = "; ".join((*picture.degraded, *self.access.trouble))
+            self._revision = overview.picture.snapshot.revision
+            self._take(self._overview or overview)  # a newer one may have come meanwhile
+
+    async def _look_at_calls(self, text: str) -> None:
+        """Older calls that fit the filter; those that happen from now on come with the pulses."""
+        if text != self._past_filter:
+            page = await self.client.ask(AskCalls(text, limit=MOST_PAST), Page[CallRecord])
+            self.past, self._past_filter = page.records, text
 
     async def _look_at_log(self, text: str) -> None:
         """What happened and what servers wrote, newest first."""
@@ -146,18 +174,19 @@ class LiveView:
         wanted = call.server, call.tool
         return next((one for one in self.tools.values() if (one.server, one.tool) == wanted), None)
 
-    def last_good(self, call: CallRecord) -> CallRecord | None:
-        """The last recorded call of the same tool that went well."""
-        return next(
-            (
-                one
-                for one in reversed(self.recent.records)
-                if (one.server, one.tool, one.outcome.value) == (call.server, call.tool, "ok")
-                and one is not call
-                and one.exchange
-            ),
-            None,
-        )
+    @property
+    def calls(self) -> Iterator[CallRecord]:
+        """The calls that are known, newest first; one may come twice."""
+        yield from reversed(self.recent.records)
+        yield from self.past
+
+    async def last_good(self, call: CallRecord) -> CallRecord | None:
+        """The last recorded call of the same tool that went well; if possible, before this one."""
+        wanted = f"server:{_quoted(call.server)} tool:{_quoted(call.tool)} status:ok"
+        page = await self.client.ask(AskCalls(wanted, limit=MOST_PAST), Page[CallRecord])
+        others = [one for one in page.records if one.exchange and one.exchange != call.exchange]
+        before = (one for one in others if one.at <= call.at)
+        return next(before, others[0] if others else None)
 
     async def exchange(self, call: CallRecord) -> RecordedExchange | None:
         """What a call sent and received, where that is kept."""
@@ -206,6 +235,12 @@ class LiveView:
     def _on_lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)
         self.about = None  # another gateway may take its place
+
+
+def _quoted(word: str) -> str:
+    """A word as one term of a filter, whatever a server calls its tools."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def name_few(names: Sequence[str]) -> str:

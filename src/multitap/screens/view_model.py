@@ -12,7 +12,7 @@ from multitap.gateway.fronts.control_messages import (
     GatewayPicture,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import Pulse
+from multitap.gateway.fronts.control_overview import Pulse
 from multitap.later import Later
 from multitap.records import dataclass
 from multitap.store.call_records import CallRecord

@@ -14,16 +14,15 @@ MOST_ROWS = 20_000
 MOST_SPANS = 8
 """Spans of time whose steps are kept."""
 
-_BAD = "outcome IN ('error', 'failed', 'timeout')"
-_TIMED = "outcome NOT IN ('cancelled', 'refused')"
+_BAD = frozenset({"error", "failed", "timeout"})
+_UNTIMED = frozenset({"cancelled", "refused"})
 _NEWEST = "SELECT coalesce(max(id), 0) FROM calls"
 # `+at`: by their number, in which the new ones are next to each other, not by the index of times
-_SELECT = f"""
-SELECT server, tool, CAST(at / ? AS INTEGER) AS step, count(*), sum({_BAD}), sum({_TIMED}),
-    coalesce(sum(CASE WHEN {_TIMED} THEN seconds END), 0),
-    coalesce(max(CASE WHEN {_TIMED} THEN seconds END), 0)
-FROM calls WHERE id > ? AND id <= ? AND +at >= ? GROUP BY server, tool, step ORDER BY step LIMIT ?
-"""  # noqa: S608 - made of our own words only
+_SELECT = """
+SELECT server, tool, CAST(at / ? AS INTEGER) AS step, outcome, count(*), sum(seconds), max(seconds)
+FROM calls WHERE id > ? AND id <= ? AND +at >= ? GROUP BY server, tool, step, outcome
+ORDER BY step LIMIT ?
+"""
 
 
 class HistoryStep(msgspec.Struct, frozen=True, array_like=True):
@@ -90,8 +89,9 @@ class CallHistories:
         if newest < counted:  # all were removed, and numbers may begin again
             counted, steps = 0, {}
         wanted = (step, counted, newest, first * step, MOST_ROWS)
-        for server, tool, at, *sums in rows(_SELECT, wanted):
+        for server, tool, at, outcome, calls, seconds, slowest in rows(_SELECT, wanted):
             found = steps.setdefault((server, tool), {})
+            sums = _sums(outcome, calls, seconds, slowest)
             found[at] = _add(found.get(at, _NOTHING), sums)
         self._kept[step] = (newest, _within(steps, first))
         if len(self._kept) > MOST_SPANS:
@@ -106,7 +106,17 @@ class CallHistories:
 _NOTHING: _Sums = (0, 0, 0, 0.0, 0.0)
 
 
-def _add(before: _Sums, more: Sequence[Any]) -> _Sums:
+def _sums(outcome: str, calls: int, seconds: float, slowest: float) -> _Sums:
+    errors = calls if outcome in _BAD else 0
+    # how long a call took that was cancelled or refused says nothing about the server
+    return (
+        (calls, errors, 0, 0.0, 0.0)
+        if outcome in _UNTIMED
+        else (calls, errors, calls, seconds, slowest)
+    )
+
+
+def _add(before: _Sums, more: _Sums) -> _Sums:
     calls, errors, timed, seconds, slowest = more
     return (
         before[0] + calls,

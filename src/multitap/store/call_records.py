@@ -62,7 +62,7 @@ TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
 _SELECT = f"SELECT id, {_NAMES} FROM calls"  # noqa: S608 - all of it is ours
 
 
-class CallRecord(msgspec.Struct, frozen=True, gc=False):
+class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """That a call was made, and what became of it."""
 
     at: float

@@ -52,7 +52,8 @@ def calls(options: CommonOptions, wanted: CallsOptions) -> int:
     finally:
         archive.close()
     if wanted.as_json:
-        say_json([msgspec.to_builtins(record) for record in page.records])
+        # as dictionaries: scripts expect every key, with its default as well
+        say_json([msgspec.to_builtins(msgspec.structs.asdict(one)) for one in page.records])
     elif page.records:
         table(
             _HEADER,

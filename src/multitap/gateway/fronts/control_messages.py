@@ -34,13 +34,6 @@ class AskFigures(Question, frozen=True, tag="stats"):
     """How often, how fast, for whom? Answered by `Figures`."""
 
 
-class AskOverview(Question, frozen=True, tag="sight"):
-    """What does a screen show? Answered by a `GatewayOverview`: several answers for one connection.
-
-    Like `AskOpenQuestions`, it says that a person is there.
-    """
-
-
 class AskReload(Question, frozen=True, tag="reload"):
     """Reload the files. Answered by `ReloadReport`."""
 
@@ -101,8 +94,8 @@ class AskPulse(Question, frozen=True, tag="pulse"):
 class AskPulses(Question, frozen=True, tag="pulses"):
     """Keep telling me what is new until I leave. Answered by a `Pulse` whenever there is anything.
 
-    One that says nothing new comes every now and then, so that both sides notice if the other is
-    gone.
+    One with a `GatewayOverview` comes every second, so that both sides notice if the other is
+    gone. Like `AskOpenQuestions`, it says that a person is there.
     """
 
     seen: int = 0
@@ -262,7 +255,6 @@ Quick = (
     | AskResources
     | AskPrompts
     | AskFigures
-    | AskOverview
     | AskReload
     | AskRestart
     | AskSwitch

@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator
 from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
@@ -32,7 +31,6 @@ from multitap.gateway.fronts.control_messages import (
     AskFigures,
     AskHistory,
     AskLog,
-    AskOverview,
     AskPicture,
     AskPrompts,
     AskPulse,
@@ -52,8 +50,7 @@ from multitap.gateway.fronts.control_messages import (
     ServerFigures,
     files_of,
 )
-from multitap.gateway.fronts.control_overview import GatewayOverview
-from multitap.gateway.fronts.control_records import Pulse
+from multitap.gateway.fronts.control_overview import GatewayOverview, Pulse
 from multitap.gateway.fronts.worker_figures import WorkerFigures
 from multitap.gateway.gateway import Gateway
 from multitap.hub.reload import Reloader
@@ -181,11 +178,6 @@ class ControlService:
                 return prompt_lines(hub)
             case AskFigures():
                 return await self._all_figures()
-            case AskOverview():
-                questions = tuple(self.gateway.person.look())
-                return GatewayOverview(
-                    self.about(), self._picture(), await self._all_figures(), questions
-                )
             case AskReload() | AskRestart() | AskSwitch() | AskConsole():
                 return await self._did(question)
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
@@ -227,23 +219,29 @@ class ControlService:
             case _:
                 assert_never(question)
 
-    def pulse(self, seen: int, most: int) -> Pulse:
+    def pulse(self, seen: int, most: int, overview: GatewayOverview | None = None) -> Pulse:
         """How far the gateway has come, with the latest calls after `seen`."""
         hub = self.gateway.hub
         calls = hub.calls
         # `seen` comes from outside, and may be from before a restart
-        new = min(max(calls.made - seen, 0), max(most, 0), len(calls.recent))
-        latest = islice(reversed(calls.recent), new)
+        new = min(max(calls.made - seen, 0), most)
         return Pulse(
             calls.made,
-            tuple(map(_brief, latest))[::-1],
+            tuple(map(_brief, calls.latest(new))),
             hub.catalog.revision,
             sum(link.requests.slots.working for link in hub.links.values()),
+            overview,
         )
+
+    async def overview(self) -> GatewayOverview:
+        """All that a screen shows beside the pulse; a person is there who looks."""
+        questions = tuple(self.gateway.person.look())
+        figures = await self._all_figures()
+        return GatewayOverview(self.about(), self._picture(), figures, questions)
 
     def _recent(self, exchange_id: str) -> RecordedExchange | None:
         """What a call said that may not be written down yet."""
-        for record in reversed(self.gateway.hub.calls.recent):
+        for record in reversed(self.gateway.hub.calls.latest()):
             kept = record.exchange
             if isinstance(kept, RecordedExchange) and kept.id == exchange_id:
                 return kept

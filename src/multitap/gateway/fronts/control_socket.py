@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import socket
 import struct
 import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AbstractContextManager, asynccontextmanager
 from pathlib import Path
@@ -49,8 +49,8 @@ PIECE = 256 * 1024
 
 SHORTEST = 0.05
 """Seconds between two pulses, whatever a screen wishes."""
-SILENCE = 2.0
-"""Seconds after which a pulse is sent although it says nothing new."""
+LOOK = 1.0
+"""Seconds between two pulses that say all the rest, too."""
 
 _PAUSE = 1.0  # seconds; without descriptors, accepting fails again at once
 _CHATTER = 64 * 1024  # bytes from a command that has nothing more to say
@@ -172,15 +172,23 @@ class ControlSocket:
 
         Nothing is read meanwhile: a lost client is noticed when the next line is sent.
         """
-        seen, told, said = wanted.seen, (-1, -1, -1), 0.0
+        clock = asyncio.get_running_loop().time
+        seen, told, looked = wanted.seen, (-1, -1, -1), -math.inf
         pause = max(wanted.every, SHORTEST)
-        while True:
-            pulse = self._control.pulse(seen, wanted.most)
-            new, now = (pulse.made, pulse.in_flight, pulse.revision), time.monotonic()
-            if new != told or now - said > SILENCE:
-                await _say(stream, ok(pulse))
-                seen, told, said = pulse.made, new, now
-            await asyncio.sleep(pause)
+        # one scope whose deadline moves: a scope for each line would cost more than the line
+        with anyio.CancelScope() as scope:
+            while True:
+                overview = None
+                if clock() - looked >= LOOK:
+                    scope.deadline = math.inf  # other workers may have to be asked
+                    overview, looked = await self._control.overview(), clock()
+                    scope.deadline = looked + PATIENCE
+                pulse = self._control.pulse(seen, wanted.most, overview)
+                new = (pulse.made, pulse.in_flight, pulse.revision)
+                if new != told or overview is not None:
+                    await stream.send(_encode(ok(pulse)) + b"\n")
+                    seen, told = pulse.made, new
+                await asyncio.sleep(pause)
 
     async def _tell(
         self, stream: SocketStream, told_of: AbstractContextManager[AsyncIterator[Any]]

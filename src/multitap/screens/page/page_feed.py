@@ -11,17 +11,9 @@ from msgspec import Raw
 
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_messages import (
-    AskAbout,
-    AskFigures,
-    AskOpenQuestions,
-    AskPicture,
-    AskPulse,
     AskTools,
-    Figures,
-    GatewayPicture,
     ToolLine,
 )
-from multitap.gateway.fronts.control_records import Pulse
 from multitap.gateway.fronts.control_service import ControlService
 from multitap.screens.view_model import RecentCalls, ServerRow, server_rows, token_costs
 from multitap.tasks import Tasks
@@ -126,7 +118,7 @@ class PageFeed:
             while self._streams and not self._is_closed:
                 await asyncio.sleep(pause)
                 started = loop.time()
-                changed = await self._take_pulse()
+                changed = self._take_pulse()
                 if started - looked >= LOOK:
                     changed |= await self._look(self.recent.made)
                     looked = started
@@ -145,9 +137,9 @@ class PageFeed:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    async def _take_pulse(self) -> dict[str, bytes]:
+    def _take_pulse(self) -> dict[str, bytes]:
         seen = self.recent.made
-        pulse: Pulse = await self._control.find(AskPulse(seen, MOST_CALLS))
+        pulse = self._control.pulse(seen, MOST_CALLS)
         if not self.recent.take(pulse):
             return {}
         counters = {"made": pulse.made, "inFlight": pulse.in_flight, "revision": pulse.revision}
@@ -172,11 +164,11 @@ class PageFeed:
     async def _find(self, seen: int) -> dict[str, Any]:
         control = self._control
         if "counters" not in self._parts:
-            self.recent.take(await control.find(AskPulse(seen, FIRST_CALLS)))
+            self.recent.take(control.pulse(seen, FIRST_CALLS))
             counters = {"made": self.recent.made, "inFlight": self.recent.in_flight}
             self._parts["counters"] = _encode(counters)
-        picture: GatewayPicture = await control.find(AskPicture())
-        figures: Figures = await control.find(AskFigures())
+        overview = await control.overview()
+        picture, figures = overview.picture, overview.figures
         revision = picture.snapshot.revision
         # counting tokens takes long for thousands of tools, and only a new catalog changes them
         if revision != self._costs[0]:
@@ -184,10 +176,10 @@ class PageFeed:
             self._costs = (revision, token_costs(tools))
         rows = server_rows(picture, figures, self._costs[1])
         return {
-            "about": await control.find(AskAbout()),
+            "about": overview.about,
             "servers": [self._row(row) for row in rows],
             "figures": figures,
-            "questions": await control.find(AskOpenQuestions()),
+            "questions": overview.questions,
             "trouble": picture.degraded,
             "withheld": picture.snapshot.withheld,
             "revision": revision,

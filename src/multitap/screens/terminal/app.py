@@ -136,10 +136,16 @@ class Terminal(OrderedKeysApp):
         async with aclosing(self.view.follow()) as beats:
             async for _ in beats:
                 self._show()
+                if self.view.has_new_tools:
+                    self._look_again()
 
     async def _look(self) -> None:
         board = self._board
-        await self.view.look(log=board.filter_of(places.LOG), audit=board.filter_of(places.ACCESS))
+        await self.view.look(
+            calls=board.filter_of(places.CALLS),
+            log=board.filter_of(places.LOG),
+            audit=board.filter_of(places.ACCESS),
+        )
         self._show()
 
     def _show(self) -> None:

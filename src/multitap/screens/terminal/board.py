@@ -114,8 +114,7 @@ class Board(Vertical):
                 shown = [row for row in view.servers if wanted.matches(row.fields)]
                 rows = place_rows.of_servers(shown, view.recent)
             case places.CALLS:
-                calls = view.recent.records
-                rows = place_rows.of_calls(calls, lambda one: wanted.matches(one.fields))
+                rows = place_rows.of_calls(view.calls, lambda one: wanted.matches(one.fields))
             case places.TOOLS:
                 rows = place_rows.of_tools(
                     one

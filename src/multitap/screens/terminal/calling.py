@@ -109,7 +109,7 @@ class Calling:
 
     async def compare(self, call: CallRecord) -> None:
         """Show how what a call said differs from the last good call of the same tool."""
-        good = self._view.last_good(call)
+        good = await self._view.last_good(call)
         if good is None or call.exchange is None:
             words = 'There is no recorded call to compare with; set `record = "all"`.'
             self._app.push_screen(TextWindow("Compare", words))

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from multitap.errors import counted
 from multitap.gateway.fronts.control_messages import ToolLine
 from multitap.printable import printable
 from multitap.screens.terminal.row_list import Row
@@ -58,7 +59,7 @@ def server_words(row: ServerRow) -> str:
         f"{row.tokens:,} tokens" if row.tokens else "",
         f"{row.calls:,} calls" if row.calls else "",
         f"p95 {duration(row.p95)}" if row.p95 else "",
-        f"restarted {row.restarts} times" if row.restarts else "",
+        f"restarted {counted(row.restarts, 'time')}" if row.restarts else "",
         f"health check {duration(row.latency)}" if row.latency else "",
         f"{row.era} era" if row.era else "",
         row.transport,
@@ -68,12 +69,12 @@ def server_words(row: ServerRow) -> str:
 
 
 def of_calls(records: Iterable[CallRecord], passes: Callable[[CallRecord], bool]) -> list[Row]:
-    """Calls, newest first."""
-    shown = [record for record in records if passes(record)]
-    longest = max((record.seconds for record in shown), default=0.0)
+    """Calls, newest first, each of them once."""
+    shown = {call_key(record): record for record in records if passes(record)}
+    longest = max((record.seconds for record in shown.values()), default=0.0)
     return [
         Row(
-            call_key(record),
+            key,
             (
                 _clock(record.at),
                 record.server,
@@ -86,7 +87,7 @@ def of_calls(records: Iterable[CallRecord], passes: Callable[[CallRecord], bool]
             ),
             call_tone(record),
         )
-        for record in reversed(shown)
+        for key, record in shown.items()
     ]
 
 

@@ -41,8 +41,9 @@ class Selection:
     def call(self) -> CallRecord | None:
         """The call that the cursor is on."""
         key = self._key(places.CALLS)
-        records = self._view.recent.records
-        return next((one for one in records if place_rows.call_key(one) == key), None)
+        if key is None:
+            return None
+        return next((one for one in self._view.calls if place_rows.call_key(one) == key), None)
 
     @property
     def tool(self) -> ToolLine | None:

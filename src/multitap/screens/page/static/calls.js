@@ -69,7 +69,7 @@ export default function calls(app) {
   async function details(call) {
     const kept = await attempt(() => exchange(call));
     const facts = [["Outcome", call.outcome], ["Took", duration(call.seconds)], ["Where the time went", phaseWords(call) || "-"], ["Who", call.client || call.agent || "-"],
-      ["Sent", `${call.bytes_out.toLocaleString("en")} bytes`], ["Received", `${call.bytes_in.toLocaleString("en")} bytes`], ...(call.error ? [["Error", call.error]] : [])];
+      ["Sent", `${(call.bytes_out ?? 0).toLocaleString("en")} bytes`], ["Received", `${(call.bytes_in ?? 0).toLocaleString("en")} bytes`], ...(call.error ? [["Error", call.error]] : [])];
     open(`${call.server} ${call.tool} at ${clock(call.at)}`, [
       h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       kept ? [h("h3", {}, "Request"), code(indented(kept.arguments)), h("h3", {}, "Response"), code(indented(kept.result))] : h("p", { class: "quiet" }, NOT_KEPT),

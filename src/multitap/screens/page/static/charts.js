@@ -18,8 +18,9 @@ export function spark(values, width = 72, height = 16) {
 }
 
 export function phases(call) {
-  const server = Math.max(0, call.seconds - call.queued - call.connecting - call.encoding);
-  return PHASES.map(([key, name]) => [name, key === "server" ? server : call[key]]);
+  const { queued = 0, connecting = 0, encoding = 0 } = call;
+  const spent = { queued, connecting, encoding, server: Math.max(0, call.seconds - queued - connecting - encoding) };
+  return PHASES.map(([key, name]) => [name, spent[key]]);
 }
 
 export function phaseWords(call) {

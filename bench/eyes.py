@@ -36,6 +36,8 @@ HISTORY = 5.0
 """Seconds between two looks of the page at its plots; a window has one such look."""
 SETTLE = 0.5
 """Seconds of calls before a window begins: opening a face costs once."""
+WARM = 3.0
+"""Seconds of calls before the first window."""
 LAST_LOOK = 10.0
 """Seconds within which every face shows the last call."""
 
@@ -184,7 +186,8 @@ async def terminal(served):
         tasks.cancel_scope.cancel()
 
 
-FACES = {"nobody": (), "a page": (page,), "a page and the terminal": (page, terminal)}
+NOBODY = "nobody"
+FACES = {NOBODY: (), "a page": (page,), "a page and the terminal": (page, terminal)}
 
 
 def _client(served):
@@ -193,24 +196,23 @@ def _client(served):
 
 
 async def measured(seconds, rounds):
-    """The windows of each of `FACES`, in the order in which they were measured.
+    """What was measured window by window, each with the name of its `FACES`.
 
-    The windows are short and take turns: whatever else the machine does meanwhile meets all of
-    them alike, and each is compared with its neighbour.
+    The windows are short, and each with a face lies between two without: whatever else the
+    machine does meanwhile meets them alike.
     """
     program, *args = pipe_command("handshake")
     config = f"[servers.bench]\ncommand = {json.dumps(program)}\nargs = {json.dumps(args)}\n"
-    found = {name: [] for name in FACES}
+    watched = [name for name in FACES if name != NOBODY]
+    found = []
     async with open_served(config) as served, AsyncExitStack() as stack:
         callers = [Caller(served.url) for _ in range(LINES)]
         for caller in callers:
             await caller.open()
             stack.callback(caller.close)
-        await _paced(callers, min(2.0, seconds))  # warm
-        for number in range(rounds):
-            order = [*FACES] if number % 2 else [*FACES][::-1]
-            for name in order:
-                found[name].append(await _window(served, callers, FACES[name], seconds))
+        await _paced(callers, WARM)
+        for name in [NOBODY, *(one for name in watched * rounds for one in (name, NOBODY))]:
+            found.append((name, await _window(served, callers, FACES[name], seconds)))
     return found
 
 
@@ -234,30 +236,34 @@ async def _window(served, callers, faces, seconds):
         return Window(spent / made, made / took, rates)
 
 
+def _more(found):
+    """By how many percent each window costs more than its neighbours without a face, by name."""
+    more = {name: [] for name in FACES}
+    for at in range(1, len(found), 2):
+        (_, before), (name, window), (_, after) = found[at - 1 : at + 2]
+        more[name].append((window.cpu / ((before.cpu + after.cpu) / 2) - 1) * 100)
+    return more
+
+
 async def run(*, quick: bool) -> Report:
-    found = await measured(HISTORY, 4 if quick else 12)
-    base = [window.cpu for window in found["nobody"]]
-    more = {
-        name: statistics.median(
-            (window.cpu / alone - 1) * 100 for window, alone in zip(found[name], base, strict=True)
-        )
-        for name in FACES
-    }
-    rows = [
-        (
-            name,
-            f"{statistics.median(window.cpu for window in windows) * 1e6:.1f} µs",
-            f"{more[name]:+.1f} %",
-            f"{min(window.calls for window in windows):.0f}",
-            ", ".join(
-                f"{min(rates):.0f}" for rates in zip(*(w.rates for w in windows), strict=True)
+    found = await measured(HISTORY, 2 if quick else 9)
+    more = _more(found)
+    rows = []
+    for name in FACES:
+        windows = [window for named, window in found if named == name]
+        rates = zip(*(window.rates for window in windows), strict=True)
+        rows.append(
+            (
+                name,
+                f"{statistics.median(window.cpu for window in windows) * 1e6:.1f} µs",
+                f"{statistics.median(more[name]):+.1f} %" if more[name] else "-",
+                f"{min(more[name]):+.1f} to {max(more[name]):+.1f} %" if more[name] else "-",
+                f"{min(window.calls for window in windows):.0f}",
+                ", ".join(f"{min(rate):.0f}" for rate in rates) or "-",
             )
-            or "-",
         )
-        for name, windows in found.items()
-    ]
-    columns = ("watched by", "CPU per call", "more", "calls a second", "refreshes a second")
-    both = more["a page and the terminal"]
+    columns = ("watched by", "CPU per call", "more", "from, to", "calls a second", "refreshes")
+    both = statistics.median(more["a page and the terminal"])
     promise = Promise("CPU that a page and the terminal add to a call", LIMIT, both, " %")
     return Report("Eyes", columns, rows, [promise])
 

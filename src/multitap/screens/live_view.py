@@ -40,7 +40,7 @@ MOST_LINES = 200
 """Lines of the log that are shown; the filter finds older ones."""
 MOST_PAST = 200
 """Older calls that are shown; the filter finds others."""
-MOST_CALLS = 30
+MOST_CALLS = 20
 """Calls in one pulse: more than a list shows; the counters are exact anyway."""
 BEAT = 0.09
 """Seconds between two pulses: a busy screen still manages ten a second."""

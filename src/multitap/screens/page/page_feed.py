@@ -26,8 +26,8 @@ LOOK = 1.0
 """Seconds between two looks at all the rest."""
 SHARE = 25
 """A look is followed by a pause of at least this many times what it took: 4 % of the time."""
-MOST_CALLS = 60
-"""Calls in one frame; the counters are exact anyway."""
+MOST_CALLS = 30
+"""Calls in one frame, more than anyone can read; the counters are exact anyway."""
 FIRST_CALLS = 200
 """Calls in the first one."""
 MOST_STREAMS = 64

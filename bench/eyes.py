@@ -11,6 +11,7 @@ import statistics
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 import aiohttp
@@ -204,16 +205,17 @@ async def measured(seconds, rounds):
     program, *args = pipe_command("handshake")
     config = f"[servers.bench]\ncommand = {json.dumps(program)}\nargs = {json.dumps(args)}\n"
     watched = [name for name in FACES if name != NOBODY]
-    found = []
     async with open_served(config) as served, AsyncExitStack() as stack:
         callers = [Caller(served.url) for _ in range(LINES)]
         for caller in callers:
             await caller.open()
             stack.callback(caller.close)
         await _paced(callers, WARM)
-        for name in [NOBODY, *(one for name in watched * rounds for one in (name, NOBODY))]:
-            found.append((name, await _window(served, callers, FACES[name], seconds)))
-    return found
+        order = [
+            NOBODY,
+            *(one for pair in zip(watched * rounds, repeat(NOBODY), strict=False) for one in pair),
+        ]
+        return [(name, await _window(served, callers, FACES[name], seconds)) for name in order]
 
 
 async def _window(served, callers, faces, seconds):

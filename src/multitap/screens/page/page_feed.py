@@ -15,7 +15,13 @@ from multitap.gateway.fronts.control_messages import (
     ToolLine,
 )
 from multitap.gateway.fronts.control_service import ControlService
-from multitap.screens.view_model import RecentCalls, ServerRow, server_rows, token_costs
+from multitap.screens.view_model import (
+    RecentCalls,
+    ServerRow,
+    client_rows,
+    server_rows,
+    token_costs,
+)
 from multitap.tasks import Tasks
 
 logger = logging.getLogger(__name__)
@@ -179,6 +185,7 @@ class PageFeed:
             "about": overview.about,
             "servers": [self._row(row) for row in rows],
             "figures": figures,
+            "clients": client_rows(figures, self.recent),
             "questions": overview.questions,
             "trouble": picture.degraded,
             "withheld": picture.snapshot.withheld,

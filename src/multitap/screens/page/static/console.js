@@ -18,6 +18,7 @@ const MOST_CALLS = 500;
 const MOST_NAMES = 4;
 
 // Names in one line: the first ones, and how many more there are.
+const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const few = (names) => names.slice(0, MOST_NAMES).join(", ") + (names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : "");
 
 class App {
@@ -149,9 +150,9 @@ class App {
     if (!about) return;
     const bad = rows.filter((row) => row.tone === "error" || row.tone === "warning");
     const errors = Object.values(this.state.figures?.servers ?? {}).reduce((sum, one) => sum + one.total.errors, 0);
-    const parts = [`${rows.length} servers`, `${(counters?.made ?? 0).toLocaleString("en")} calls`, `${counters?.inFlight ?? 0} under way`];
+    const parts = [counted(rows.length, "server"), counted(counters?.made ?? 0, "call"), `${counters?.inFlight ?? 0} under way`];
     const attention = bad.length > 0 && h("strong", { class: "attention" }, `needs attention: ${few(bad.map((row) => row.name))}`);
-    const failed = errors > 0 && h("span", {}, `${errors.toLocaleString("en")} errors`);
+    const failed = errors > 0 && h("span", {}, counted(errors, "error"));
     this.summary.replaceChildren(...[...parts.map((one) => h("span", {}, one)), failed, attention].filter(Boolean));
     const words = [...trouble, ...withheld.map((one) => `${one.kind} ${one.name}: ${one.reason}; ${one.hint}`)];
     if (JSON.stringify(words) !== this.said) {

@@ -90,6 +90,6 @@ export function formFor(schema, known = {}) {
     for (const one of plain.querySelectorAll("input, select, textarea")) one.disabled = asText;
     toggle.setAttribute("aria-pressed", String(asText));
   }
-  if (extra || (!fields.length && schema?.additionalProperties !== false && Object.keys(schema ?? {}).length > 1)) flip(true);
+  if (extra || (!schema?.properties && schema?.additionalProperties !== false && Object.keys(schema ?? {}).length > 1)) flip(true);
   return { node: h("div", { class: "arguments" }, plain, raw), toggle, read: () => (raw.hidden ? readFields() : readText()) };
 }

@@ -107,7 +107,7 @@ def likely_owners(name: str, servers: Collection[str], naming: Naming) -> list[s
 
 
 def names_one_of(name: str, servers: Collection[str], naming: Naming) -> bool:
-    """Whether a name begins as those of one of these servers do."""
+    """Whether a name has the prefix of one of these servers."""
     return naming is not Naming.BARE and any(
         name.startswith(_head(naming, server)) for server in servers
     )

@@ -148,7 +148,7 @@ class Catalog:
     """Tools of servers that are down right now."""
     hidden: Mapping[str, HiddenTool] = field(default_factory=lambda: MappingProxyType({}))
     directory: AddressDirectory = field(default_factory=AddressDirectory)
-    """Whose each address is, of servers that are up and of others."""
+    """The owner of each address, whether its server is up or not."""
     links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
     """All servers, up or not."""
     withheld: Mapping[str, WithheldTool] = field(default_factory=lambda: MappingProxyType({}))

@@ -35,7 +35,7 @@ class NameRegistry:
         remembered: Choices,
     ) -> None:
         self.holders: Mapping[str, Pair] = {}
-        """Whose each name is; replaced, never changed."""
+        """The owner of each name; replaced, never changed."""
         self._choose = choose
         self._wish = wish
         self._names: dict[str, dict[str, str]] = {}

@@ -44,7 +44,7 @@ def choose_addresses(
     Args:
         server: Whose they are.
         uris: The server's own addresses of those that have none for callers yet.
-        held: Whose each address is that callers know.
+        held: The owner of each address that callers know.
     """
     return {
         uri: rename(server, uri) if uri in held or split(uri) is not None else uri for uri in uris

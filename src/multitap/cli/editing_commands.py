@@ -15,6 +15,7 @@ from multitap.cli.completion import (
 )
 from multitap.cli.options import CommonOptions, Work, json_option, timeout_option, with_config
 
+# Written out, not taken from the dialects: to import those takes longer than all of `--help`.
 _TARGETS = (
     *("claude", "claude-code", "cursor", "vscode", "windsurf", "zed", "cline", "codex", "gemini"),
     *("goose", "continue", "opencode", "kode", "otter", "agent-core", "excelmanus"),
@@ -43,6 +44,7 @@ class AddCommand(click.Command):
         from multitap.cli.adding.pasted_lines import is_line
 
         for index in range(len(args)):
+            # what follows is the server's own command, which may itself be called `claude`
             if args[index] == "--":
                 break
             if is_line(args[index : index + 2]):
@@ -113,6 +115,7 @@ def add(  # noqa: PLR0917 - click passes them by name
         env=env,
         headers=header,
         transport=transport,
+        # bounded: a file that is piped by mistake may have no end
         piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
     )
     chosen = AddOptions(

@@ -31,5 +31,5 @@ def exit_for(exc: MultitapError) -> Exit:
             return Exit.USAGE
         case Unavailable() | CallTimeout() | Overloaded():
             return Exit.UNAVAILABLE
-        case _:
+        case _:  # a tool's own failure, above all
             return Exit.FAILED

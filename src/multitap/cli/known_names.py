@@ -21,6 +21,7 @@ def tool_names(options: CommonOptions) -> list[str]:
     """The tools that the servers had the last time, as callers see them."""
     loaded = configuration_loader(options)()
     directory = loaded.state_directory
+    # to open it would create it, and completing a word must leave nothing behind
     if not (directory / FILE_NAME).is_file():
         return []
     archive = Archive(directory)
@@ -32,8 +33,8 @@ def tool_names(options: CommonOptions) -> list[str]:
 
 def _stored_names(loaded: Loaded, archive: Archive) -> Iterator[str]:
     settings = loaded.settings
-    books = NameRegistries(settings.servers, settings.naming, archive.choices, lasting=True)
+    registries = NameRegistries(settings.servers, settings.naming, archive.choices, lasting=True)
     for name, config in settings.servers.items():
         if config.enabled and (saved := archive.saved.get((name, fingerprint(config)))):
             tools = [str(tool.get("name")) for tool in decode(saved[1]).tools]
-            yield from books.tools.give(name, tools).values()
+            yield from registries.tools.give(name, tools).values()

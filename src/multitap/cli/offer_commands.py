@@ -87,6 +87,7 @@ def call(
     from multitap.cli.offers.call_command import ResultOptions, call
     from multitap.cli.offers.typed_call import split
 
+    # click cannot tell the server's command from the tool and its arguments
     options, name, arguments = split(options, name, arguments)
     show = ResultOptions(full=full, save=save, as_json=as_json)
 

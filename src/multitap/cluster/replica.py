@@ -124,7 +124,7 @@ class Replica:
         return tuple(found)
 
     def attach(self, links: Callable[[], Mapping[str, Link]]) -> None:
-        """Say which links there are, once there is a hub."""
+        """Set the links, once there is a hub."""
         self._links = links
 
     def apply(self, servers: Mapping[str, ServerConfig]) -> None:

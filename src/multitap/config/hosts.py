@@ -57,7 +57,7 @@ _MOVABLE = (
     ("CONTINUE_GLOBAL_DIR", ".continue/"),
     ("XDG_CONFIG_HOME", ".config/"),
 )
-"""Variables by which hosts are told to keep a folder elsewhere."""
+"""Variables that move a host's folder elsewhere."""
 
 
 def host_files(where: Surroundings) -> tuple[Source, ...]:

@@ -204,7 +204,7 @@ class ServerHome:
 class _Server(_SecretHolder):
     @cached_property
     def home(self) -> ServerHome:
-        """Where it is at home, as far as it does not say so itself."""
+        """Its home folder, unless it names one itself."""
         return ServerHome()
 
     def at_home(self, home: ServerHome) -> Self:

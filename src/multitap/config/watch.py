@@ -26,7 +26,7 @@ async def changes(
     """Yield the files that changed, each time some did; leave it by `contextlib.aclosing`.
 
     Folders are watched, not files: editors replace a file, and a watch on it dies with the old one.
-    What the system reports only wakes us; whether something changed is told by the stamps.
+    What the system reports only wakes us; the stamps decide whether something changed.
     """
     wanted = tuple(sources)
     known = stamps(wanted) if since is None else since

@@ -64,7 +64,7 @@ def load_function(reference: str) -> Function:
 
 
 class _UncachedLoader(SourceFileLoader):
-    """Runs what the file says now; what was compiled before is told apart by the second only."""
+    """Runs what the file says now: compiled files are compared by the second only."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"{path} is not cached")

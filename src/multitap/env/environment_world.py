@@ -49,7 +49,7 @@ class EnvironmentWorld:
         return chosen
 
     def system_prompt(self, agent: str | None = None, *, profile: str | None = None) -> str:
-        """What a model is told first: the prompts of profile and agent, and the briefing.
+        """The system prompt: the prompts of profile and agent, and the briefing.
 
         Raises:
             UnknownName: There is no such agent, profile or prompt.

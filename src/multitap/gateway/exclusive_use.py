@@ -36,7 +36,7 @@ _SHARE = 4  # parts of a call's time, one of which it may wait here before it go
 _LOOK = 0.2  # seconds between two looks at a server that is starting
 
 PER_CLIENT = 'set `session = "per-client"` for the server'
-"""What to do about questions of which it is not certain whose they are."""
+"""What to do about questions that may belong to several clients."""
 
 
 class _Place:

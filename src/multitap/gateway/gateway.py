@@ -231,7 +231,7 @@ class Gateway:
         await self.subscriptions.on_left(client)
 
     async def _roots_changed(self, client: Client) -> None:
-        """Have servers ask for roots again, where it is certain whose they get."""
+        """Let servers ask for roots again, where it is certain which client answers."""
         if b'"roots"' not in bytes(client.capabilities):
             return
         for link in self.hub.links.values():

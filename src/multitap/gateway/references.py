@@ -24,7 +24,7 @@ class References:
 
     Args:
         server: Whose results.
-        directory: Whose each address is.
+        directory: The owner of each address.
     """
 
     def __init__(self, server: str, directory: AddressDirectory) -> None:

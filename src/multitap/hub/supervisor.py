@@ -138,7 +138,7 @@ class Supervisor:
             self._swap(link.name, new)
 
     def login_changed(self, name: str, is_logged_in: bool) -> None:  # noqa: FBT001 - a callback
-        """A login came or went: who waits for one is tried again, who lost it finds out."""
+        """React to a changed login: servers that wait for it, or lost it, are tried again."""
         for link in (self.coming.get(name), self.links.get(name)):
             if link is not None and (
                 link.state is LinkState.NEEDS_AUTH

@@ -151,7 +151,7 @@ def block(raw: Raw) -> Block:
     """Parse one content block; a malformed one becomes an `UnknownBlock`.
 
     Raises:
-        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is no JSON.
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: It is not JSON.
     """
     try:
         fields = _parse(raw)

@@ -10,7 +10,7 @@ Clock = Callable[[], float]
 
 
 class Troubles:
-    """Reasons in words; those that are over fade.
+    """Problems in words; past ones fade.
 
     Noted in the store's thread and read in the loop's: every step is one operation of a dict.
 

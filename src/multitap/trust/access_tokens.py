@@ -182,7 +182,7 @@ class AccessTokens:
         return self._read_uses()
 
     def note_uses(self, used: Mapping[str, float]) -> None:
-        """Keep when tokens were used; several gateways may do so."""
+        """Record when tokens were last used; several gateways may do so at once."""
         with self._uses.hold_lock():
             # Only of tokens that exist: otherwise the file would grow with each token that was ever
             # used.

@@ -91,12 +91,12 @@ class Availability:
         self.become(LinkState.CONNECTED)
 
     def down(self, failure: Failure, pause: float, state: LinkState, *, is_failing: bool) -> None:
-        """It is not connected, and will be tried again after `pause` seconds, if they end.
+        """Mark it as not connected; it is tried again after `pause` seconds, if that is finite.
 
         Args:
             failure: Why.
             pause: Seconds.
-            state: What it is meanwhile.
+            state: Its state until then.
             is_failing: Whether it did not even come up.
         """
         self.failure, self.failing = failure, is_failing

@@ -110,7 +110,7 @@ class Connector:
         listing: Who fetches its lists.
         habits: Notified when it asks without saying for which call.
         tracing: Who follows what is said.
-        redact: Takes its secrets out of what they are told.
+        redact: Removes its secrets from what they see.
     """
 
     def __init__(

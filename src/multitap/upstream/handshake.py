@@ -34,7 +34,7 @@ class PlainCapability(msgspec.Struct, frozen=True):
 
 
 class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
-    """What a server can do, as far as it matters to us."""
+    """The capabilities of a server that matter to us."""
 
     tools: ListCapability | None = None
     resources: ListCapability | None = None

@@ -47,7 +47,7 @@ _CHANGES = _LIST_CHANGED | {"notifications/resources/updated"}
 """What concerns all clients, no matter whose call it comes with."""
 
 _LISTENING = "notifications/subscriptions/acknowledged"
-"""From here on changes are told; what changed before, only a new list shows."""
+"""From here on changes are reported; earlier ones show only in a new list."""
 
 
 Refetch = Callable[[bool], Awaitable[bool]]

@@ -164,7 +164,7 @@ class RequestPath:
         self._unanswered = False
 
     async def public_error(self, fault: WireFault | RpcError, method: str) -> MultitapError:
-        """What a caller is told, once the reason is known as well as it can be."""
+        """The error for a caller, once the reason is known as well as it can be."""
         name, redact = self._name, self._report.redact
         words = redact(str(fault))
         match fault:

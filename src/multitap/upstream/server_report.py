@@ -19,7 +19,7 @@ _LOG_MESSAGE = 4000  # characters of one that a server sends
 
 
 class ServerReport:
-    """Owns the warnings about a server's calls, and the words in which anything about it is told.
+    """Owns the warnings about a server's calls, and the wording of reports about it.
 
     Args:
         name: Which server.
@@ -92,7 +92,7 @@ class ServerReport:
         """All that is wrong with the server and does not keep it from working.
 
         Args:
-            of_offers: What is wrong with single offers; only the first ones are told.
+            of_offers: What is wrong with single offers; only the first few are reported.
             of_lists: What is wrong with whole lists of them.
             evidence: What its wire has seen.
         """

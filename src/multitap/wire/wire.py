@@ -97,7 +97,7 @@ class Evidence:
     stderr: str = ""
     """Its last lines."""
     has_read: bool = True
-    """Whether it has read anything we wrote, as far as can be known."""
+    """Whether it has read anything we wrote, if that can be known."""
     is_confined: bool = False
     """Whether it runs in a sandbox."""
     noise: int = 0

@@ -24,7 +24,7 @@ def for_model(
     Args:
         messages: What was said, maybe to and by other models.
         offer: Knows what tools are called there.
-        model: Who is told; gets back what it asked to be kept, and nobody else does.
+        model: The reader; only it gets back what it asked us to keep.
     """
     names = {ours: theirs for theirs, ours in offer.names.items()}
     calls: tuple[Call, ...] = ()

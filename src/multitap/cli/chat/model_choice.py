@@ -1,4 +1,4 @@
-"""The model that a person names, or is told how to name."""
+"""The model that a person chose, or how to choose one."""
 
 from multitap.config import ModelConfig
 from multitap.errors import MultitapError

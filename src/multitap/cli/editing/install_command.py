@@ -47,6 +47,7 @@ def install(
         )
     config = HttpServer(url=url) if url else _own_command(options)
     present = load_configuration(options).settings.servers
+    # by what they run, not by name: clients call the same server differently
     own = {
         identity(one, Vault().value)
         for one in present.values()
@@ -121,6 +122,7 @@ def _target(name: str) -> EditTarget:
 
 def _own_command(options: CommonOptions) -> StdioServer:
     """How a client starts us, whatever its own PATH is."""
+    # clients start it in a folder of their own, so named files are passed by their full paths
     search = native(Surroundings.here(), options.files)
     files = [str(source.path) for source in search.sources if source.required]
     named = [word for file in files for word in ("-c", file)]
@@ -159,6 +161,7 @@ def _adding(target: EditTarget, client: McpClient, config: Program, own: set[obj
         # the last of a list first, so that the numbers of the others stay right
         drops = [RemoveValue(path) for path in sorted(replaced, key=_last, reverse=True)]
         place = entry_place(found, document, NAME)
+        # appended to a list from which entries go in the same edit
         if isinstance(place[-1], int) and document.root.find(*map(str, place)) is None:
             place = (*place[:-1], place[-1] - len(drops))
         besides = found.writing.also(document.root, [entry])
@@ -212,6 +215,7 @@ def _removals(document: Document, found: Dialect) -> list[Change]:
 
 def _carry_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
     journal = Journal()
+    # shown in every case: these files belong to other programs
     previews = journal.preview(edits)
     show_differences(previews)
     if dry_run:

@@ -31,6 +31,7 @@ def trusting_own_edits(
         if one.standing is TrustState.TRUSTED
     }
     yield
+    # an edit that fails leaves by an exception, and trust stays as it was
     if not before and not added:
         return
     for project in _projects(wanted, projects):

@@ -32,6 +32,7 @@ def pins_of_new(
     private = PinEdit(places.private, server, pins)
     if places.project is None:
         return (private,)
+    # without what waits for a review: that is this person's, and the file is committed
     committed = ServerPins(package=pins.package, tools=pins.tools, others=pins.others)
     return private, PinEdit(places.project, server, committed, is_private=False)
 
@@ -87,6 +88,7 @@ def write_pins(edits: Sequence[PinEdit]) -> None:
 
 def restore_pins(records: Sequence[PinRecord]) -> None:
     """Make lock files what they were before an operation, as far as it changed them."""
+    # backwards: one operation may have changed the same entry twice
     for one in reversed(records):
         lock = LockFile(Path(one.path), is_private=one.private)
         before = None if one.before is None else msgspec.convert(one.before, ServerPins)
@@ -118,6 +120,7 @@ def _write(lock: LockFile, server: str, pins: ServerPins | None) -> None:
             else:
                 content.servers.pop(server, None)
     except LockError as exc:
+        # the entry itself is written already, and must not be lost for its pins
         note(f"warning: {exc}")
 
 

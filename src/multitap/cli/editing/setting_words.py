@@ -73,6 +73,7 @@ def _kind(path: tuple[str, ...]) -> Any:
             where = f" in `{'.'.join(path[:index])}`" if index else ""
             hint = did_you_mean(step, fields) or f"known keys: {', '.join(sorted(fields))}"
             raise ConfigError(f"there is no setting `{step}`{where}", hint=hint)
+        # `oauth` takes a table or false, of which only the table has keys
         kind = OAuth if path[: index + 1] == ("oauth",) else bare_type(fields[step])
         if get_origin(kind) is Mapping and index + 1 < len(path):
             return bare_type(get_args(kind)[1])
@@ -89,6 +90,7 @@ def _to_type(key: str, text: str, kind: Any) -> Any:
     elif kind is float:
         value = _number(key, text, "a number")
     elif kind == Duration:
+        # `1m30s` stays as typed: the file may say it in the same words
         value = _plain_number(text) if _NUMBER.fullmatch(text) else text
     elif get_origin(kind) is tuple:
         value = _words(key, text)

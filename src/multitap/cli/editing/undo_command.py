@@ -30,6 +30,7 @@ def _undo_last(journal: Journal, *, force: bool) -> None:
     folders = {Path(file.path).parent for one in last for file in one.files}
     with trusting_own_edits(folders={Path.cwd(), *folders}):
         operation = journal.undo(force=force)
+    # after the files: a secret that a file still names must not vanish first
     restore_pins(operation.pins)
     forget(operation.secrets)
     for one in operation.files:

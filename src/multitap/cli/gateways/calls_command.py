@@ -57,6 +57,7 @@ def calls(options: CommonOptions, wanted: CallsOptions) -> int:
     elif page.records:
         table(
             _HEADER,
+            # the newest last, next to the prompt
             [_row(record) for record in reversed(page.records)],
             right=_TIMES,
             paint={"STATUS": _COLOURS.get},

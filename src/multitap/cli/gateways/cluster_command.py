@@ -45,6 +45,7 @@ def cluster_status(url: str, *, as_json: bool) -> int:
     if not members:
         note("no replica is in this cluster")
         return Exit.DONE
+    # nobody says which configuration is right; the one that most have is taken as usual
     usual = Counter(one.fingerprint for one in members).most_common(1)[0][0]
     table(
         ("REPLICA", "VERSION", "ADDRESS", "LAG", "RUNS", "NOTE"),
@@ -69,6 +70,7 @@ def cluster_status(url: str, *, as_json: bool) -> int:
 async def _look(url: str) -> tuple[float, Sequence[Member]]:
     async with open_redis(url) as coordinator:
         members = await known_members(coordinator.records)
+        # Redis's clock, by which the replicas note when they were seen
         return await coordinator.time(), sorted(members.values(), key=lambda one: one.id)
 
 

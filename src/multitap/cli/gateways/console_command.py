@@ -21,6 +21,7 @@ def console(options: CommonOptions, *, opens: bool) -> int:
     if live is None:
         return nobody_serves()
     link = live.console()
+    # printed in any case: the browser that opens may be on another machine
     say(link)
     if opens and open_page(link):
         note("opened it in a browser; the link is used up")

@@ -33,11 +33,11 @@ MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer; a longer one counts as no answer."""
 
 OnStep = Callable[[float, float | None, str | None], None]
-"""Told how far a call has come."""
+"""Called with how far a call has come."""
 OnQuestion = Callable[[ServerQuestion], CommandReply]
 """Answers what a server asks during a call."""
 
-_CHUNK = 256 * 1024
+_CHUNK = 256 * 1024  # a result of megabytes in few reads
 _WITHOUT = "use `--no-live` if the command has it"
 _Said = TypeVar("_Said")
 

@@ -105,7 +105,7 @@ async def wait_for_parent(joined: "replica.Replica") -> None:
 
 
 async def run_workers(count: int, address: tuple[str, int]) -> int:
-    """Run workers until this process is told to stop; the exit code of one that cannot start.
+    """Run workers until this process is stopped; the exit code of one that cannot start.
 
     Args:
         count: How many.

@@ -41,6 +41,7 @@ def audit(options: CommonOptions, wanted: AuditOptions) -> int:
     since, chosen = _since(wanted.since), _make_filter(wanted)
     logs = [lines(file, chosen, since=since) for file in _files(options)]
     try:
+        # read lazily: of a million entries only the newest are fetched
         newest = merge(*logs, key=lambda line: line.record.at, reverse=True)
         found = [*islice(newest, wanted.lines)]
     except sqlite3.Error as exc:
@@ -66,6 +67,7 @@ def verify(options: CommonOptions, *, as_json: bool) -> int:
             size = f"{last.seq:,}" if last else "no"
             say(f"{file.path}: {size} entries, none changed or removed")
         if last is not None:
+            # kept elsewhere, this line proves later that nothing was cut off at the end
             say(f"last entry: {last.seq} {last.hash}")
     return Exit.FAILED if any(problems for _, problems, _ in checked) else Exit.DONE
 

@@ -47,6 +47,7 @@ def review_pins(
     """Show what differs from the pins, and pin it instead if a person agrees."""
     loaded, servers = _choose_servers(options, server)
     places = places_of(loaded)
+    # a gateway has noted already what its servers offer now
     if choose_gateway(options, loaded) is None:
         _look(loaded, options, server)
     due = [review for review in reviews(places, servers) if review.is_due]

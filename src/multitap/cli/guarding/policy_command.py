@@ -80,6 +80,7 @@ async def _explain(
 
 
 def _find_tool(hub: Hub, name: str) -> Tool | None:
+    # a tool that the policy always denies is not listed, and is the one people ask about
     hidden = hub.catalog.hidden.get(name)
     return hidden.tool if hidden else hub.catalog.tools.get(name)
 

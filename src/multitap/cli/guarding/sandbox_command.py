@@ -120,6 +120,7 @@ async def _learn(
         used = UsedPaths()
         found, trouble = await _observe(loaded, name, extra, used, calls)
         grown = total.join(found)
+        # nothing new was used, so another start would not show more
         if grown == total:
             if trouble is None or total.proc:
                 break
@@ -137,6 +138,7 @@ async def _observe(
     calls: Sequence[tuple[str, Any]],
 ) -> tuple[LearnedRules, str | None]:
     """What one start needs, and why it failed, if it did."""
+    # once: a restart would mix what two starts used
     alone = config.model_copy(update={"enabled": True, "start": "eager", "reconnect": False})
     settings = loaded.settings.with_servers({name: alone})
     state = loaded.state_directory

@@ -65,6 +65,7 @@ def _read_secret(name: str) -> str:
         value: str = click.prompt(f"Value of {name}", hide_input=True, err=True)
         return value
     value = sys.stdin.read(LONGEST_VALUE + 2)
+    # `echo` adds a line end that is not part of the secret
     return value.removesuffix("\n").removesuffix("\r")
 
 

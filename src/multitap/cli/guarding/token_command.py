@@ -38,6 +38,7 @@ def create_token(wanted: NewToken, *, as_json: bool) -> int:
     if as_json:
         say_json({"token": text, **_facts(token, None)})
         return Exit.DONE
+    # the token alone on standard output, so that a script can take it from there
     note(f"created {token.name!r} with the id {token.id}; it is not shown again:")
     say(text)
     note("send it as `Authorization: Bearer TOKEN`; running gateways accept it at once")

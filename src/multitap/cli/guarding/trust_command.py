@@ -74,6 +74,7 @@ def distrust(path: Path) -> int:
     projects = Projects()
     known = projects.trusted()
     here = path.expanduser().absolute().resolve()
+    # works in a folder below the project, too, as `multitap trust` does
     root = next((one for one in (here, *here.parents) if one in known), here)
     projects.distrust(root)
     note(f"{root} is no longer trusted; running gateways stop its servers")
@@ -94,6 +95,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: TrustAnswer) ->
     _show(project)
     granted = _ask(project, answer)
     if granted is None:
+        # recorded: the audit log has every decision, also a no
         projects.refuse(project.root)
         note(f"{project.root} is not trusted; nothing of this is used")
         return False

@@ -76,6 +76,7 @@ def call(options: CommonOptions, name: str, given: tuple[str, ...], show: Result
 
 def filler(given: tuple[str, ...]) -> Fill:
     """The arguments as far as they can be understood before the tool is known."""
+    # a JSON object needs no schema to be read
     if len(given) == 1 and (arguments := whole(given[0])) is not None:
         return lambda _: arguments
     taken = words(given)
@@ -132,6 +133,7 @@ async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -
 def _refused_hosts(snapshot: Snapshot, server: str) -> tuple[str, ...]:
     sandbox = next((one.sandbox for one in snapshot.servers if one.name == server), None)
     hosts = (one.host for one in sandbox.refused) if sandbox else ()
+    # `sandbox allow` means these two ports if none is given
     return tuple(host.removesuffix(":443").removesuffix(":80") for host in hosts)
 
 

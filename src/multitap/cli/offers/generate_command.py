@@ -26,6 +26,7 @@ def generate(options: CommonOptions, server: str, *, output: Path | None, is_asy
         return Exit.DONE
 
     def written(before: str) -> str:
+        # a file that a person wrote is never overwritten
         if before and not before.startswith(MARK):
             raise ConfigError(
                 f"{output} was not written by `multitap generate`",

@@ -23,7 +23,7 @@ class LogLevels:
     Args:
         hub: Who has the servers.
         seeing: The clients whose profile shows a server.
-        tasks: Where servers are told: none waits for another.
+        tasks: Runs the requests to servers, so that none waits for another.
     """
 
     def __init__(self, hub: Hub, seeing: Callable[[str], Iterable[Client]], tasks: Tasks) -> None:

@@ -61,7 +61,7 @@ class Listener:
     """One client's subscription to changes.
 
     Args:
-        outlet: Where it is told.
+        outlet: Where its notifications go.
         audience: With whom it shares what it sees.
         holder: On whose share it counts.
         kinds: Of which lists it wants to hear.
@@ -290,7 +290,7 @@ class Subscriptions:
         return (*told, *self._streams)
 
     async def _follow_all(self, listener: Listener, uris: list[str], find: Find) -> None:
-        """Follow resources; what changes from then on is told."""
+        """Follow resources; later changes are reported."""
         async with anyio.create_task_group() as tasks:
             for uri in uris:
                 tasks.start_soon(self._try_to_follow, listener, uri, find)

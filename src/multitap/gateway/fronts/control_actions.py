@@ -43,7 +43,7 @@ from multitap.upstream.on_behalf_of import CallContext
 from multitap.upstream.signals import Latch
 
 BEAT = 5.0
-"""Seconds after which a command that waits is told that it is not forgotten."""
+"""Seconds after which a waiting command gets a sign that it is not forgotten."""
 CALM = 0.05
 """Seconds between two reports of progress: a server may send thousands."""
 

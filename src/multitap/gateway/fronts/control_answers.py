@@ -30,7 +30,7 @@ def content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
 
 
 def _error(answer: ControlAnswer, words: str) -> MultitapError:
-    """The error of a gateway, such as it would be without one."""
+    """The error that a gateway reports, as the same exception."""
     server, hint = answer.server or "", answer.hint
     match answer.kind:
         case "unknown":

@@ -81,7 +81,7 @@ class EventLog:
             self._drop_oldest()
 
     def after(self, stream: str, number: int) -> list[LoggedEvent]:
-        """What was sent on a stream after one of its events, as far as it is kept."""
+        """What was sent on a stream after one of its events, if it is still kept."""
         return [one for one in self._events if one.stream == stream and one.number > number]
 
     def expire(self, now: float) -> None:

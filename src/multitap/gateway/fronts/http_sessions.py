@@ -197,7 +197,7 @@ class HttpSessions:
             self.close_soon(session)
 
     def close_soon(self, session: HttpSession) -> None:
-        """Servers are told in their own time; that it is gone holds at once."""
+        """It is gone at once; servers are notified in their own time."""
         self._forget(session)
         self._gateway.tasks.start_soon(self._gateway.on_left, session.client)
 

@@ -160,7 +160,7 @@ class ResumableStream:
 
 
 class Mailbox(ResumableStream):
-    """What a client is told outside its requests, kept until it listens; an `Outlet`."""
+    """Messages to a client outside its requests, kept until it listens; an `Outlet`."""
 
     __slots__ = ("heard", "route")
 

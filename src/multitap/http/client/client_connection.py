@@ -77,7 +77,7 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, as far as can be seen from here."""
+        """Whether it seems open from here."""
         return self.transport is not None and not self.transport.is_closing()
 
     @property

@@ -84,7 +84,7 @@ class AnonymousAccess(Enum):
 
 
 class Keys(Protocol):
-    """Tokens of which only what is left of them when they are hashed is known."""
+    """Tokens that are known only by their hashes."""
 
     def find(self, bearer: bytes) -> Admitted | None:
         """Whose token it is; None: nobody's, or one that holds no more."""

@@ -26,7 +26,7 @@ def each(value: Any, within: str | None = None) -> list[Any]:
 
 
 class UnreadableArguments(Exception):
-    """Arguments that are no JSON object; the message is for the model."""
+    """Arguments that are not JSON object; the message is for the model."""
 
 
 def arguments(raw: Any) -> dict[str, Any]:

@@ -15,6 +15,6 @@ def estimate(value: Any) -> int:
     definitions before a model reads them.
 
     Raises:
-        TypeError, ValueError, RecursionError: The value is no JSON.
+        TypeError, ValueError, RecursionError: The value is not JSON.
     """
     return round(len(msgspec.json.encode(value)) / BYTES_PER_TOKEN)

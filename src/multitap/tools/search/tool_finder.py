@@ -89,7 +89,7 @@ class ToolFinder:
 
     Args:
         listed: All of them.
-        find: The one of a name, up or down.
+        find: Finds a tool by its name, whether its server is up or down.
     """
 
     def __init__(

@@ -148,7 +148,7 @@ def _server_lines(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
 
 
 def _value(name: str, value: str) -> str:
-    """What a variable or header is set to; a secret's value is told by its digest only."""
+    """The value of a variable or header; of a secret only the digest."""
     if not is_telling(name) and not [*in_value(value, telling=False)]:
         return quote_word(value)
     shown = masked_text(value)

@@ -27,13 +27,13 @@ class SamplingBudget:
         self._total = 0
 
     def take(self, prompt: int, answer: int, *, rate: int, tokens: int) -> int:
-        """Count a request, before it is made; how many tokens the answer may have.
+        """Count a request before it is made; returns how many tokens the answer may have.
 
         Args:
-            prompt: How many tokens it hands over.
-            answer: How many it wants back, at most.
-            rate: Requests that there may be in a minute.
-            tokens: Tokens that there may be in an hour.
+            prompt: Tokens in the request.
+            answer: Tokens that it wants back, at most.
+            rate: Requests allowed per minute.
+            tokens: Tokens allowed per hour.
 
         Raises:
             OverBudget: There is nothing left.

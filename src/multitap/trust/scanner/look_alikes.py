@@ -36,7 +36,7 @@ def plain_letters(text: str) -> str:
 
 
 def skeleton(name: str) -> str:
-    """What is left of a name when letters are told apart only as far as eyes do."""
+    """A name with letters that look alike made equal."""
     plain = plain_letters(name).translate(_ASCII)
     if not plain.isascii():
         import unicodedata  # noqa: PLC0415 - see above

@@ -344,6 +344,6 @@ class PendingRequests:
 
 
 def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:
-    """What a request is told when its wire is closed, because of `fault` or on purpose."""
+    """The error for a request whose wire is closed, because of `fault` or on purpose."""
     kind = type(fault) if isinstance(fault, WireClosed) else WireClosed
     return kind(str(fault or "the connection is closed"), sent=sent)

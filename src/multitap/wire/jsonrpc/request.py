@@ -36,7 +36,7 @@ class Request(msgspec.Struct):
     repeatable: bool = False
     """Whether it may be sent again though it may have reached the server."""
     cancellable: bool = True
-    """Whether the server is told that its answer is no longer wanted; not in the handshake."""
+    """Whether a cancellation is sent to the server; not in the handshake."""
     stamp: bytes = b""
     """What a session of the stateless era adds to `_meta`."""
     headers: Mapping[str, str] | None = None
@@ -78,7 +78,7 @@ def make_request(
         on_progress: Called with progress.
         headers: Extra headers where the wire has headers.
         repeatable: Whether it may be sent again though it may have reached the server.
-        cancellable: Whether giving up is told to the server; not so for the handshake.
+        cancellable: Whether a cancellation is sent to the server; not in the handshake.
     """
     meta = b""
     if not isinstance(timeout, Deadline):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from typing import TypedDict
 
     class SandboxOrders(TypedDict):
-        """What the warden is told; nothing that `marshal` could not carry."""
+        """Instructions for the warden; only what `marshal` can carry."""
 
         read: list[str]
         write: list[str]
@@ -75,7 +75,7 @@ def _lower(limit: int, most: int) -> None:
 
 
 def _drop_capabilities() -> None:
-    """Root without its powers: only its own files, as far as the rules go."""
+    """Drop root's capabilities, so that file permissions and the rules apply to it."""
     for capability in range(_LAST_CAPABILITY + 1):
         if capability != _DAC_OVERRIDE:
             try:

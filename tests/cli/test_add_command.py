@@ -58,6 +58,23 @@ def test_a_program_that_works_is_written_with_its_key_in_the_vault(multitap, wri
     assert TOKEN not in ended.out + ended.err
 
 
+@pytest.mark.skipif(sandbox_support().reason is not None, reason="there are no sandboxes here")
+def test_a_typed_program_can_be_tried_and_run_in_a_sandbox(multitap, written, home, monkeypatch):
+    monkeypatch.delenv("MULTITAP_SANDBOX")
+    (home / "diary").write_text("dear diary")
+    nosy = f"open({str(home / 'diary')!r}); exec(open({str(CONFINED)!r}).read())"
+
+    refused = multitap("add nosy --sandbox --", sys.executable, "-c", nosy)
+    modest = multitap("add modest --sandbox --", sys.executable, str(CONFINED))
+
+    assert refused.code == 4
+    assert "it ran in a sandbox" in refused.err
+    assert modest.code == 0, modest.err
+    assert written()["modest"]["sandbox"] is True
+    assert [*written()] == ["modest"]
+    assert multitap("add far --sandbox --no-check http://127.0.0.1:9/mcp").code == 3
+
+
 def test_undo_takes_the_key_out_of_the_vault_again(multitap, written):
     multitap("add calc --no-check -e", f"API_TOKEN={TOKEN}", *good())
 

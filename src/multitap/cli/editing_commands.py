@@ -74,6 +74,9 @@ class AddCommand(click.Command):
     help="Transport of URL; detected if not given",
 )
 @click.option("--no-check", is_flag=True, help="Add it without starting it first")
+@click.option(
+    "--sandbox", is_flag=True, help="Try it and run it in a sandbox; published ones always are"
+)
 @_yes_option
 @timeout_option
 @_editing
@@ -119,7 +122,12 @@ def add(  # noqa: PLR0917 - click passes them by name
         piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
     )
     chosen = AddOptions(
-        how["scope"] == "project", not how["no_check"], how["dry_run"], how["yes"], how["as_json"]
+        how["scope"] == "project",
+        not how["no_check"],
+        how["dry_run"],
+        how["yes"],
+        how["as_json"],
+        sandbox=how["sandbox"],
     )
     return add(options, request, chosen)
 
@@ -304,6 +312,9 @@ def export(
     "--replace",
     is_flag=True,
     help="Remove the client's own entries for servers that the gateway has",
+)
+@click.option(
+    "-y", "--yes", is_flag=True, expose_value=False, help="As for import; there is nothing to ask"
 )
 @_dry_run_option
 @with_config

@@ -209,6 +209,24 @@ TREE = st.dictionaries(
 
 
 @pytest.mark.parametrize("name", ["x.json", "x.toml", "x.yaml"])
+@pytest.mark.parametrize("text", ["", None], ids=["a new file", "a file"])
+@settings(max_examples=30)
+@given(
+    members=TREE.filter(len),
+    container=st.sampled_from([(), ("servers",), ("mcpServers",), ("a", "b")]),
+)
+def test_changes_at_once_write_what_they_would_one_by_one(name, text, members, container):
+    path = Path(name)
+    start = {"x.json": JSONC, "x.toml": TOML, "x.yaml": YAML}[name] if text is None else text
+    changes = [SetValue((*container, key), value) for key, value in members.items()]
+    single = start
+    for change in changes:
+        single = apply_edits(single, path, [change])
+
+    assert apply_edits(start, path, changes) == single
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.toml", "x.yaml"])
 @settings(max_examples=30)
 @given(before=TREE, after=TREE)
 def test_any_document_can_be_made_into_any_other(name, before, after):

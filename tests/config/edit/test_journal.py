@@ -169,7 +169,7 @@ from multitap.config.edit import atomic_file
 from multitap.config.edit.journal import FileEdit, Journal
 
 commits = [int(sys.argv[1])]
-commit = atomic_file.Staged.commit
+commit = atomic_file.StagedFile.commit
 
 def deadly(self):
     if str(self.target).endswith(".toml"):
@@ -178,7 +178,7 @@ def deadly(self):
         commits[0] -= 1
     commit(self)
 
-atomic_file.Staged.commit = deadly
+atomic_file.StagedFile.commit = deadly
 folder = Path(sys.argv[2])
 edits = [FileEdit(folder / f"{n}.toml", lambda text: text + "# new\\n") for n in range(3)]
 Journal(folder / "state" / "edits").apply("killed", edits)
@@ -201,13 +201,13 @@ def test_what_was_killed_in_the_middle_is_rolled_back(journal, tmp_path, after):
 ADDING = """
 import sys
 from pathlib import Path
-from multitap.config.edit.changes import Put
+from multitap.config.edit.changes import SetValue
 from multitap.config.edit.edited_text import apply_edits
 from multitap.config.edit.journal import FileEdit, Journal
 
 path, journal = Path(sys.argv[1]), Journal(Path(sys.argv[2]))
 for number in range(5):
-    put = Put(("servers", f"{sys.argv[3]}{number}"), {"command": "x"})
+    put = SetValue(("servers", f"{sys.argv[3]}{number}"), {"command": "x"})
     journal.apply("add", [FileEdit(path, lambda text: apply_edits(text, path, [put]))])
 """
 

@@ -60,6 +60,8 @@ class AddOptions:
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
+    sandbox: bool = False
+    """Whether to confine it although the person typed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +107,8 @@ def _add_drafts(
     # before the trial: to start a program and then refuse its name would waste a minute
     for one in additions:
         _check_free(one.name, loaded, target)
+    _say_what_a_trial_may(additions, how)
     if any(one.is_published for one in additions):
-        _say_what_a_trial_may(additions, how)
         _confirm(how)
     trials = (
         {one.name: _try_start(loaded, one, options, how) for one in additions} if how.check else {}
@@ -169,6 +171,12 @@ def _addition(
         fields["provenance"] = draft.provenance
         if "command" in fields and (rules := _rules(draft, fields, answers.values)):
             fields["sandbox_rules"] = rules
+    if how.sandbox:
+        if "command" not in fields:
+            raise ConfigError(
+                f"{draft.name!r} is not a program of this machine: nothing confines it"
+            )
+        fields["sandbox"] = True
     if how.project and fields.get("cwd") == str(target.path.parent):
         del fields["cwd"]  # it is where a project's servers run, and others have it elsewhere
     config = _read(draft.name, fields, target)
@@ -257,7 +265,7 @@ def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> Non
     """Say it before it is agreed to: nobody knows yet which hosts a published program needs."""
     for one in additions:
         config = one.config
-        if not one.is_published or not isinstance(config, StdioServer):
+        if not (one.is_published or how.sandbox) or not isinstance(config, StdioServer):
             continue
         decision = decide(config, support_here().reason)
         if not decision.confined:

@@ -34,7 +34,7 @@ from multitap.config.edit.changes import Change, SetValue
 from multitap.config.edit.clear_secrets import clear_secrets, without_secrets
 from multitap.config.edit.host_import import HostFile, ImportedServer, arrivals, read_host
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.server_entries import entry_place, write_entry
+from multitap.config.edit.server_entries import place_finder, write_entry
 from multitap.config.hosts import host_file, host_files
 from multitap.errors import ConfigError, counted
 from multitap.records import dataclass
@@ -166,11 +166,12 @@ def _prepare(
 def _writing(target: EditTarget, configs: Mapping[str, StdioServer | HttpServer]) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
         puts: list[Change] = []
+        find_place = place_finder(found, document)
         for name, config in configs.items():
             written = write_entry(name, config, found)
             if written.entry is None:
                 raise ConfigError(f"{target.path}: {name!r}: {written.losses[0].reason}")
-            place = entry_place(found, document, name)
+            place = find_place(name)
             # the file may have changed since it was shown, and nothing is overwritten unseen
             if document.root.find(*map(str, place)) is not None:
                 raise ConfigError(

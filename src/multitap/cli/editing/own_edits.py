@@ -36,14 +36,12 @@ def trusting_own_edits(
         return
     for project in _projects(wanted, projects):
         accepted = [
-            one.part
+            one
             for one in project.parts
             if (project.root, one.part.key) in before or one.part.name in added
         ]
-        if any(
-            one.standing is not TrustState.TRUSTED and one.part in accepted for one in project.parts
-        ):
-            projects.trust(project.root, accepted)
+        if any(one.standing is not TrustState.TRUSTED for one in accepted):
+            projects.trust(project.root, [one.part for one in accepted])
 
 
 def _projects(folders: Collection[Path], projects: Projects) -> list[ProjectReview]:

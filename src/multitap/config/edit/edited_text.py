@@ -1,11 +1,11 @@
 """Applies changes to the text of a file, and verifies the result."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from multitap.config.documents import Document, Format, is_list, is_table
+from multitap.config.documents import Document, Format, KeyPath, is_list, is_table
 from multitap.config.edit.changes import Change, RemoveValue, RenameKey, SetValue, apply_changes
 from multitap.config.files import SUFFIXES, read_text
 from multitap.errors import ConfigError
@@ -30,11 +30,11 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
     expected = apply_changes(before, wanted)
     editor = _editor(kind)
     after = text or ("{}\n" if kind == "json" else "")
-    for change in wanted:
+    for together in _runs(wanted):
         try:
-            after = _apply_change(editor, after, change)
+            after = _apply_run(editor, after, together)
         except (LookupError, StopIteration, TypeError, AttributeError) as exc:
-            raise _impossible(path, change) from exc
+            raise _impossible(path, together[0]) from exc
     # The editors work on text, to keep comments and layout. Here the result is parsed again: a file
     # that says anything but what was intended is never written.
     if not wanted or _same(_document(after, path)[0], expected):
@@ -80,10 +80,37 @@ def _editor(kind: Format) -> ModuleType:
             return yaml_edit
 
 
-def _apply_change(editor: ModuleType, text: str, change: Change) -> str:
+def _runs(changes: Iterable[Change]) -> Iterator[list[Change]]:
+    """The changes in their order; those that set different members of one table together.
+
+    A text is parsed again for each run: for each member of a large table, that would take minutes.
+    """
+    run: list[Change] = []
+    taken: set[KeyPath] = set()
+    for change in changes:
+        if run and (change.path in taken or not _are_beside(run[-1], change)):
+            yield run
+            run, taken = [], set()
+        run.append(change)
+        taken.add(change.path)
+    if run:
+        yield run
+
+
+def _are_beside(one: Change, other: Change) -> bool:
+    """Whether two changes set members of the same table or list."""
+    is_both = isinstance(one, SetValue) and isinstance(other, SetValue)
+    return is_both and bool(one.path and other.path) and one.path[:-1] == other.path[:-1]
+
+
+def _apply_run(editor: ModuleType, text: str, changes: list[Change]) -> str:
+    change = changes[0]
     match change:
-        case SetValue():
+        case SetValue() if len(changes) == 1:
             after: str = editor.put(text, change.path, change.value)
+        case SetValue():
+            members = {one.path[-1]: one.value for one in changes if isinstance(one, SetValue)}
+            after = editor.put_all(text, change.path[:-1], members)
         case RemoveValue():
             after = editor.drop(text, change.path)
         case RenameKey():

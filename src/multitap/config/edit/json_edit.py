@@ -2,9 +2,10 @@
 
 import json
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from multitap.config.documents import KeyPath, Malformed, Mark, is_list, is_table
+from multitap.config.documents import KeyPath, Malformed, Mark, Parsed, is_list, is_table
 from multitap.config.edit.changes import has
 from multitap.config.formats import jsonc
 from multitap.config.formats.limits import quoted_end
@@ -16,6 +17,8 @@ _SKIP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _REST = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)?(?://[^\r\n]*)?")
 _SCALAR = re.compile(r"[^\s,\]}/]+")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
+_Named = Iterable[tuple[str, Any]]
+"""Members of a table or list: each with what stands before its value."""
 _TOKEN = re.compile(r'"|//[^\n]*|/\*.*?\*/|[][{}]', re.DOTALL)
 
 
@@ -29,14 +32,34 @@ def put(text: str, path: KeyPath, value: Any) -> str:
         mark = parsed.marks[path]
         inner = _render(text, value, _indent_at(text, mark.key))
         return text[: mark.value] + inner + text[_value_end(text, mark.value) :]
-    value = wrap(path[depth + 1 :], value)
-    step = path[depth]
-    name = "" if isinstance(step, int) else f"{inline(step)}: "
-    opening = parsed.marks[path[:depth]].value
-    children = [parsed.marks[(*path[:depth], one)] for one in _steps(there)]
+    return _add(text, parsed, path[:depth], {path[depth]: wrap(path[depth + 1 :], value)})
+
+
+def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
+    """The text with values at several keys of one table, or several elements of a list."""
+    there, depth = _walk_path(jsonc.parse(text).data, above)
+    if depth < len(above) or not (is_table(there) or is_list(there)):
+        (step, value), *others = members.items()
+        text = put(text, (*above, step), value)  # which makes the table for the others
+        return put_all(text, above, dict(others)) if others else text
+    for step in [one for one in members if has(there, one)]:
+        text = put(text, (*above, step), members[step])
+    new = {step: value for step, value in members.items() if not has(there, step)}
+    return _add(text, jsonc.parse(text), above, new) if new else text
+
+
+def _add(text: str, parsed: Parsed, above: KeyPath, members: Mapping[str | int, Any]) -> str:
+    """The text with members that a table or list does not have yet."""
+    opening = parsed.marks[above].value
+    there, _ = _walk_path(parsed.data, above)
+    children = [parsed.marks[(*above, one)] for one in _steps(there)]
+    named = [
+        ("" if isinstance(step, int) else f"{inline(step)}: ", value)
+        for step, value in members.items()
+    ]
     if not children:
-        return _insert_first(text, opening, name, value)
-    return _insert(text, opening, children, name, value)
+        return _insert_first(text, opening, named)
+    return _insert(text, opening, children, named)
 
 
 def drop(text: str, path: KeyPath) -> str:
@@ -87,7 +110,7 @@ def _walk_path(data: Any, path: KeyPath) -> tuple[Any, int]:
     return data, len(path)
 
 
-def _insert(text: str, opening: int, children: list[Mark], name: str, value: Any) -> str:
+def _insert(text: str, opening: int, children: list[Mark], named: _Named) -> str:
     first, last = children[0], children[-1]
     end = _value_end(text, last.value)
     comma = _SKIP.match(text, end)
@@ -97,22 +120,28 @@ def _insert(text: str, opening: int, children: list[Mark], name: str, value: Any
     # people's own layout counts: what stands on one line stays there
     if "\n" not in text[opening : first.key]:  # all of it on one line
         head = text[:tail] + ("" if has_comma else ",")
-        return f"{head} {name}{inline(value)}{text[tail:]}"
+        added = ",".join(f" {name}{inline(value)}" for name, value in named)
+        return head + added + text[tail:]
     rest = _REST.match(text, tail)
     line_end = rest.end() if rest and text[rest.end() : rest.end() + 1] in "\r\n" else tail
     indent = _indent_at(text, last.key)
-    member = _newline(text) + indent + name + _render(text, value, indent)
+    member = _lines(text, named, indent)
     between = text[end:line_end] if has_comma else "," + text[end:line_end]
     return text[:end] + between + member + ("," if has_comma else "") + text[line_end:]
 
 
-def _insert_first(text: str, opening: int, name: str, value: Any) -> str:
+def _lines(text: str, named: _Named, indent: str) -> str:
+    """Members, each on a line of its own."""
+    start = _newline(text) + indent
+    return ",".join(f"{start}{name}{_render(text, value, indent)}" for name, value in named)
+
+
+def _insert_first(text: str, opening: int, named: _Named) -> str:
     """The first member of a table or list; comments in it stay."""
     end = _value_end(text, opening)
     outer = _indent_at(text, opening)
     indent = outer + _unit(text)
-    newline = _newline(text)
-    member = newline + indent + name + _render(text, value, indent) + newline + outer
+    member = _lines(text, named, indent) + _newline(text) + outer
     return text[: end - 1].rstrip() + member + text[end - 1 :]
 
 

@@ -1,6 +1,6 @@
 """Writes one server in a dialect, and reports what the dialect cannot express."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +64,9 @@ def place_entries(
 ) -> list[Change]:
     """The changes that put entries into a document, with all that its host needs besides."""
     made: list[Change] = []
+    find_place = place_finder(dialect, document)
     for name, entry in entries.items():
-        place = entry_place(dialect, document, name)
+        place = find_place(name)
         is_more = dialect.writing.listed and document.root.find(*map(str, place)) is None
         moved = (*place[:-1], int(place[-1]) + len(made)) if is_more else place
         made.append(SetValue(moved, dict(entry)))
@@ -81,16 +82,24 @@ def fields_of(config: Program) -> dict[FieldPath, Any]:
 
 def entry_place(dialect: Dialect, document: Document, name: str) -> KeyPath:
     """Where the entry of a server is in a document, or where a new one belongs."""
+    return place_finder(dialect, document)(name)
+
+
+def place_finder(dialect: Dialect, document: Document) -> Callable[[str], KeyPath]:
+    """The same for any number of servers: the document is read once for all of them."""
     container = dialect.writing.container(document.root)
-    entries = dialect.read(document, Path("/")).entries
-    known = [entry.node.key for entry in entries if entry.name == name]
-    inside = [key for key in known if key[: len(container)] == container and key != container]
-    if inside:
-        return inside[-1]
-    if not dialect.writing.listed:
-        return (*container, name)
+    inside = {
+        entry.name: entry.node.key
+        for entry in dialect.read(document, Path("/")).entries
+        if entry.node.key[: len(container)] == container and entry.node.key != container
+    }
     servers = document.root.find(*map(str, container))
-    return (*container, len(servers.value) if servers and servers.value else 0)
+    count = len(servers.value) if servers and servers.value else 0
+
+    def find_place(name: str) -> KeyPath:
+        return inside.get(name) or (*container, count if dialect.writing.listed else name)
+
+    return find_place
 
 
 def _read_again(name: str, entry: Mapping[str, Any], dialect: Dialect) -> Program | None:

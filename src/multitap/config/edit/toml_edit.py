@@ -7,7 +7,7 @@ may well be about the other one.
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from multitap.config.documents import KeyPath, is_list, is_table
@@ -31,11 +31,32 @@ def put(text: str, path: KeyPath, value: Any) -> str:
         return text[: exact[0].value] + render(value) + text[exact[0].end :].lstrip(" \t")
     if any(_starts(one.path, path) for one in statements):  # another kind of value, or a table
         return put(drop(text, path), path, value)
-    headed = any(one.is_header and one.path == path[:-1] for one in statements)
-    nested = headed and len(path) > _HEADED
-    if isinstance(path[-1], int) or (is_table(value) and not nested):
+    if _has_header(statements, path, value):
         return _with_table(text, path, value)
     return _with_pair(text, statements, path, value)
+
+
+def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
+    """The text with values at several keys of one table, or several elements of a list."""
+    statements = Locator(text).statements
+    known = {one.path[: len(above) + 1] for one in statements}
+    in_one_piece = _pair_around(statements, (*above, "")) is not None
+    headed = all(
+        (*above, step) not in known and _has_header(statements, (*above, step), value)
+        for step, value in members.items()
+    )
+    for step, value in members.items():
+        # new tables go to the end, and move nothing of what was located
+        one_more = _with_table if headed and not in_one_piece else put
+        text = one_more(text, (*above, step), value)
+    return text
+
+
+def _has_header(statements: Iterable[Statement], path: KeyPath, value: Any) -> bool:
+    """Whether a new value is a table with a header of its own."""
+    headed = any(one.is_header and one.path == path[:-1] for one in statements)
+    nested = headed and len(path) > _HEADED
+    return isinstance(path[-1], int) or (is_table(value) and not nested)
 
 
 def drop(text: str, path: KeyPath) -> str:

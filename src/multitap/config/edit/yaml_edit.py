@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -32,6 +33,24 @@ def put(text: str, path: KeyPath, value: Any) -> str:
     at = _line_end(text, _end(text, node))
     indent = " " * column
     return f"{text[:at]}\n" + "\n".join(_member(path[depth], inner, indent)) + text[at:]
+
+
+def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
+    """The text with values at several keys of one table, or several elements of a list."""
+    root = _compose(text)
+    node, depth = (None, 0) if root is None else _walk_path(root, above)
+    if node is None or depth < len(above) or _is_flow(node) or not node.value:
+        (step, value), *others = members.items()
+        text = put(text, (*above, step), value)  # which makes the table for the others
+        return put_all(text, above, dict(others)) if others else text
+    for step in [one for one in members if _child(node, one) is not None]:
+        text = put(text, (*above, step), members[step])
+    new = {step: value for step, value in members.items() if _child(node, step) is None}
+    node, _ = _walk_path(_compose(text), above)
+    at = _line_end(text, _end(text, node))
+    indent = " " * node.start_mark.column
+    lines = [line for step, value in new.items() for line in _member(step, value, indent)]
+    return "\n".join((text[:at], *lines)) + text[at:]
 
 
 def drop(text: str, path: KeyPath) -> str:

@@ -95,13 +95,18 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
     home = Path(os.path.realpath(root))
     found: dict[str, str] = {}
     rest: dict[str, str] = {}
+    inside = f"{home}/".replace("//", "/")
     for path in paths:
-        if not is_within(path, root):
-            found |= _way_out(path, home)
-            continue
         # By real path, so that a file behind two links counts once, and a changed link changes what
         # is trusted.
-        real = Path(os.path.realpath(path))
+        try:
+            whole = os.path.realpath(path)
+        except ValueError:  # no file has such a name
+            continue
+        if whole != str(home) and not whole.startswith(inside):
+            found |= _way_out(path, home)
+            continue
+        real = Path(whole)
         name = real.relative_to(home).as_posix()
         if name in found or name in rest:
             continue

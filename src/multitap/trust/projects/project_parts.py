@@ -50,11 +50,34 @@ class ProjectPart:
         return f"{self.kind}{name} ({visible(self.file)})"
 
 
-def parts_of(proposal: Proposal) -> tuple[ProjectPart, ...]:
-    """Everything that a project would do, as it is now."""
+class KnownParts:
+    """The servers that were looked at within one command, each with its files."""
+
+    def __init__(self) -> None:
+        self._parts: dict[tuple[str, Path, Path, str], tuple[ServerConfig, ProjectPart]] = {}
+
+    def part(
+        self, name: str, config: ServerConfig, root: Path, folder: Path, file: str
+    ) -> ProjectPart:
+        key = (name, root, folder, file)
+        before = self._parts.get(key)
+        if before is None or before[0] != config:
+            part = server_part(name, config, root, folder, file=file)
+            before = self._parts[key] = (config, part)
+        return before[1]
+
+
+def parts_of(proposal: Proposal, known: KnownParts | None = None) -> tuple[ProjectPart, ...]:
+    """Everything that a project would do, as it is now.
+
+    Args:
+        proposal: What its files say.
+        known: What was found a moment ago, if anything was.
+    """
     root, folder = proposal.root, proposal.folder
+    known = known or KnownParts()
     servers = (
-        server_part(name, config, root, folder, file=_file(proposal, name))
+        known.part(name, config, root, folder, _file(proposal, name))
         for name, config in proposal.servers.items()
     )
     skills = (skill_part(path, root) for path in proposal.find_skills())

@@ -8,7 +8,7 @@ from multitap.config import Problem, Search, Surroundings, excelmanus, kode, loa
 from multitap.config.seed_files import at_prompt
 from multitap.config.trust_gate import Proposal, TrustDecision, TrustNothing, TrustState
 from multitap.records import dataclass
-from multitap.trust.projects.project_parts import ProjectPart, parts_of
+from multitap.trust.projects.project_parts import KnownParts, ProjectPart, parts_of
 from multitap.trust.projects.trusted_projects import Projects, TrustedPart
 
 SEARCHES = (native, kode, otter, excelmanus)
@@ -69,9 +69,10 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
     known = projects.trusted()
     proposals, problems = _proposals(folder)
     parts: dict[Path, dict[str, ProjectPart]] = {}
+    known_parts = KnownParts()  # most files are found by several searches
     for proposal in proposals:
         found = parts.setdefault(proposal.root, {})
-        found |= {part.key: part for part in parts_of(proposal)}
+        found |= {part.key: part for part in parts_of(proposal, known_parts)}
     reviews: list[ProjectReview] = []
     for root, found in parts.items():
         before = known.get(root.resolve(), {})

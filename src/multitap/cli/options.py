@@ -25,6 +25,7 @@ class ServerCommand(click.Command):
     """A command that takes the command line of a server after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        # before click sees them: options of the server's command are not ours
         if "--" in args:
             end = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[end + 1 :])
@@ -231,6 +232,7 @@ def _asking(command: Work) -> Work:
         **given: Any,
     ) -> int:
         ctx = click.get_current_context()
+        # `multitap -c FILE status` and `multitap status -c FILE` mean the same
         whole: dict[str, Any] = ctx.find_root().params
         chosen = files or whole.get("files", ())
         typed = _if_typed(TypedServer(ctx.meta.get(_COMMAND, ()), url, headers, variables))

@@ -73,6 +73,7 @@ def _explain_typed(exc: Unavailable) -> None:
     """Show what the server wrote: no log of it is kept that another command could show."""
     from multitap.cli.terminal.last_lines import show_last_lines  # noqa: PLC0415 - rarely
 
+    # commands of ours would look for the server in files, which do not name it
     complain(str(exc), None if "`multitap " in (exc.hint or "") else exc.hint)
     show_last_lines(exc.failure.stderr if exc.failure else "")
 

@@ -140,6 +140,7 @@ def help_(words: tuple[str, ...]) -> int | None:
     from multitap.cli.commands import COMMANDS, multitap
     from multitap.cli.servers.help_command import explain, explanations
 
+    # a code wins: `multitap COMMAND --help` is another way to the rest
     if words and words[0] in COMMANDS and words[0] not in {one.code for one in explanations()}:
         help_words = [*words, "--help"]
         return multitap.main(help_words, "multitap", standalone_mode=False)  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from multitap.faults import WireFault
 from multitap.http.client.http_client import http_client
 from multitap.published.bundle_file import MAX_FILE
 
-TIMEOUT = 120.0
+TIMEOUT = 120.0  # seconds for all of it, redirects included
 # Release pages need one or two; more is a loop.
 MOST_REDIRECTS = 5
 _FOUND = 200
@@ -54,6 +54,7 @@ async def _fetch(url: URL, path: Path) -> URL | None:
             async with await anyio.open_file(path, "wb") as file:
                 while piece := await response.chunk():
                     size += len(piece)
+                    # counted as it comes: a length that a server states proves nothing
                     if size > MAX_FILE:
                         raise Unavailable(str(url.host), f"it has more than {MAX_FILE:,} bytes")
                     await file.write(piece)

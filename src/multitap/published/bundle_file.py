@@ -68,6 +68,7 @@ def _keep(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
     if digest is not None and found != digest.lower():
         raise BadBundle(f"{name} has the digest {found}, not {digest}", hint=_FETCH)
     home = folder / found
+    # named by its digest, so it has the same content
     if home.is_dir():
         return home
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)

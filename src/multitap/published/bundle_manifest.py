@@ -18,7 +18,7 @@ from multitap.regular_file import read_regular
 
 KINDS = frozenset({"node", "python", "binary", "uv"})
 PLATFORM = {"linux": "linux", "darwin": "darwin", "win32": "win32"}.get(sys.platform, "linux")
-MOST = 128
+MOST = 128  # arguments or settings; no honest manifest has more
 _VARIABLE = re.compile(r"\$\{([^{}]{1,200})\}")
 _SETTING = "user_config."
 
@@ -35,6 +35,7 @@ def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = No
         BadBundle: It must not be used, and why.
     """
     place = into or bundles_folder()
+    # what was there before belongs to a server that was added, and must not be removed
     before = {one.name for one in place.iterdir()} if place.is_dir() else set[str]()
     folder = unpack(path, digest=digest, into=place)
     try:
@@ -96,6 +97,7 @@ def _program(command: str, folder: Path, entry: Path, kind: str) -> str:
     if kind == "binary" and "/" not in command and not command.startswith("$"):
         return str(entry)
     if "/" in command:
+        # resolved: a link in the bundle must not lead out of it either
         inside = (folder / command).resolve()
         if not inside.is_relative_to(folder.resolve()):
             raise BadBundle(f"its command {quoted(command)} is not in the bundle")

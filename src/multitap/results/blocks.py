@@ -19,7 +19,7 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 # describe it.
 _HEAD = 64
 _JPEG_HEAD = 350_000  # the size of a JPEG comes after its profile and thumbnail
-_ONE_LINE = 200
+_ONE_LINE = 200  # characters of a fact that a server states about a block
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +187,7 @@ def _link(fields: _Fields) -> ResourceLink | str:
         title=_string(fields.title) or None,
         description=_string(fields.description) or None,
         mime_type=_string(fields.mime_type) or None,
+        # not `isinstance`: true is an int to Python
         size=fields.size if type(fields.size) is int else None,
     )
 
@@ -238,6 +239,7 @@ def _is_base64(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     body = _body(value)
+    # one character alone holds six bits, which are no byte; padding is optional in practice
     return len(body) % 4 != 1 and not body.translate(None, _ALPHABET)
 
 

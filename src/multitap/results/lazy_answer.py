@@ -112,6 +112,7 @@ class LazyAnswer:
     def _parts_from(self, number: int) -> Iterator[str]:
         """The text of the blocks, which a line break keeps apart."""
         pieces = self.pieces()
+        # servers should repeat structured content as text, and many do not
         if not pieces and number == 0 and self.has_structured:
             yield self.read(_decode, self.outline.structured)
         for at in range(number, len(pieces)):

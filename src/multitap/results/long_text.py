@@ -22,7 +22,7 @@ _LONGEST_PATTERN = 200
 _ROW = 500
 _ID_LENGTH = 6
 _ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none is mistaken for another
-_REGEX_SIZE = 1_000_000
+_REGEX_SIZE = 1_000_000  # bytes of the compiled pattern; `(a{99}){99}` would take far more
 _SEARCHED = 64 * 1024  # characters searched at a time
 EXACT = 256 * 1024
 """Bytes of a result up to which it is all decoded, to say how much of it is not shown."""
@@ -73,6 +73,7 @@ def cap(text: str, limit: int, *, result_id: str | None = None) -> Capped:
         raise ValueError(f"a cap of {limit} leaves no room for the note")
     if len(text) <= limit:
         return Capped(text, 0, (len(text),))
+    # with the largest numbers that the note can have: the real ones are known only after the cut
     room = len(_note(counted(len(text), "more character"), len(text), result_id))
     ends = tuple(_page_ends(text, limit - room))
     missing = len(text) - ends[0]
@@ -326,6 +327,7 @@ class KeptResults:
 
     def keep(self, text: LongText, limit: int) -> KeptResult:
         """Cut `text` to `limit` characters and keep the whole, for as long as there is room."""
+        # it alone would push out all others, and then itself
         if text.weight > self._size:
             return KeptResult(None, text, limit)
         result_id = self._free_id()
@@ -359,6 +361,7 @@ class KeptResults:
 
     def _free_id(self) -> str:
         while True:
+            # random, not counted: a model must not guess the result of another call
             result_id = "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))
             if result_id not in self._results:
                 return result_id

@@ -12,7 +12,7 @@ AT_ONCE = 64 * 1024
 """Bytes that are decoded in one go; the interpreter serves other threads only in between."""
 _GROUP = 500  # blocks, to the same end
 _NOTHING = Raw(b"")
-_REPORTED = 3
+_REPORTED = 3  # blocks that a warning names; a result may have thousands
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -203,6 +203,7 @@ def is_sound(block: _Undecoded) -> bool:
 
 
 def _is_text(value: Raw) -> bool:
+    # it was parsed as JSON already, so its first byte tells its type
     return bytes(memoryview(value)[:1]) == b'"'
 
 

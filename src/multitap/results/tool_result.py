@@ -124,6 +124,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
     def images(self) -> Iterator[ImageBlock]:
         """The image blocks; no other blocks are decoded."""
         answer = self.answer
+        # a search for bytes is far cheaper than decoding, and most results have no image
         if _IMAGE in bytes(answer.outline.content):
             for piece in answer.pieces():
                 if _IMAGE in bytes(piece) and isinstance(made := answer.block(piece), ImageBlock):
@@ -214,6 +215,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
         Both happen when somebody looks at the text.
         """
+        # it cannot become too long, so nothing has to be decoded to find out
         if len(self.raw) * _MOST_WORDY <= limit:
             return self
         view = ToolResult(self.raw, server=self.server, tool=self.tool, seconds=self.seconds)

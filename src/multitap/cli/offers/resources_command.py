@@ -135,6 +135,7 @@ def _print(contents: Sequence[EmbeddedResource]) -> None:
             say_text(str(content))
             advise("use `--save DIR`, or redirect the output to a file or pipe")
         else:
+            # byte for byte, so that a picture can be piped into a file
             click.echo(content.data, nl=False)
 
 

@@ -15,7 +15,7 @@ from multitap.errors import shortened
 from multitap.gateway.fronts.control_messages import CommandReply, ServerQuestion
 from multitap.upstream.handlers import Permission, PermitRequest
 
-LONGEST_WORDS = 4000
+LONGEST_WORDS = 4000  # characters; a longer text would scroll the question away
 MODEL = "human"
 """What a server is told about who answered in place of a model."""
 _NOBODY = "there is no terminal to answer at"
@@ -145,6 +145,7 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
         if not text and field.default is not None:
             content[field.name] = field.default
             return
+        # left out, not sent as an empty text: a schema may refuse that
         if not text and not field.required:
             return
         try:

@@ -2,16 +2,14 @@
 
 import sys
 import time
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from multitap.catalog.schemas.argument_words import whole, words
-from multitap.catalog.schemas.typed_arguments import to_arguments
 from multitap.cli.configuration.chosen_configuration import load_configuration, require
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway
+from multitap.cli.offers.call_command import filler
 from multitap.cli.offers.server_questions import at_the_prompt
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
@@ -66,7 +64,7 @@ def _follow(
             schema = live.tool(wanted.tool, options.timeout).input_schema
             live.call(
                 wanted.tool,
-                _arguments(wanted, schema),
+                filler(wanted.arguments)(schema),
                 options.timeout,
                 lambda _done, _total, _message: None,
                 at_the_prompt(),
@@ -91,23 +89,17 @@ async def _trace(loaded: Loaded, options: CommonOptions, server: str, wanted: Tr
 
     settings = adapt(loaded, options, all_awake, only=server)
     async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
+        # before the server has said anything: the handshake is what most people want to see
         with hub.tracings[server].follow(lambda message: show(message, wanted)):
             await hub.settled()
             failure = hub.snapshot().server(server).failure
             if failure is not None:
-                raise Unavailable(server, str(failure), hint=failure.hint, failure=failure)
+                raise Unavailable.because(server, failure, "it is down")
             if wanted.tool is not None:
                 context = CallContext(timeout=options.timeout)
                 tool = await hub.lookup.find_tool(wanted.tool, context=context)
-                given = _arguments(wanted, tool.input_schema)
+                given = filler(wanted.arguments)(tool.input_schema)
                 await hub.call(tool.name, given, context=context)
-
-
-def _arguments(wanted: TraceOptions, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    given = wanted.arguments
-    if len(given) == 1 and (arguments := whole(given[0])) is not None:
-        return arguments
-    return to_arguments(words(given), schema)
 
 
 def show(message: "TracedMessage", wanted: TraceOptions) -> None:

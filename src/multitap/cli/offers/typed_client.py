@@ -83,6 +83,7 @@ def _method(tool: ToolLine, taken: set[str], *, is_async: bool) -> str:
     parameters: list[str] = []
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     needed: Collection[object] = tool.input_schema.get("required") or ()
+    # Python wants parameters without a default first
     for key in sorted(properties, key=lambda key: key not in needed):
         parameter, kind = _identifier(key, names), annotation(properties[key])
         if key in needed:
@@ -132,6 +133,7 @@ def _identifier(text: str, taken: set[str]) -> str:
     """A name that Python takes and nobody has yet."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", text).strip("_")[:80] or "value"
     plain = f"n{plain}" if plain[0].isdigit() else plain
+    # `from` and `class` are common names of arguments
     plain = f"{plain}_" if keyword.iskeyword(plain) else plain
     number, name = 1, plain
     while name in taken:

@@ -146,6 +146,7 @@ def _of_server(
         needed.append(check)
     yield from needed
     server = hub.snapshot().server(name)
+    # what follows would only repeat the reason in other words
     if any(check.verdict is CheckVerdict.FAILED for check in needed):
         yield from server_checks.of_nothing(server)
         return

@@ -58,6 +58,7 @@ def explain(words: str | None) -> int:
             say(f"{code:<24}{one.messages[0] if one.messages else ''}".rstrip())
         note("`multitap help CODE` explains one; an error message in quotes works, too")
         return 0
+    # copied from a message, a code may have its quotation marks with it
     exact = known.get(words.strip("`'\"").lower().replace("-", "_"))
     found = [exact] if exact else [one for one in known.values() if one.fits(words)]
     if not found:

@@ -132,6 +132,7 @@ class Board(Vertical):
 
     @on(Tabs.TabActivated)
     def _on_tab(self, event: Tabs.TabActivated) -> None:
+        # `visit` sets the tab itself, which comes back here
         if event.tab.id and event.tab.id != self.place.name:
             self._go(event.tab.id)
 
@@ -185,6 +186,7 @@ class Board(Vertical):
         box.value = self._filter(place).text
         box.set_class(not box.value, "unused")
         self.screen.set_focus(self.list)
+        # at once with what is known; what only this place shows comes with the next look
         self.show()
         self.post_message(self.Visited())
 

@@ -125,12 +125,14 @@ class Calling:
         question = AskCall(name, Raw(msgspec.json.encode(arguments)), person=True)
         waiting = WaitingWindow(name)
         with anyio.CancelScope() as scope:
+            # however the window closes: nobody can be left waiting for a call they do not see
             self._app.push_screen(waiting, lambda _: scope.cancel())
             try:
                 delivery, data = await self._view.client.act(
                     question, waiting.show, self._on_question
                 )
             finally:
+                # not when a question of the server is open on top of it
                 if waiting.is_current:
                     waiting.dismiss()
             result = ToolResult(Raw(data), delivery.server, delivery.tool)

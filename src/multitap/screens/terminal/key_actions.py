@@ -175,6 +175,7 @@ class KeyActions:
 
     async def _run(self, *arguments: str) -> None:
         """Run a command of the program in place of the screen, as if it were typed."""
+        # a login prints, asks and may open a browser: it needs the terminal for itself
         with self._app.suspend():
             started = await asyncio.create_subprocess_exec(*self._program, *arguments)
             try:
@@ -211,4 +212,5 @@ async def _wait_for_enter() -> None:
         return
     print("\nPress Enter to go back to the screen.", file=sys.__stdout__, flush=True)
     await anyio.wait_readable(sys.__stdin__)
+    # what was typed meanwhile is not meant for the screen
     os.read(sys.__stdin__.fileno(), 4096)

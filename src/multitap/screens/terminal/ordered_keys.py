@@ -28,6 +28,7 @@ class OrderedKeysApp(App[None]):
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            # unbounded: a paste arrives as one event, and nobody types thousands of keys ahead
             self._typed.put_nowait(event)
         else:
             await super().on_event(event)

@@ -92,6 +92,7 @@ def of_calls(records: Iterable[CallRecord], passes: Callable[[CallRecord], bool]
 
 
 def call_key(record: CallRecord) -> str:
+    # calls have no id; two of one tool do not end in the same microsecond
     return f"{record.at:.6f} {record.server} {record.tool}"
 
 

@@ -82,7 +82,6 @@ async def test_fifty_calls_at_expiry_are_one_refresh(tmp_path, redis_server):
     assert len(provider.refresh) == 1
 
 
-@pytest.mark.wide  # two were seen to try at once: docs/cluster.md, "What it does not do"
 async def test_a_dead_server_is_tried_by_one_replica_at_a_time(tmp_path, redis_server):
     at_once, most, knocks = 0, 0, 0
 
@@ -106,9 +105,10 @@ async def test_a_dead_server_is_tried_by_one_replica_at_a_time(tmp_path, redis_s
                 await until(lambda: not at_once)
                 most, before = 0, knocks
                 await until(lambda: knocks >= before + 4)
-            await until(lambda: not at_once)
+                # before they stop: a knock that its replica has dropped is still counted here
+                together = most
 
-    assert most == 1
+    assert together == 1
 
 
 async def test_a_restart_at_any_replica_restarts_the_program(tmp_path, redis_server):

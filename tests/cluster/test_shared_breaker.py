@@ -25,6 +25,9 @@ class Cluster:
         self.coordinator = LocalCoordinator(lambda: self.now)
         self.alive = {"a", "b", "c"}
 
+    async def is_alive(self, replica):
+        return replica in self.alive
+
     async def attempt(self, replica, *, is_first=False, is_ordered=False):
         """One that was admitted, and what the replica knows then."""
         breaker = SharedBreaker(
@@ -32,7 +35,7 @@ class Cluster:
             "far",
             replica=replica,
             timeout=30,
-            is_alive=self.alive.__contains__,
+            is_alive=self.is_alive,
         )
         restarts = Restarts()
         await breaker.admit(restarts, is_first=is_first, is_ordered=is_ordered)
@@ -92,6 +95,45 @@ async def test_a_replica_that_dies_while_it_tries_holds_nobody_up(cluster):
     cluster.alive.discard("b")
 
     assert await cluster.admitted("a", "c") == ["a"]
+
+
+async def test_what_comes_of_an_attempt_that_was_taken_over_changes_nothing(cluster):
+    await down(cluster)
+    cluster.now += 5
+    first, _ = await cluster.attempt("b")
+    cluster.alive.discard("b")
+    await cluster.attempt("a")
+    cluster.alive.add("b")  # it only stood still
+    await first.on_lost(RestartHistory(failures=9), 0.5, DOWN)
+    cluster.now += 1
+    await first.give_up()
+
+    assert await cluster.admitted("c") == []
+
+
+async def test_replicas_that_may_try_at_the_same_moment_leave_it_to_one(cluster):
+    await down(cluster)
+    cluster.now += 5
+    admitted = []
+
+    async def attempt(one):
+        admitted.extend(await cluster.admitted(one))
+
+    async with anyio.create_task_group() as tasks:
+        for one in "abc":
+            tasks.start_soon(attempt, one)
+
+    assert len(admitted) == 1
+
+
+async def test_a_replica_that_has_just_come_is_waited_for(tmp_path):
+    coordinator = LocalCoordinator()
+    async with open_node(coordinator, tmp_path, name="old", servers={}) as old:
+        known = old.replica.membership.members
+        async with open_node(coordinator, tmp_path, name="new", servers={}):
+            assert "new" not in known
+            assert await old.replica.membership.is_alive("new")
+        assert not await old.replica.membership.is_alive("new")
 
 
 async def test_an_attempt_that_is_given_up_is_left_to_another_replica(cluster):

@@ -126,6 +126,10 @@ class Membership:
         await self._list(come={self.me.id})
         await self._look()
 
+    async def is_alive(self, replica: str) -> bool:
+        """Whether a replica shows life by what the coordinator knows, now."""
+        return await self._records.read(f"member/{replica}") is not None
+
     async def leave(self) -> None:
         """Be forgotten at once."""
         with contextlib.suppress(CoordinatorDown):

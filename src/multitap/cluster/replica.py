@@ -224,7 +224,7 @@ class Replica:
             name,
             replica=self.id,
             timeout=config.connect_timeout,
-            is_alive=lambda one: one in self.membership.members,
+            is_alive=self.membership.is_alive,
         )
 
     @asynccontextmanager

@@ -1,7 +1,7 @@
 """The failures of one server, counted once for all replicas."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -14,6 +14,7 @@ from multitap.upstream.breaker import Paused
 LOOK = 1.0
 """Seconds between two looks at what comes of another replica's attempt."""
 _KEPT = LONGEST_PAUSE + 2 * WINDOW  # seconds; older failures count for nothing
+_APPROACHES = 2  # of one attempt, each with the whole time to connect
 _MARGIN = 5.0  # seconds that an attempt may take longer than its limit
 _TRIES = 5  # of a change that others keep overtaking; they know as much as we do by then
 
@@ -22,7 +23,7 @@ class BreakerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """What all replicas know; times are those of the coordinator's clock."""
 
     number: int = 0
-    """How often it was changed."""
+    """How often it was changed; each claim to try it gets one, and is void once it is another."""
     history: RestartHistory = RestartHistory()
     due: float | None = None
     """When it may be tried again; None: at any time, because it was up when last heard of."""
@@ -53,7 +54,8 @@ class SharedBreaker:
         server: Which server.
         replica: Our id.
         timeout: Seconds that an attempt takes at most.
-        is_alive: Whether a replica was there a moment ago.
+        is_alive: Whether the coordinator knows a replica: what we know of the others is a second
+            old, and lacks those that have just come.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class SharedBreaker:
         *,
         replica: str,
         timeout: float,
-        is_alive: Callable[[str], bool],
+        is_alive: Callable[[str], Awaitable[bool]],
     ) -> None:
         self._coordinator = coordinator
         self._records = coordinator.records
@@ -72,7 +74,7 @@ class SharedBreaker:
         self._timeout = timeout
         self._is_alive = is_alive
         self._number: int | None = None
-        """Of the record that the attempt began with; None if there was none."""
+        """Of the record that the attempt began with, or of our claim; None: there was none."""
         self._is_claimed = False
         """Whether the others wait for what comes of our attempt."""
 
@@ -80,9 +82,16 @@ class SharedBreaker:
         # at once: an attempt must not wait for a coordinator that does not answer
         if self._coordinator.health.is_up:
             with suppress(CoordinatorDown):
+                if is_ordered:
+                    restarts.forget()
+                    await self._records.delete(self._key)
+                    return
                 for _ in range(_TRIES):
-                    if await self._try_to_admit(restarts, is_first=is_first, is_ordered=is_ordered):
+                    overtaken = await self._try_to_admit(restarts, is_first=is_first)
+                    if overtaken is None:
                         return
+                    failure = overtaken.failure()
+                raise Paused(failure, LOOK)
 
     async def came_up(self) -> None:
         if self._number is not None:
@@ -116,29 +125,41 @@ class SharedBreaker:
     async def give_up(self) -> None:
         if self._is_claimed:
             self._is_claimed = False
-            await self._change(lambda kept, _: _free(kept, due=kept.due))
+            await self._change(
+                lambda kept, _: _free(kept, due=kept.due) if kept.number == self._number else None
+            )
 
-    async def _try_to_admit(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> bool:
+    async def _try_to_admit(self, restarts: Restarts, *, is_first: bool) -> BreakerRecord | None:
+        """None: the attempt may begin; else a record that another replica has changed meanwhile.
+
+        Raises:
+            Paused: It may not begin.
+        """
         found = await self._records.read(self._key)
         kept = _parse_record(found)
-        if found is None or kept is None or is_ordered:
+        if kept is None:
             restarts.forget()
-            return found is None or await self._records.delete(self._key, found)
+            return None
         now = await self._coordinator.time()
         restarts.history = kept.history.shift(asyncio.get_running_loop().time() - now)
         self._number = kept.number
         if kept.due is None or is_first:
-            return True
+            return None
         if kept.due > now:
             raise Paused(kept.failure(), kept.due - now)
         other = kept.trying not in {"", self._replica}
-        if other and kept.until > now and self._is_alive(kept.trying):
+        if other and kept.until > now and await self._is_alive(kept.trying):
             raise Paused(kept.failure(), LOOK)
         claim = msgspec.structs.replace(
-            kept, trying=self._replica, until=now + self._timeout + _MARGIN
+            kept,
+            number=kept.number + 1,
+            trying=self._replica,
+            until=now + _APPROACHES * self._timeout + _MARGIN,
         )
-        self._is_claimed = await self._records.swap(self._key, found, _encode(claim), ttl=_KEPT)
-        return self._is_claimed
+        if not await self._records.swap(self._key, found, _encode(claim), ttl=_KEPT):
+            return kept
+        self._number, self._is_claimed = claim.number, True
+        return None
 
     async def _change(
         self, change: Callable[[BreakerRecord, float], BreakerRecord | None]

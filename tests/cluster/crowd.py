@@ -128,8 +128,15 @@ class Crowd:
                 await anyio.sleep(0.05)
 
     @asynccontextmanager
-    async def at_work(self, url, *, stateless, handshake):
-        """So many of each era, from the moment all of them are served until the block ends."""
+    async def at_work(self, url, *, stateless, handshake, is_lasting=True):
+        """Clients of each era, from the moment all of them are served until the block ends.
+
+        Args:
+            url: Whom they call.
+            stateless: How many of the new era.
+            handshake: How many of the old one.
+            is_lasting: Whether somebody answers them at the end of the block.
+        """
         self.names = {f"s{n}" for n in range(stateless)} | {f"h{n}" for n in range(handshake)}
         async with (
             aiohttp.ClientSession(connector=connector()) as http,
@@ -141,7 +148,8 @@ class Crowd:
             await self.wait_served()
             try:
                 yield self
-                await self.wait_served()
+                if is_lasting:
+                    await self.wait_served()
             finally:
                 self._is_over = True
 
@@ -168,3 +176,18 @@ def check(crowd, ledger, *, disturbed=()):
     # 404 would say that there is no such session; without Redis it is 503, and the client waits
     assert not [one for one in failures if one.failure.startswith("404")], failures
     assert not late, f"{len(late)} of {len(crowd.made)} calls failed without a cause: {late[:5]}"
+
+
+def tell(crowd, ledger, kills=()):
+    """Print what happened, for a run by hand."""
+    words = {}
+    for one in crowd.failures:
+        words[one.failure] = words.get(one.failure, 0) + 1
+    print(f"{len(crowd.made)} calls, {len(crowd.failures)} failed, {len(ledger.terms)} processes")
+    for text, times in words.items():
+        print(f"  {times} times: {text}")
+    slowest = sorted((one.ended - one.began for one in crowd.made), reverse=True)[:3]
+    print("  slowest:", ", ".join(f"{seconds:.2f} s" for seconds in slowest))
+    for kill in kills:
+        served = [one.ended for one in crowd.made if one.began > kill and one.failure is None]
+        print(f"  a call begun after the kill was answered {min(served) - kill:.2f} s after it")

@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
+from multitap.gateway.fronts import control_places
 from tests.cluster.redis_server import free_port
 from tests.waiting import wait_for
 
@@ -39,11 +40,11 @@ class GatewayProcess:
         self.log = Path(folder, f"gateway-{self.port}.log")
         home = Path(folder, f"home-{self.port}")
         home.mkdir(exist_ok=True)
-        self.data = home / "data"
+        self.data, self.state = home / "data", home / "state"
         self._env = {
             **os.environ,
             "HOME": str(home),
-            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_STATE_HOME": str(self.state),
             "XDG_DATA_HOME": str(self.data),
             "PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring",
         }
@@ -70,6 +71,26 @@ class GatewayProcess:
         command = [*self._multitap, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=self._env)
         return done.stdout
+
+    @contextlib.contextmanager
+    def following(self, *words):
+        """Within the block, a command of the same user runs; the value is what it has printed."""
+        path = self.log.with_name(f"followed-{'-'.join(words)}")
+        with path.open("wb") as output:
+            follower = subprocess.Popen(
+                [*self._multitap, *words], stdin=subprocess.DEVNULL, stdout=output, env=self._env
+            )
+        try:
+            yield path.read_text
+        finally:
+            follower.kill()
+            follower.wait()
+
+    @property
+    def control_socket(self):
+        """Where its screens ask."""
+        (found,) = control_places.sockets(self.state / "multitap").values()
+        return found
 
     def kill(self):
         self.process.kill()

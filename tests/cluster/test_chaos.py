@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 
 from tests.cluster.balancer import Balancer
-from tests.cluster.crowd import Crowd, NonceLedger, check
+from tests.cluster.crowd import Crowd, NonceLedger, check, tell
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import running_redis
 from tests.waiting import until
@@ -84,7 +84,7 @@ async def restart_politely(folder, *, rounds, clients):
                     await to_thread.run_sync(leaving.wait_up)
                     await crowd.wait_served()
     await until(lambda: not ledger.left)
-    tell(crowd, ledger, [])
+    tell(crowd, ledger)
 
     check(crowd, ledger)
     assert len(ledger.terms) <= rounds + 1, "a hand-over started the server more than once"
@@ -93,18 +93,3 @@ async def restart_politely(folder, *, rounds, clients):
 def three(folder, ledger, url):
     config = ledger.config()
     return [GatewayProcess(folder, config, "--cluster", url) for _ in range(3)]
-
-
-def tell(crowd, ledger, kills):
-    """Print what happened, for who runs it by hand."""
-    words = {}
-    for one in crowd.failures:
-        words[one.failure] = words.get(one.failure, 0) + 1
-    print(f"{len(crowd.made)} calls, {len(crowd.failures)} failed, {len(ledger.terms)} processes")
-    for text, times in words.items():
-        print(f"  {times} times: {text}")
-    slowest = sorted((one.ended - one.began for one in crowd.made), reverse=True)[:3]
-    print("  slowest:", ", ".join(f"{seconds:.2f} s" for seconds in slowest))
-    for kill in kills:
-        served = [one.ended for one in crowd.made if one.began > kill and one.failure is None]
-        print(f"  a call begun after the kill was answered {min(served) - kill:.2f} s after it")

@@ -14,7 +14,7 @@ import pytest
 
 from tests.cluster.balancer import Balancer
 from tests.cluster.clients import HandshakeClient, Refused, StatelessClient, connector
-from tests.cluster.crowd import Crowd, NonceLedger, check
+from tests.cluster.crowd import Crowd, NonceLedger, check, tell
 from tests.cluster.cut_line import CutLine
 from tests.cluster.gateways import GatewayProcess, running, running_beside
 from tests.cluster.redis_server import running_redis
@@ -89,6 +89,7 @@ async def test_an_owner_that_is_cut_off_from_redis_executes_nothing_beside_the_n
                 ended = time.monotonic()
                 await until(lambda: len(ledger.terms) > 1)
     await until(lambda: not ledger.left)
+    tell(crowd, ledger, [began])
 
     check(crowd, ledger, disturbed=[(began, ended + RECOVERY)])
     assert crowd.failures or how == "reset"
@@ -110,6 +111,7 @@ async def test_an_owner_that_stood_still_executes_nothing_beside_the_next(
             owner.signal(signal.SIGCONT)
             ended = time.monotonic()
     await until(lambda: not ledger.left)
+    tell(crowd, ledger, [began])
 
     check(crowd, ledger, disturbed=[(began, ended + 1)])
 

@@ -110,16 +110,16 @@ async def test_a_certificate_of_an_unknown_authority_is_refused(certificates):
 
 
 @contextmanager
-def sentinel_for(primary, folder, *lines):
+def sentinel_for(primary_port, folder, *lines):
     """A sentinel that needs no other one to agree, and is quick to decide."""
     port = free_port()
     config = Path(folder, f"sentinel-{port}.conf")
     config.write_text(
         "\n".join(
             (
-                f"port {port}",
+                *((lines and ("port 0", f"tls-port {port}")) or (f"port {port}",)),
                 f"dir {folder}",
-                f"sentinel monitor main 127.0.0.1 {primary.port} 1",
+                f"sentinel monitor main 127.0.0.1 {primary_port} 1",
                 "sentinel down-after-milliseconds main 500",
                 "sentinel failover-timeout main 2000",
                 *lines,
@@ -143,8 +143,8 @@ def watched_pair():
         primary = stack.enter_context(running_redis())
         second = stack.enter_context(running_redis("--replicaof", "127.0.0.1", str(primary.port)))
         wait_for(lambda: "master_link_status:up" in info(second))
-        port = stack.enter_context(sentinel_for(primary, folder))
-        wait_for(lambda: knows_replica(port))
+        port = stack.enter_context(sentinel_for(primary.port, folder))
+        wait_for(lambda: knows_replica("-p", str(port)))
         yield primary, second, f"redis+sentinel://127.0.0.1:{port},127.0.0.1:1/main"
 
 
@@ -154,23 +154,68 @@ def info(server):
     return ""
 
 
-def knows_replica(port):
-    done = subprocess.run(
-        ["redis-cli", "-p", str(port), "--json", "SENTINEL", "REPLICAS", "main"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def asked(options, *words):
+    """What `redis-cli` with these options prints."""
+    command = ["redis-cli", *options, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+
+
+def knows_replica(*options):
     with suppress(ValueError):
-        return len(json.loads(done.stdout)) == 1
+        found = json.loads(asked(options, "--json", "SENTINEL", "REPLICAS", "main"))
+        return [one["master-link-status"] for one in found] == ["ok"]
     return False
 
 
-async def test_a_coordinator_follows_a_failover():
-    with watched_pair() as (primary, second, url):
+@contextmanager
+def secured_pair(certificates):
+    """The same with TLS everywhere, and a user with a password for each purpose."""
+    cert, key = certificates / "cert.pem", certificates / "key.pem"
+    users = (
+        *("--user", "default", "off"),
+        *("--user", "multitap", "on", ">s3cret/+", *documented_rights()),
+        *("--user", "watcher", "on", ">w4tch", "~*", "&*", "+@all"),
+        *("--tls-replication", "yes", "--masteruser", "watcher", "--masterauth", "w4tch"),
+    )
+    lines = (
+        *("tls-replication yes", "tls-auth-clients no", f"tls-ca-cert-file {cert}"),
+        *(f"tls-cert-file {cert}", f"tls-key-file {key}"),
+        *("sentinel auth-user main watcher", "sentinel auth-pass main w4tch"),
+        *("user default off", "user asker on >ask/3r ~* &* +@all"),
+    )
+    ports = [free_port(), free_port()]
+    with TemporaryDirectory() as folder, ExitStack() as stack:
+        first = (*secured(certificates, ports[0]), *users)
+        primary = stack.enter_context(running_redis(*first))
+        second = (
+            *secured(certificates, ports[1]),
+            *users,
+            "--replicaof",
+            "127.0.0.1",
+            f"{ports[0]}",
+        )
+        stack.enter_context(running_redis(*second))
+        port = stack.enter_context(sentinel_for(ports[0], folder, *lines))
+        login = ("--tls", "--cacert", str(cert), "--user", "asker", "--pass", "ask/3r")
+        wait_for(lambda: knows_replica("-p", str(port), *login, "--no-auth-warning"))
+        options = f"ssl_ca_certs={cert}&sentinel_username=asker&sentinel_password=ask%2F3r"
+        watcher = ("--tls", "--cacert", str(cert), "--user", "watcher", "--pass", "w4tch")
+        second = ("-p", str(ports[1]), *watcher, "--no-auth-warning")
+        yield (
+            primary,
+            second,
+            f"rediss+sentinel://multitap:s3cret%2F%2B@127.0.0.1:{port}/main?{options}",
+        )
+
+
+@pytest.mark.parametrize("is_secured", [False, True], ids=["plain", "secured"])
+async def test_a_coordinator_follows_a_failover(is_secured, certificates):
+    with secured_pair(certificates) if is_secured else watched_pair() as (primary, second, url):
         async with open_redis(url) as found:
             token = await found.leases.acquire("l", "me", ttl=60)
-            wait_for(lambda: second.ask("EXISTS", "{multitap}:lease:l") == ":1")
+            # a lease that the replica never saw would be lost with the primary
+            options = second if is_secured else ("-p", str(second.port))
+            wait_for(lambda: asked(options, "EXISTS", "{multitap}:lease:l").strip() == "1")
             primary.stop()
             with anyio.fail_after(30):
                 while True:

@@ -9,7 +9,7 @@ import pytest
 from anyio import to_thread
 
 from tests.cluster.balancer import Balancer
-from tests.cluster.crowd import Crowd, NonceLedger, check
+from tests.cluster.crowd import Crowd, NonceLedger, check, tell
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import running_redis
 from tests.waiting import until
@@ -53,6 +53,7 @@ async def test_two_versions_work_side_by_side(tmp_path, earlier):
             for one in new:
                 await to_thread.run_sync(one.stop)
     await until(lambda: not ledger.left)
+    tell(crowd, ledger)
 
     check(crowd, ledger, disturbed=[(0, float("inf"))])
     assert len(crowd.failures) < len(crowd.made) / 20, [one.failure for one in crowd.failures]

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, contextmanager
@@ -198,19 +199,8 @@ class SharedLimits(Protocol):
         ...
 
 
-class Coordinator(Protocol):
-    """What all replicas share. Every method may raise `CoordinatorDown`, within seconds."""
-
-    @property
-    def records(self) -> Records: ...
-    @property
-    def leases(self) -> Leases: ...
-    @property
-    def channels(self) -> Channels: ...
-    @property
-    def streams(self) -> Streams: ...
-    @property
-    def limits(self) -> SharedLimits: ...
+class CoordinatorLine(Protocol):
+    """The way to what all replicas share."""
 
     @property
     def health(self) -> Health:
@@ -222,9 +212,45 @@ class Coordinator(Protocol):
         """Rings when `health` changes."""
         ...
 
+
+class Coordinator(ABC):
+    """What all replicas share. Every method may raise `CoordinatorDown`, within seconds.
+
+    Args:
+        line: The way to it.
+        records: Small values.
+        leases: Who has what.
+        channels: Messages.
+        streams: Logs.
+        limits: Counts.
+    """
+
+    def __init__(
+        self,
+        line: CoordinatorLine,
+        *,
+        records: Records,
+        leases: Leases,
+        channels: Channels,
+        streams: Streams,
+        limits: SharedLimits,
+    ) -> None:
+        self._line = line
+        self.records = records
+        self.leases = leases
+        self.channels = channels
+        self.streams = streams
+        self.limits = limits
+        self.health_changed = line.health_changed
+
+    @property
+    def health(self) -> Health:
+        """Whether it answered when it was last asked."""
+        return self._line.health
+
+    @abstractmethod
     async def time(self) -> float:
         """Seconds since 1970 by the coordinator's clock, the same for all replicas."""
-        ...
 
 
 class Subscriber:

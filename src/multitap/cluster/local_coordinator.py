@@ -12,6 +12,7 @@ from multitap.cluster.coordinator import (
     WINDOW_PARTS,
     Allowance,
     ChannelSubscribers,
+    Coordinator,
     Health,
     Lease,
     Message,
@@ -276,7 +277,15 @@ class LocalLimits:
             self._windows = {key: one for key, one in self._windows.items() if one[1] > now}
 
 
-class LocalCoordinator:
+@dataclass(frozen=True, slots=True)
+class _Nowhere:
+    """See `CoordinatorLine`; there is no way to go."""
+
+    health: Health
+    health_changed: Bell
+
+
+class LocalCoordinator(Coordinator):
     """See `Coordinator`; always up.
 
     Args:
@@ -284,15 +293,15 @@ class LocalCoordinator:
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
-        clock = clock or _steady_clock()
-        self._clock = clock
-        self.records = LocalRecords(clock)
-        self.leases = LocalLeases(clock)
-        self.channels = LocalChannels()
-        self.streams = LocalStreams(clock)
-        self.limits = LocalLimits(clock)
-        self.health = Health(is_up=True)
-        self.health_changed = Bell()
+        self._clock = clock = clock or _steady_clock()
+        super().__init__(
+            _Nowhere(Health(is_up=True), Bell()),
+            records=LocalRecords(clock),
+            leases=LocalLeases(clock),
+            channels=LocalChannels(),
+            streams=LocalStreams(clock),
+            limits=LocalLimits(clock),
+        )
 
     async def time(self) -> float:
         return self._clock()

@@ -15,6 +15,7 @@ from multitap.cluster.coordinator import (
     WINDOW_PARTS,
     Allowance,
     ChannelSubscribers,
+    Coordinator,
     CoordinatorDown,
     Health,
     Lease,
@@ -68,7 +69,8 @@ class RedisLine:
         """False once nobody uses it; `redis` may swallow the cancellation of a task."""
         self._place = place
         self._namespace = namespace
-        self._has_answered = False
+        self._answered: float | None = None
+        """When it last did."""
         self._scripts: dict[str, Any] = {}
 
     def key(self, kind: str, name: str) -> str:
@@ -94,8 +96,7 @@ class RedisLine:
                 raise CoordinatorDown(f"Redis at {self._place} refuses: {reason}") from None
             self._note(Health(is_up=False, reason=reason))
             raise CoordinatorDown(f"Redis at {self._place} does not answer: {reason}") from None
-        await _pass_on_cancellation(before)
-        self._has_answered = True
+        self._answered = asyncio.get_running_loop().time()
         self._note(Health(is_up=True))
         return result
 
@@ -111,14 +112,17 @@ class RedisLine:
             self.health = health
             if health.is_up:
                 logger.warning("Redis at %s answers again", self._place)
-            elif self._has_answered:  # else nothing starts, and the error says it
+            elif self._answered is not None:  # else nothing starts, and the error says it
                 logger.warning("Redis at %s does not answer: %s", self._place, health.reason)
             self.health_changed.ring()
 
     async def watch(self) -> None:
-        """Check once a second that it answers."""
+        """Check once a second that it answers, unless it has just done so."""
         while self.is_open:
             await anyio.sleep(_PROBE)
+            is_fresh = self._answered is not None and anyio.current_time() < self._answered + _PROBE
+            if self.health.is_up and is_fresh:
+                continue
             with suppress(CoordinatorDown):
                 await self.ask(self.client.ping())
 
@@ -406,24 +410,22 @@ class RedisLimits:
         return Allowance(bool(allowed), int(left), float(wait))
 
 
-class RedisCoordinator:
+class RedisCoordinator(Coordinator):
     """See `Coordinator`; made by `open_redis`."""
 
-    def __init__(self, line: RedisLine) -> None:
-        self._line = line
-        self.records = RedisRecords(line)
-        self.leases = RedisLeases(line)
-        self.channels = RedisChannels(line)
-        self.streams = RedisStreams(line)
-        self.limits = RedisLimits(line)
-        self.health_changed = line.health_changed
-
-    @property
-    def health(self) -> Health:
-        return self._line.health
+    def __init__(self, line: RedisLine, channels: RedisChannels, streams: RedisStreams) -> None:
+        super().__init__(
+            line,
+            records=RedisRecords(line),
+            leases=RedisLeases(line),
+            channels=channels,
+            streams=streams,
+            limits=RedisLimits(line),
+        )
+        self._redis = line
 
     async def time(self) -> float:
-        seconds, micros = await self._line.ask(self._line.client.time())
+        seconds, micros = await self._redis.ask(self._redis.client.time())
         return float(seconds) + float(micros) / 1e6
 
 
@@ -447,17 +449,17 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
     client, place = _client(url)
     line = RedisLine(client, place, namespace)
     try:
-        coordinator = RedisCoordinator(line)
+        channels, streams = RedisChannels(line), RedisStreams(line)
         async with Tasks() as tasks:
             tasks.start_soon(line.watch)
-            tasks.start_soon(coordinator.channels.listen)
-            tasks.start_soon(coordinator.streams.listen, coordinator.channels)
+            tasks.start_soon(channels.listen)
+            tasks.start_soon(streams.listen, channels)
             try:
-                yield coordinator
+                yield RedisCoordinator(line, channels, streams)
             finally:
                 # before the tasks are cancelled: should `redis` swallow that, they end by this
                 line.is_open = False
-                coordinator.channels.stop()
+                channels.stop()
     finally:
         # we are usually cancelled here, and sockets left open would outlive the loop
         with anyio.CancelScope(shield=True):

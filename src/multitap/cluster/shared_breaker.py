@@ -86,12 +86,12 @@ class SharedBreaker:
                     restarts.forget()
                     await self._records.delete(self._key)
                     return
-                for _ in range(_TRIES):
+                for left in reversed(range(_TRIES)):
                     overtaken = await self._try_to_admit(restarts, is_first=is_first)
                     if overtaken is None:
                         return
-                    failure = overtaken.failure()
-                raise Paused(failure, LOOK)
+                    if not left:
+                        raise Paused(overtaken.failure(), LOOK)
 
     async def came_up(self) -> None:
         if self._number is not None:

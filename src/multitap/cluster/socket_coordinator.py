@@ -241,24 +241,22 @@ class _Limits:
         return _allowance(taken)
 
 
-class SocketCoordinator:
+class SocketCoordinator(Coordinator):
     """See `Coordinator`; made by `open_socket`."""
 
     def __init__(self, line: _Line) -> None:
-        self._line = line
-        self.records = _SocketRecords(line)
-        self.leases = _Leases(line)
-        self.channels = _Channels(line)
-        self.streams = _Streams(line)
-        self.limits = _Limits(line)
-        self.health_changed = line.health_changed
-
-    @property
-    def health(self) -> Health:
-        return self._line.health
+        super().__init__(
+            line,
+            records=_SocketRecords(line),
+            leases=_Leases(line),
+            channels=_Channels(line),
+            streams=_Streams(line),
+            limits=_Limits(line),
+        )
+        self._order = line.order
 
     async def time(self) -> float:
-        return _float(await self._line.order("", "time"))
+        return _float(await self._order("", "time"))
 
 
 @asynccontextmanager

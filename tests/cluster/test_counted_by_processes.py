@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
+import sqlite3
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import aiohttp
 import anyio
@@ -10,12 +11,15 @@ import pytest
 
 from multitap import HttpServer
 from multitap.config import OAuth
+from multitap.store.audit_file import AuditFile
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
 from multitap.upstream.oauth.login_storage import LoginStorage
 from tests.cluster.clients import Refused, StatelessClient, connector
+from tests.cluster.crowd import Crowd, NonceLedger
 from tests.cluster.gateways import GatewayProcess, running
+from tests.cluster.redis_server import running_redis
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import Person, provided
 from tests.waiting import until
@@ -110,6 +114,43 @@ async def test_a_dead_server_is_tried_by_one_replica_at_a_time(tmp_path, redis_s
             await until(lambda: not at_once)
 
     assert together == 1
+
+
+async def test_no_answered_call_is_missing_in_the_audit_log_of_a_killed_replica(tmp_path):
+    ledger = NonceLedger(tmp_path)
+    entry = json.loads(ledger.config().read_text())["mcpServers"]["nonces"]
+    config = tmp_path / "multitap.toml"
+    config.write_text(
+        "[audit]\nrequired = true\narguments = true\n[servers.nonces]\n"
+        f"command = {entry['command']!r}\nargs = {entry['args']!r}\n"
+    )
+    # one of its own: there the dead replica is known for some seconds more
+    with running_redis() as redis:
+        gateways = three(tmp_path, config, redis)
+        calls = [Crowd(pause=0.01) for _ in gateways]
+        with anyio.fail_after(50):
+            async with run_in_thread(gateways), AsyncExitStack() as stack:
+                for crowd, one in zip(calls, gateways, strict=True):
+                    client = crowd.at_work(one.url, stateless=4, handshake=4, is_lasting=False)
+                    await stack.enter_async_context(client)
+                gateways[0].kill()
+                await stack.aclose()
+                answered = set().union(*(one.answered for one in calls))
+                # an entry is written by whichever replica has the turn
+                await until(lambda: answered <= audited(gateways))
+
+    assert len(calls[0].answered) > 8
+
+
+def audited(gateways):
+    """The nonces in the audit logs of all of them."""
+    found = set()
+    for one in gateways:
+        with suppress(sqlite3.OperationalError):  # it is being made
+            for entry in AuditFile(one.state / "multitap").entries():
+                arguments = json.loads(entry.body).get("arguments") or {}
+                found.add(arguments.get("nonce"))
+    return found
 
 
 async def test_a_restart_at_any_replica_restarts_the_program(tmp_path, redis_server):

@@ -49,6 +49,16 @@ class AuditTrail:
         """Whether calls must not be made, because nobody could tell of them later."""
         return self.is_required and self._store.is_audit_delayed
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether an answer waits for its entry: in a cluster that can outlive this process."""
+        return self.is_required and self._store.audit_relay is not None
+
+    async def wait_sent(self) -> None:
+        """Wait until all entries are sent."""
+        if (relay := self._store.audit_relay) is not None:
+            await relay.send()
+
     def show_arguments(self, route: Route, given: bytes | Raw) -> Raw:
         """A call's arguments without secrets."""
         if len(given) > LARGEST:

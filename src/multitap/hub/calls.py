@@ -235,6 +235,9 @@ class Calls:
                 self._audited.stir()
             if self._events.watched:
                 self._events.publish(_event(record))
+        if self._trail.is_required and self._trail.is_awaited:
+            await in_task(light)
+            await self._trail.wait_sent()
         return result  # pyright: ignore[reportReturnType] - or something was raised
 
     def _keep(

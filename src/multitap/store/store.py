@@ -67,10 +67,12 @@ class AuditRelay(Protocol):
 
     @property
     def is_delayed(self) -> bool:
-        """Whether some of them wait."""
+        """Whether some of them cannot be sent at the moment."""
         ...
 
-    async def send(self, bodies: list[str]) -> None: ...
+    async def send(self) -> None:
+        """Send all that the store has; what cannot be sent is sent later."""
+        ...
 
 
 class Store:
@@ -232,19 +234,27 @@ class Store:
         """Write what is waiting to be written."""
         self._note_losses()
         # all of it before the first wait: what comes meanwhile is for the next time
-        calls, audit = self.call_backlog.take(), self.audit_backlog.take()
-        log = self._log.take()
+        calls, log = self.call_backlog.take(), self._log.take()
+        audit = self.audit_backlog.take() if self.audit_relay is None else None
         self._pending.clear()
         self._full.clear()
         if calls and not await self._written("calls", self._archive.write_calls, calls):
             self.call_backlog.put_back(calls)
-        if audit and self.audit_relay is not None:
-            await self.audit_relay.send(bodies_of(audit, self._archive.author))
+        if self.audit_relay is not None:
+            await self.audit_relay.send()
         elif audit and not await self._written("audit", self._write_audit, audit):
             self.audit_backlog.put_back(audit)
         if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
         await self.servers.flush(self._written)
+
+    async def wait_pending(self) -> None:
+        """Wait until there is anything to write; it may already be written then."""
+        await self._pending.wait()
+
+    def take_audit_bodies(self) -> list[str]:
+        """The entries of the audit log that wait, for a relay to send."""
+        return bodies_of(self.audit_backlog.take(), self._archive.author)
 
     async def write_audit_batches(self, batches: Sequence[AuditBatch]) -> bool:
         """Write entries of all replicas of a cluster, each batch once; whether they are written."""

@@ -23,6 +23,9 @@ MOST_BATCHES = 1_000_000
 """Batches that wait to be written; beyond that, the oldest are lost."""
 LEASE = 3.0
 """Seconds after which another replica goes on if the one that writes is gone."""
+PACE = 0.05
+"""Seconds between two messages, each with all entries since the last: one for each call would cost
+more than the call."""
 _AGAIN = 0.5
 _STREAM = "audit"
 _PAGE = 100
@@ -45,21 +48,35 @@ class SharedAudit:
         self._store = store
         self._waiting: deque[AuditBatch] = deque()
         self._lock = anyio.Lock()
+        self.is_delayed = False
+        """Whether the last entries could not be sent."""
 
-    @property
-    def is_delayed(self) -> bool:
-        """Whether entries wait that nobody else knows of."""
-        return bool(self._waiting)
-
-    async def send(self, bodies: list[str]) -> None:
-        """Take entries; what cannot be sent now is sent later."""
-        self._waiting.append(AuditBatch(secrets.token_urlsafe(12), bodies))
-        with suppress(CoordinatorDown):
+    async def send(self) -> None:
+        """Send all entries that wait; what cannot be sent now is sent later."""
+        try:
             await self._send_all()
+            self.is_delayed = False
+        except CoordinatorDown as exc:
+            self.is_delayed = True
+            logger.debug("the audit log waits: %s", exc)
+
+    async def keep_sending(self) -> None:
+        """Send entries soon after they are noted: those that wait are lost with this process."""
+        while True:
+            # what could not be sent waits for nothing new
+            if self.is_delayed:
+                await anyio.sleep(_AGAIN)
+            else:
+                await self._store.wait_pending()
+            await self.send()
+            await anyio.sleep(PACE)
 
     async def _send_all(self) -> None:
-        # one at a time, so that the entries of a replica stay in order
+        # one at a time, so that the entries of a replica stay in order; who waits for the lock
+        # finds its own entries sent, with those of everybody who waits
         async with self._lock:
+            if bodies := self._store.take_audit_bodies():
+                self._waiting.append(AuditBatch(secrets.token_urlsafe(12), bodies))
             while self._waiting:
                 sealed = self._bus.seal.seal(_encode(self._waiting[0]), _STREAM)
                 # removed only once it is sent: if the reply is lost it goes twice, with the same id
@@ -67,10 +84,9 @@ class SharedAudit:
                 self._waiting.popleft()
 
     async def run(self) -> None:
-        """Send what waits, and write what all replicas sent while this one has the lease."""
+        """Write what all replicas sent, while this one has the lease."""
         while True:
             try:
-                await self._send_all()
                 token = await self._coordinator.leases.acquire(_STREAM, self._bus.name, ttl=LEASE)
                 if token is not None:
                     await self._write(token)
@@ -85,13 +101,15 @@ class SharedAudit:
                 entries = await streams.entries(_STREAM, limit=_PAGE, wait=LEASE / 3)
                 # a replica that stood still meanwhile must not write beside its successor
                 if not entries or _STREAM not in await leases.renew({_STREAM: token}, ttl=LEASE):
-                    await self._send_all()
                     continue
                 batches = [one for one in map(self._open, entries) if one is not None]
                 if batches and not await self._store.write_audit_batches(batches):
                     return  # another one may have a disk that works
                 # only what is on disk: if we die before this, the next one reads the same ids
                 await streams.trim(_STREAM, before=_after(entries[-1].id))
+                # they are safe in the stream, and one transaction for many costs less
+                if len(entries) < _PAGE:
+                    await anyio.sleep(_AGAIN)
         finally:
             # given back also when cancelled, or the next one waits for its end
             with anyio.CancelScope(shield=True), suppress(CoordinatorDown):

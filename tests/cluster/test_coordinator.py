@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from multitap.cluster.coordinator import CoordinatorDown
@@ -296,3 +297,18 @@ async def test_a_scope_knows_its_cancellation_although_redis_swallowed_it():
 
     assert scope.cancelled_caught
     assert deaf.asked == 1
+
+
+async def test_a_task_that_asks_redis_again_and_again_ends_when_it_is_cancelled(redis_server):
+    async def ask(records):
+        while True:
+            await records.read("a")
+
+    async with open_on_redis(redis_server) as coordinator:
+        with anyio.fail_after(30):
+            for steps in range(200):
+                async with Tasks() as tasks:
+                    tasks.start_soon(ask, coordinator.records)
+                    # at another point of a request each time
+                    for _ in range(steps % 50):
+                        await anyio.lowlevel.checkpoint()

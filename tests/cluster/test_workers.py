@@ -5,16 +5,28 @@ import os
 import re
 import signal
 import subprocess
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import aiohttp
 import anyio
+import pytest
+from msgspec import Raw
 
-from tests.cluster.clients import StatelessClient, connector
+from multitap.gateway.fronts.control_messages import AskOpenQuestions, AskPulse, AskReply
+from multitap.gateway.fronts.control_overview import Pulse
+from multitap.gateway.person_questions import OpenQuestion
+from multitap.screens.gateway_client import GatewayClient
+from tests.cluster.clients import Refused, StatelessClient, connector
+from tests.cluster.crowd import Crowd, NonceLedger, check
 from tests.cluster.gateways import GatewayProcess, running
-from tests.waiting import wait_for
+from tests.waiting import until, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
+
+YES = Raw(b'{"action":"accept","content":{"decision":"once"}}')
+CALLS = 12
+"""Enough that the system gives each worker some of them."""
 
 
 def config_of(folder, **servers):
@@ -77,6 +89,112 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
     assert [one["gateway"] for one in reloaded] == [gateway.process.pid]
     assert [status for status, _ in entered] == [200, 401, 401, 401]
     assert set(seen) == {200}
+
+
+async def test_what_is_followed_comes_from_all_workers(tmp_path):
+    ledgers = {name: Ledger(tmp_path / name) for name in ("one", "two")}
+    gateway = GatewayProcess(tmp_path, config_of(tmp_path, **ledgers), "--workers", "2")
+    with (
+        running(gateway),
+        gateway.following("logs", "--follow") as log,
+        gateway.following("trace", "one") as one,
+        gateway.following("trace", "two") as two,
+    ):
+        async with aiohttp.ClientSession(connector=connector()) as http:
+            client, batches = StatelessClient(http, gateway.url), 0
+
+            async def are_told():
+                """Whether all of them show each call of one batch, once."""
+                before = [told().count(word) for told, word in shown]
+                for name in ledgers:
+                    for _ in range(CALLS):
+                        await client.call(f"{name}_echo", {"text": "x"})
+                # one that shows too much is given the time to do so
+                await anyio.sleep(0.5)
+                after = [told().count(word) for told, word in shown]
+                return [n - m for n, m in zip(after, before, strict=True)] == expected
+
+            shown = [(log, "echo: ok"), (one, "-> "), (two, "-> ")]
+            expected = [2 * CALLS, CALLS, CALLS]
+            with anyio.fail_after(60):
+                # the commands start, and each worker is told a moment later who follows
+                while not await are_told():
+                    batches += 1
+                screen = GatewayClient(gateway.control_socket)
+                made = (batches + 1) * 2 * CALLS
+                async with aclosing(screen.pulses(0, most=2 * CALLS, every=0.05)) as pulses:
+                    async for pulse in pulses:
+                        # it looks once a second who else is there
+                        if pulse.made == made:
+                            break
+                await client.call("one_echo", {"text": "x"})
+                while not (latest := await screen.ask(AskPulse(made, 10), Pulse)).records:
+                    await anyio.sleep(0.05)
+
+    assert [record.tool for record in latest.records] == ["echo"]
+
+
+async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path):
+    program, *args = command("good")
+    rule = {"decision": "ask", "tools": ["echo"]}
+    entry = {"command": program, "args": args, "policy": [rule]}
+    config = tmp_path / "mcp.json"
+    config.write_text(json.dumps({"mcpServers": {"one": entry}}))
+    gateway = GatewayProcess(tmp_path, config, "--workers", "2")
+    answered = 0
+
+    async def call(client):
+        nonlocal answered
+        while True:
+            # a worker learns within a second which others there are, whose questions to show
+            with suppress(Refused):
+                await client.call("one_echo", {"text": "x"})
+                break
+        answered += 1
+
+    with running(gateway):
+        screen = GatewayClient(gateway.control_socket)
+        async with aiohttp.ClientSession(connector=connector()) as http:
+            with anyio.fail_after(50):
+                client = StatelessClient(http, gateway.url)
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(CALLS):
+                        tasks.start_soon(call, client)
+                    while answered < CALLS:
+                        for one in await screen.ask(AskOpenQuestions(), list[OpenQuestion]):
+                            await screen.ask(AskReply(one.number, YES), bool)
+                        await anyio.sleep(0.05)
+
+    assert answered == CALLS
+
+
+@pytest.mark.slow
+async def test_no_call_is_lost_when_one_worker_after_another_leaves(tmp_path):
+    ledger, crowd = NonceLedger(tmp_path), Crowd(pause=0.2)
+    gateway = GatewayProcess(tmp_path, ledger.config(), "--workers", "2")
+    with running(gateway):
+        async with crowd.at_work(gateway.url, stateless=5, handshake=5):
+            for leaving in _children(gateway.process.pid):
+                os.kill(leaving, signal.SIGTERM)
+                await until(lambda leaving=leaving: not Path(f"/proc/{leaving}").exists())
+                await crowd.wait_served()
+    await until(lambda: not ledger.left)
+
+    check(crowd, ledger)
+
+
+@pytest.mark.slow
+async def test_a_gateway_that_stops_answers_every_call_that_was_executed(tmp_path):
+    ledger, crowd = NonceLedger(tmp_path), Crowd(pause=0.5)
+    gateway = GatewayProcess(tmp_path, ledger.config(), "--workers", "2")
+    with running(gateway):
+        async with crowd.at_work(gateway.url, stateless=5, handshake=5, is_lasting=False):
+            gateway.signal(signal.SIGTERM)
+            await until(lambda: gateway.process.poll() is not None)
+    await until(lambda: not ledger.left)
+
+    assert ledger.executed.keys() == crowd.answered
+    assert set(ledger.executed.values()) == {1}
 
 
 async def test_nothing_outlives_a_parent_that_is_killed(tmp_path):

@@ -96,6 +96,7 @@ class RedisLine:
                 raise CoordinatorDown(f"Redis at {self._place} refuses: {reason}") from None
             self._note(Health(is_up=False, reason=reason))
             raise CoordinatorDown(f"Redis at {self._place} does not answer: {reason}") from None
+        await _pass_on_cancellation(before)
         self._answered = asyncio.get_running_loop().time()
         self._note(Health(is_up=True))
         return result

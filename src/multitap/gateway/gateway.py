@@ -1,5 +1,6 @@
 """All servers as one MCP server, for clients and servers of either era."""
 
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -282,7 +283,11 @@ async def open_gateway(
         info: The name and version that clients get to see.
         replica: Who we are in a cluster.
     """
-    lobby, person = _ConnectedClients(), PersonQuestions()
+    # a screen shows the questions of all workers together
+    lobby, person = (
+        _ConnectedClients(),
+        PersonQuestions(1 if replica is None else os.getpid() << 24),
+    )
     with ungrouped():
         async with (
             open_hub(ServerRequests(lobby.only, lobby.sees, host, person).handlers()) as hub,
@@ -299,6 +304,7 @@ async def open_gateway(
                 shared_restarts.share_restarts(bus, hub)
                 hub.store.audit_relay = audit = shared_audit.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
+                tasks.start_soon(audit.keep_sending)
                 await bus.wait_listening()
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)

@@ -48,10 +48,13 @@ class PersonQuestions:
 
     Nobody waits for a screen that is not open: a screen looks at the questions every second or so,
     and without such a look there is no person to ask.
+
+    Args:
+        first: The number of the first question; those of several processes must differ.
     """
 
-    def __init__(self) -> None:
-        self._numbers = count(1)
+    def __init__(self, first: int = 1) -> None:
+        self._numbers = count(first)
         self._open: dict[int, tuple[OpenQuestion, asyncio.Future[Raw]]] = {}
         self._looked = float("-inf")
 

@@ -38,6 +38,8 @@ class TracedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """Bytes of parameters or result."""
     text: str = ""
     """Parameters, result or error, without secrets, cut if long."""
+    is_forwarded: bool = False
+    """Whether it went to the replica that runs the server, where it is traced again."""
 
 
 OnMessage = Callable[[TracedMessage], None]
@@ -62,7 +64,7 @@ class TracedWire:
         self.serves_only = wire.serves_only
         self.is_stopped = wire.is_stopped
         self._inbound: Inbound | None = None
-        self._note = _Notes(redact, tell)
+        self._note = _Notes(redact, tell, is_forwarded=wire.kind == "cluster")
         self._numbers = count(1)
 
     @property
@@ -153,9 +155,10 @@ class _TracedInbound:
 class _Notes:
     """Puts a message into words."""
 
-    def __init__(self, redact: Redact, tell: OnMessage) -> None:
+    def __init__(self, redact: Redact, tell: OnMessage, *, is_forwarded: bool) -> None:
         self._redact = redact
         self._tell = tell
+        self._is_forwarded = is_forwarded
 
     def __call__(  # noqa: PLR0917 - one line for each message is read best
         self,
@@ -170,4 +173,7 @@ class _Notes:
         shown = bytes(memoryview(data)[:MAX_TEXT]).decode(errors="replace")
         text = self._redact(shown if len(data) <= MAX_TEXT else f"{shown}…")
         seconds = None if began is None else time.perf_counter() - began
-        self._tell(TracedMessage(time.time(), way, kind, method, number, seconds, len(data), text))
+        at, size = time.time(), len(data)
+        self._tell(
+            TracedMessage(at, way, kind, method, number, seconds, size, text, self._is_forwarded)
+        )

@@ -299,7 +299,7 @@ async def _serve_http(
                 gateway,
                 reloader=served.reloader,
                 url=f"{base}/mcp",
-                sessions=lambda: [session.id for session in front.sessions],
+                sessions=lambda: _session_ids(front),
                 switch=served.switch,
                 link=None if keys is None else lambda: keys.new_link(base),
             )
@@ -313,16 +313,24 @@ async def _serve_http(
             is_spokesman = worker is None or worker.is_first
             if replica is not None and worker is not None:
                 _join_workers(replica, gateway, served, control, front, keys)
-            async with (
-                http_front.serve_http(front, listener) as url,
-                # one for all workers: commands mean the gateway
-                open_control(control, served.state) if is_spokesman else nullcontext(),
-            ):
-                if is_spokesman:
-                    _say_how_to_connect(gateway, url, allowed)
-                if keys is not None and is_spokesman:
-                    note(f"console, for one browser: {keys.new_link(base)}")
-                await _stay(gateway, replica, url, worker)
+            try:
+                async with (
+                    http_front.serve_http(front, listener) as url,
+                    # one for all workers: commands mean the gateway
+                    open_control(control, served.state) if is_spokesman else nullcontext(),
+                ):
+                    if is_spokesman:
+                        _say_how_to_connect(gateway, url, allowed)
+                    if keys is not None and is_spokesman:
+                        note(f"console, for one browser: {keys.new_link(base)}")
+                    await _stay(gateway, replica, url, worker)
+            finally:
+                if replica is not None and worker is not None:
+                    await workers.stop_together(replica)
+
+
+def _session_ids(front: "http_front.HttpFront") -> list[str]:
+    return [session.id for session in front.sessions]
 
 
 def _join_workers(  # noqa: PLR0917 - the parts of one process
@@ -339,7 +347,7 @@ def _join_workers(  # noqa: PLR0917 - the parts of one process
     joined = worker_peers.WorkerPeers(
         gateway.bus,
         lambda: [name for name in replica.membership.members if name != replica.id],
-        control.figures,
+        control,
     )
     control.workers = front.pages.workers = joined
     if (reloader := served.reloader) is not None:
@@ -399,7 +407,9 @@ async def _stay(
         await anyio.sleep_forever()
     finally:
         gateway.is_leaving = True
-        if replica is not None:
+        if replica is not None and not (
+            worker is not None and await workers.is_gateway_stopping(replica)
+        ):
             await cluster_serving.drain(replica)
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.cluster_serving import fingerprint
+from multitap.cluster.coordinator import CoordinatorDown
 from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
 from multitap.http.server.http_server import bind
@@ -36,6 +37,10 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "MULTITAP_WORKER"
 _AGAIN = 0.5  # seconds before a worker that died is restarted: one that dies at once must not spin
+_HEARSAY = 0.1  # seconds: Ctrl-C reaches us and the parent at once, which then says so
+_LAST_ANSWERS = 2.5  # seconds for all workers; each gives its clients two
+_STOPPING, _DONE = "stopping", "stopped"
+_KEPT = 60.0  # seconds, longer than any stop
 _GRACE = 5.0  # seconds for workers to stop; less than `stopping.LONGEST`, which ends us as well
 
 
@@ -104,6 +109,36 @@ async def wait_for_parent(joined: "replica.Replica") -> None:
     raise MultitapError("the parent of this worker has ended")
 
 
+async def is_gateway_stopping(joined: "replica.Replica") -> bool:
+    """Whether all workers stop, so that there is nobody to hand anything over to."""
+    found = False
+    # we are being stopped, so usually cancelled
+    with (
+        anyio.CancelScope(shield=True),
+        contextlib.suppress(CoordinatorDown),
+        anyio.move_on_after(_HEARSAY),
+    ):
+        while not (found := await joined.coordinator.records.read(_STOPPING) is not None):
+            await anyio.sleep(_HEARSAY / 10)
+    return found
+
+
+async def stop_together(joined: "replica.Replica") -> None:
+    """Let the others' clients have their answers before the servers of this worker end."""
+    coordinator = joined.coordinator
+    # we are being stopped, so usually cancelled
+    with anyio.CancelScope(shield=True), contextlib.suppress(CoordinatorDown):
+        told = await coordinator.records.read(_STOPPING)
+        if told is None:
+            return
+        done = await coordinator.limits.count(_DONE, ttl=_KEPT)
+        with anyio.move_on_after(_LAST_ANSWERS):
+            while done < int(told):
+                await anyio.sleep(_HEARSAY / 10)
+                done = await coordinator.limits.count(_DONE, 0, ttl=_KEPT)
+        await joined.drain(0)
+
+
 async def run_workers(count: int, address: tuple[str, int]) -> int:
     """Run workers until this process is stopped; the exit code of one that cannot start.
 
@@ -122,10 +157,19 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
             ]
             async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator):
                 key = secrets.token_hex(32)
-                workers = _WorkerProcesses(
-                    [Worker(n, one.fileno(), folder, key) for n, one in enumerate(listeners)]
+                processes = _WorkerProcesses(
+                    [Worker(n, one.fileno(), folder, key) for n, one in enumerate(listeners)],
+                    coordinator,
                 )
-                return await workers.run()
+                try:
+                    return await processes.run()
+                finally:
+                    # with ours, the port closes as soon as the workers leave it: who comes late is
+                    # refused instead of waiting for nobody
+                    stack.close()
+                    # we are usually cancelled here, and processes must not be left behind
+                    with anyio.CancelScope(shield=True):
+                        await processes.stop()
 
 
 def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
@@ -145,25 +189,23 @@ def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
 class _WorkerProcesses:
     """The processes of all workers."""
 
-    def __init__(self, workers: list[Worker]) -> None:
+    def __init__(
+        self, workers: list[Worker], coordinator: "local_coordinator.LocalCoordinator"
+    ) -> None:
         self._workers = workers
+        self._records = coordinator.records
         self._running: dict[int, asyncio.subprocess.Process] = {}
         self._refused: int | None = None
 
     async def run(self) -> int:
-        try:
-            async with anyio.create_task_group() as tasks:
-                for worker in self._workers:
-                    tasks.start_soon(self._keep, worker, tasks.cancel_scope)
-        finally:
-            # we are usually here because we were cancelled, and processes must not be left behind
-            with anyio.CancelScope(shield=True):
-                await self._stop()
+        async with anyio.create_task_group() as tasks:
+            for worker in self._workers:
+                tasks.start_soon(self._keep, worker, tasks.cancel_scope)
         return Exit.DONE if self._refused is None else self._refused
 
     async def _keep(self, worker: Worker, scope: anyio.CancelScope) -> None:
         while True:
-            # kept after it died, too: `_stop` ignores the dead, and knows all that may live
+            # kept after it died, too: `stop` ignores the dead, and knows all that may live
             process = self._running[worker.number] = await self._start(worker)
             code = await process.wait()
             if code == Exit.CONFIG:  # the others would say the same
@@ -181,7 +223,9 @@ class _WorkerProcesses:
             env={**os.environ, VARIABLE: msgspec.json.encode(worker).decode()},
         )
 
-    async def _stop(self) -> None:
+    async def stop(self) -> None:
+        """End all workers."""
+        await self._records.write(_STOPPING, b"%d" % len(self._workers))
         for process in self._running.values():
             # all are told before any is waited for: they stop side by side
             with contextlib.suppress(ProcessLookupError):

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
@@ -27,14 +27,17 @@ from multitap.gateway.fronts.control_messages import (
     AskAbout,
     AskCalls,
     AskConsole,
+    AskEvents,
     AskExchange,
     AskFigures,
     AskHistory,
     AskLog,
+    AskOpenQuestions,
     AskPicture,
     AskPrompts,
     AskPulse,
     AskReload,
+    AskReply,
     AskResources,
     AskRestart,
     AskStderr,
@@ -53,18 +56,21 @@ from multitap.gateway.fronts.control_messages import (
 from multitap.gateway.fronts.control_overview import GatewayOverview, Pulse
 from multitap.gateway.fronts.worker_figures import WorkerFigures
 from multitap.gateway.gateway import Gateway
+from multitap.hub.hub import Hub
 from multitap.hub.reload import Reloader
 from multitap.store.call_records import CallRecord
 from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import Activity, LogRecord
 from multitap.store.record_filter import RecordFilter
+from multitap.upstream.link import Link
 from multitap.upstream.traced_wire import TracedMessage
 from multitap.upstream.tracing import follow_messages
 from multitap.version import VERSION
 from multitap.wire.process.stderr_log import last_lines, log_path
 
 if TYPE_CHECKING:
-    from multitap.gateway.fronts.worker_peers import WorkerPeers
+    from multitap.gateway.fronts.worker_feeds import Followed
+    from multitap.gateway.fronts.worker_peers import WorkerPeers, WorkerQuestion
 
 WORK = 30.0
 """Seconds for an answer to be found: a question must not hold its place forever."""
@@ -141,27 +147,57 @@ class ControlService:
         except TimeoutError:
             raise MultitapError(f"it took more than {WORK:g} seconds") from None
 
-    @contextmanager
-    def activities(self, server: str | None = None) -> Generator[AsyncIterator[LogRecord]]:
-        """Within the block, hear what happens, to one server or to all."""
-        with self.gateway.hub.events.subscribe(BACKLOG) as events:
-            yield _to_log_records(events, server)
+    async def find_here(self, question: "WorkerQuestion") -> Any:
+        """The answer of this process alone, as a value."""
+        match question:
+            case AskPulse(seen, most):
+                return self.pulse(seen, most)
+            case AskExchange(exchange_id):
+                return _recent(self.gateway.hub.calls.latest(), exchange_id)
+            case _:
+                return await self._access.answer(question)
+
+    async def ask_all(self, question: "WorkerQuestion") -> Any:
+        """The answer of all workers together, as a value."""
+        if self.workers is None:
+            return await self.find_here(question)
+        return await self.workers.find(question)
+
+    @asynccontextmanager
+    async def follow(self, question: "Followed") -> AsyncGenerator[AsyncIterator[Any]]:
+        """Within the block, hear what happens, or each message to and from a server.
+
+        Raises:
+            UnknownName: There is none of that name.
+        """
+        if self.workers is None:
+            with self.feed(question) as events:
+                yield events
+        else:
+            async with self.workers.feeds.follow(question) as events:
+                yield events
 
     @contextmanager
-    def messages(self, server: str) -> Generator[AsyncIterator[TracedMessage]]:
-        """Within the block, hear of each message to and from a server.
+    def feed(self, question: "Followed") -> Generator[AsyncIterator[Any]]:
+        """The same for what passes this process.
 
         Raises:
             UnknownName: There is none of that name.
         """
         hub = self.gateway.hub
+        if isinstance(question, AskEvents):
+            with hub.events.subscribe(BACKLOG) as events:
+                yield _to_log_records(events, question.server)
+            return
+        server = question.server
         if server not in hub.links:
             raise UnknownName(
                 f"the gateway has no server named {server!r}",
                 hint="`multitap status` lists all servers",
             )
         with follow_messages(hub.tracings[server]) as messages:
-            yield messages
+            # those that go to another worker are traced there
+            yield messages if self.workers is None else _without_forwarded(messages)
 
     async def _find(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
         hub = self.gateway.hub
@@ -183,6 +219,8 @@ class ControlService:
             case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
                 return await self._recall(question)
             case _:
+                if isinstance(question, AskOpenQuestions | AskReply):
+                    return await self.ask_all(question)
                 return await self._access.answer(question)
 
     async def _did(self, wish: AskReload | AskRestart | AskSwitch | AskConsole) -> Any:
@@ -207,11 +245,12 @@ class ControlService:
             case AskLog(text, limit, cursor):
                 wanted = RecordFilter.parse(text)
                 return await store.logs(filter=wanted, limit=limit, cursor=cursor)
-            case AskPulse(seen, most):
-                return self.pulse(seen, most)
+            case AskPulse():
+                return await self.ask_all(question)
             case AskExchange(exchange_id):
                 # the store writes in batches: a call that just ended is only in memory yet
-                return self._recent(exchange_id) or await store.exchange(exchange_id)
+                found: list[RecordedExchange] = await self.ask_all(question)
+                return found[0] if found else await store.exchange(exchange_id)
             case AskHistory(span):
                 return await store.history(span)
             case AskStderr(server):
@@ -219,8 +258,8 @@ class ControlService:
             case _:
                 assert_never(question)
 
-    def pulse(self, seen: int, most: int, overview: GatewayOverview | None = None) -> Pulse:
-        """How far the gateway has come, with the latest calls after `seen`."""
+    def pulse(self, seen: int, most: int) -> Pulse:
+        """How far this process has come, with the latest calls after `seen`."""
         hub = self.gateway.hub
         calls = hub.calls
         # `seen` comes from outside, and may be from before a restart
@@ -229,23 +268,19 @@ class ControlService:
             calls.made,
             tuple(map(_brief, calls.latest(new))),
             hub.catalog.revision,
-            sum(link.requests.slots.working for link in hub.links.values()),
-            overview,
+            sum(
+                link.requests.slots.working
+                for link in hub.links.values()
+                # the worker that runs the server counts those as well
+                if self.workers is None or not _is_forwarded(link)
+            ),
         )
 
     async def overview(self) -> GatewayOverview:
         """All that a screen shows beside the pulse; a person is there who looks."""
-        questions = tuple(self.gateway.person.look())
+        questions = tuple(await self.ask_all(AskOpenQuestions()))
         figures = await self._all_figures()
         return GatewayOverview(self.about(), self._picture(), figures, questions)
-
-    def _recent(self, exchange_id: str) -> RecordedExchange | None:
-        """What a call said that may not be written down yet."""
-        for record in reversed(self.gateway.hub.calls.latest()):
-            kept = record.exchange
-            if isinstance(kept, RecordedExchange) and kept.id == exchange_id:
-                return kept
-        return None
 
     def _console(self) -> str:
         if self._link is None:
@@ -270,18 +305,9 @@ class ControlService:
             return ""
         return await to_thread.run_sync(last_lines, log_path(logs, server))
 
-    def _asleep(self) -> tuple[str, ...]:
-        return tuple(
-            link.name
-            for link in self.gateway.hub.links.values()
-            if link.config.start == "lazy"
-            and link.state is LinkState.DISCONNECTED
-            and link.failure is None
-        )
-
     def _picture(self) -> GatewayPicture:
         hub = self.gateway.hub
-        return GatewayPicture(hub.snapshot(), self._asleep(), reasons(hub))
+        return GatewayPicture(hub.snapshot(), _asleep(hub), reasons(hub))
 
     def figures(self) -> WorkerFigures:
         """What went through this process."""
@@ -322,6 +348,26 @@ class ControlService:
         return ReloadReport(taken=False, problems=report.problems)
 
 
+def _asleep(hub: Hub) -> tuple[str, ...]:
+    return tuple(
+        link.name
+        for link in hub.links.values()
+        if link.config.start == "lazy"
+        and link.state is LinkState.DISCONNECTED
+        and link.failure is None
+    )
+
+
+def _is_forwarded(link: Link) -> bool:
+    return link.session is not None and link.session.wire.kind == "cluster"
+
+
+def _recent(calls: Sequence[CallRecord], exchange_id: str) -> list[RecordedExchange]:
+    """What a call said that may not be written down yet; empty if it is unknown."""
+    kept = (record.exchange for record in reversed(calls))
+    return [one for one in kept if isinstance(one, RecordedExchange) and one.id == exchange_id]
+
+
 def _brief(record: CallRecord) -> CallRecord:
     """A call without what it said, which may be long: `AskExchange` has that."""
     if not isinstance(record.exchange, RecordedExchange):
@@ -332,6 +378,14 @@ def _brief(record: CallRecord) -> CallRecord:
 def ok(value: Any) -> ControlAnswer:
     """An answer that holds what was asked for."""
     return ControlAnswer(ok=Raw(_encode(value)))
+
+
+async def _without_forwarded(
+    messages: AsyncIterator[TracedMessage],
+) -> AsyncIterator[TracedMessage]:
+    async for message in messages:
+        if not message.is_forwarded:
+            yield message
 
 
 async def _to_log_records(

@@ -9,7 +9,7 @@ import socket
 import struct
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +27,14 @@ from multitap.gateway.fronts.control_messages import (
     MAX_QUESTION,
     AnyQuestion,
     AskEvents,
+    AskPulse,
     AskPulses,
     AskTrace,
     CommandReply,
     ControlAnswer,
     GatewayAction,
 )
+from multitap.gateway.fronts.control_overview import Pulse
 from multitap.gateway.fronts.control_service import ControlService, ok
 from multitap.wire.jsonrpc.envelope import UNPARSABLE
 
@@ -119,15 +121,13 @@ class ControlSocket:
             # a long list takes a while to write down: one answer in a turn of the loop, however
             # many ask at once
             await anyio.lowlevel.checkpoint()
-        if isinstance(question, AskEvents):
-            await self._tell(stream, self._control.activities(question.server))
-        elif isinstance(question, AskPulses):
-            await self._beat(stream, question)
-        elif isinstance(question, AskTrace):
+        if isinstance(question, AskEvents | AskTrace):
             try:
-                await self._tell(stream, self._control.messages(question.server))
+                await self._tell(stream, self._control.follow(question))
             except UnknownName as exc:
                 await _say(stream, control_actions.refusal(exc))
+        elif isinstance(question, AskPulses):
+            await self._beat(stream, question)
         elif isinstance(question, GatewayAction):
             await self._run(stream, question)
         else:
@@ -183,7 +183,9 @@ class ControlSocket:
                     scope.deadline = math.inf  # other workers may have to be asked
                     overview, looked = await self._control.overview(), clock()
                     scope.deadline = looked + PATIENCE
-                pulse = self._control.pulse(seen, wanted.most, overview)
+                pulse: Pulse = await self._control.ask_all(AskPulse(seen, wanted.most))
+                if overview is not None:
+                    pulse = msgspec.structs.replace(pulse, overview=overview)
                 new = (pulse.made, pulse.in_flight, pulse.revision)
                 if new != told or overview is not None:
                     await stream.send(_encode(ok(pulse)) + b"\n")
@@ -191,9 +193,9 @@ class ControlSocket:
                 await asyncio.sleep(pause)
 
     async def _tell(
-        self, stream: SocketStream, told_of: AbstractContextManager[AsyncIterator[Any]]
+        self, stream: SocketStream, told_of: AbstractAsyncContextManager[AsyncIterator[Any]]
     ) -> None:
-        with told_of as activities:
+        async with told_of as activities:
             await _say(stream, ok(self._control.about()))
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_until_gone, stream, tasks.cancel_scope)

@@ -1,23 +1,63 @@
 """The workers of one gateway, asked as one."""
 
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any, Protocol, TypeVar, assert_never
 
 import anyio
 import msgspec
 
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.errors import Unavailable
+from multitap.gateway.fronts.control_messages import (
+    AskExchange,
+    AskOpenQuestions,
+    AskPulse,
+    AskReply,
+)
+from multitap.gateway.fronts.control_overview import Pulse
+from multitap.gateway.fronts.worker_calls import WorkerCalls
+from multitap.gateway.fronts.worker_feeds import Followed, WorkerFeeds
 from multitap.gateway.fronts.worker_figures import WorkerFigures, together
+from multitap.gateway.person_questions import OpenQuestion
 from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
+from multitap.store.exchanges import RecordedExchange
 
 PATIENCE = 2.0
 """Seconds for the other workers to answer; who does not is left out."""
 _FIGURES, _RELOAD, _KEY, _TOKEN = "figures", "reload", "console key", "console token"
+_QUESTION = "question"
 
+WorkerQuestion = AskPulse | AskExchange | AskOpenQuestions | AskReply
+"""What each worker answers for itself."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(WorkerFigures).decode
+# as screens have it: what servers and clients said is kept as JSON
+_encode_answer = msgspec.json.Encoder().encode
+_parse_question = msgspec.json.Decoder(WorkerQuestion).decode
+
+_Answer = TypeVar("_Answer")
+
+
+class WorkerControl(Protocol):
+    """One worker, as the others need it."""
+
+    def figures(self) -> WorkerFigures:
+        """What went through it."""
+        ...
+
+    def pulse(self, seen: int, most: int) -> Pulse:
+        """How far it has come, with the latest calls after `seen`."""
+        ...
+
+    def feed(self, question: Followed, /) -> AbstractContextManager[AsyncIterator[Any]]:
+        """Within the block, hear what happens at it."""
+        ...
+
+    async def find_here(self, question: WorkerQuestion, /) -> Any:
+        """What it answers by itself."""
+        ...
 
 
 class WorkerPeers:
@@ -26,36 +66,79 @@ class WorkerPeers:
     Args:
         bus: The way to them.
         others: Their names.
-        figures: What to tell of this one.
+        member: This one.
     """
 
     def __init__(
         self,
         bus: ReplicaBus,
         others: Callable[[], Collection[str]],
-        figures: Callable[[], WorkerFigures],
+        member: WorkerControl,
     ) -> None:
         self._bus = bus
         self._others = others
-        self._figures = figures
-        bus.on(_FIGURES, self._told)
+        self._member = member
+        self.feeds = WorkerFeeds(bus, member.feed)
+        """What happens at all workers."""
+        self.calls = WorkerCalls(bus.name, member.pulse, lambda each: self._ask(each, Pulse))
+        bus.on(_FIGURES, self._on_figures)
+        bus.on(_QUESTION, self._on_question)
 
     async def figures(self) -> WorkerFigures:
         """Those of all workers together."""
-        told = await self._ask_all(_FIGURES, b"")
-        return together([self._figures(), *map(_decode, told)])
+        told = await self._ask_all(_FIGURES)
+        return together([self._member.figures(), *map(_decode, told.values())])
+
+    async def _ask(
+        self, question: WorkerQuestion | Callable[[str], WorkerQuestion], kind: type[_Answer]
+    ) -> Mapping[str, _Answer]:
+        """What the other workers answer, by their names.
+
+        Args:
+            question: The same for all, or one for each.
+            kind: What they answer with.
+        """
+        told = await self._ask_all(
+            _QUESTION,
+            lambda worker: _encode_answer(question(worker) if callable(question) else question),
+        )
+        return {worker: msgspec.json.decode(one, type=kind) for worker, one in told.items()}
+
+    async def find(self, question: WorkerQuestion) -> Any:
+        """The answer of all workers together."""
+        match question:
+            case AskPulse(seen, most):
+                return await self.calls.pulse(seen, most)
+            case AskOpenQuestions():
+                own: list[OpenQuestion] = await self._member.find_here(question)
+                told = await self._ask(question, list[OpenQuestion])
+                every = [*own, *(one for many in told.values() for one in many)]
+                return sorted(every, key=lambda one: one.asked)
+            case AskReply():
+                if await self._member.find_here(question):
+                    return True
+                return True in (await self._ask(question, bool)).values()
+            case AskExchange():
+                kept: list[RecordedExchange] = await self._member.find_here(question)
+                if kept:
+                    return kept
+                found = await self._ask(question, list[RecordedExchange])
+                return [one for many in found.values() for one in many]
+            case _:
+                assert_never(question)
 
     async def reload(self) -> None:
-        """Tell the other workers to reload their files."""
-        await self._ask_all(_RELOAD, b"")
+        """Have the others reload their files."""
+        await self._ask_all(_RELOAD)
 
     async def take_key(self, digest: bytes) -> bool:
         """Whether another worker gave out a key for the console; it holds no more after that."""
-        return b"taken" in await self._ask_all(_KEY, digest)
+        told = await self._ask_all(_KEY, lambda _: digest)
+        return b"taken" in told.values()
 
     async def wait_for_token(self, token_id: str) -> None:
         """Wait until the others know a token: the browser's next request may reach any of them."""
-        await self._ask_all(_TOKEN, token_id.encode())
+        await self._ask_all(_TOKEN, lambda _: token_id.encode())
 
     def on_reload(self, reload: Callable[[], Awaitable[object]]) -> None:
         """How to reload our own files when another worker says so."""
@@ -81,18 +164,23 @@ class WorkerPeers:
         self._bus.on(_KEY, look)
         self._bus.on(_TOKEN, hold)
 
-    async def _ask_all(self, kind: str, data: bytes) -> list[bytes]:
-        replies: list[bytes] = []
+    async def _ask_all(
+        self, kind: str, data: Callable[[str], bytes] = lambda _: b""
+    ) -> dict[str, bytes]:
+        replies: dict[str, bytes] = {}
 
         async def ask(worker: str) -> None:
             # one that is about to be replaced cannot say what it has
             with suppress(Unavailable, CoordinatorDown):
-                replies.append(await self._bus.ask(worker, kind, data, within=PATIENCE))
+                replies[worker] = await self._bus.ask(worker, kind, data(worker), within=PATIENCE)
 
         async with anyio.create_task_group() as tasks:
             for worker in self._others():
                 tasks.start_soon(ask, worker)
         return replies
 
-    async def _told(self, _: ReplicaMessage) -> bytes:
-        return _encode(self._figures())
+    async def _on_question(self, note: ReplicaMessage) -> bytes:
+        return _encode_answer(await self._member.find_here(_parse_question(note.data)))
+
+    async def _on_figures(self, _: ReplicaMessage) -> bytes:
+        return _encode(self._member.figures())

@@ -169,12 +169,12 @@ WAIT, _TASK = object(), object()
 class _Waiting:
     """Awaited by a light task until `run` is called again.
 
-    A `partial` is not a descriptor, so no function of ours runs for it: an iterator made in C is
-    all there is between the coroutine and who wakes it.
+    A `partial`, so that no function of ours runs for it: an iterator made in C is all there is
+    between the coroutine and who wakes it. From Python 3.14 on a bare `partial` is a method.
     """
 
     __slots__ = ()
-    __await__ = partial(iter, (WAIT,))
+    __await__ = staticmethod(partial(iter, (WAIT,)))
 
 
 WAITING: Awaitable[None] = _Waiting()  # pyright: ignore[reportAssignmentType] - see above

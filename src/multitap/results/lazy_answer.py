@@ -58,7 +58,7 @@ class LazyAnswer:
 
     @property
     def text(self) -> LongText:
-        """All text, put together as far as somebody reads."""
+        """All text, assembled as far as it is read."""
         if self._text is None:
             self._text = LongText(self._parts_from, len(self._raw))
         return self._text

@@ -104,7 +104,7 @@ class Conditions:
 
 
 def cursor_at(position: tuple[float | int, ...]) -> str:
-    """What a caller gives back to go on after a row."""
+    """The cursor with which a caller continues after a row."""
     return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode()
 
 

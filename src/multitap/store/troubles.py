@@ -15,7 +15,7 @@ class Troubles:
     Noted in the store's thread and read in the loop's: every step is one operation of a dict.
 
     Args:
-        clock: Seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Clock = time.monotonic) -> None:

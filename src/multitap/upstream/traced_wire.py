@@ -47,12 +47,12 @@ OnMessage = Callable[[TracedMessage], None]
 
 
 class TracedWire:
-    """See `Wire`; tells of everything that passes.
+    """See `Wire`; reports everything that passes.
 
     Args:
         wire: Where it travels.
         redact: Takes the server's secrets out of a text.
-        tell: Who follows.
+        tell: Receives each message.
     """
 
     def __init__(self, wire: Wire, redact: Redact, tell: OnMessage) -> None:

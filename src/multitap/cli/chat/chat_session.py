@@ -172,7 +172,7 @@ class Chat:
         self._engine.use(await self._hub.prompt(found.name, given))
 
     async def _answer(self, prompt: str | None) -> None:
-        """Have the model answer; what was said is saved, even if it is stopped."""
+        """Let the model answer; the conversation is saved even if it is stopped."""
         try:
             async with self._engine.run(prompt) as steps:
                 async for step in steps:

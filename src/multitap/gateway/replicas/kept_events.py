@@ -131,7 +131,7 @@ class KeptEvents:
         await self._streams.trim(_key(session_id))
 
     def forget(self, session_id: str) -> None:
-        """The session is no longer here."""
+        """Forget a session that is no longer here."""
         self._written.pop(session_id, None)
 
     async def _write(self, session_id: str, event: KeptEvent) -> None:

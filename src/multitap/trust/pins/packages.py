@@ -174,7 +174,7 @@ def _of_pypi(home: Path, name: str) -> LockedPackage | None:
 
 
 def _content(folder: Path) -> str:
-    """A digest of a Python package's files; what its installation adds is not of the package."""
+    """A digest of a Python package's files, without what its installation adds."""
     try:
         lines = read_regular(folder / "RECORD", _LARGEST_FILE).decode().splitlines()
     except (OSError, UnicodeDecodeError):

@@ -17,7 +17,7 @@ class SamplingBudget:
     """The requests of one server, whichever of its sessions they come from.
 
     Args:
-        clock: Seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:

@@ -84,11 +84,11 @@ class Sandboxes:
     """Makes a sandbox for each server that is to be confined.
 
     Args:
-        tasks: Whose tasks the connections of confined servers are.
+        tasks: Runs the connections of confined servers.
         state: Where the hub keeps its state.
         support: What the machine offers; found out if not given.
-        learned: Where to note what servers use, which then get all that is not private to read,
-            and every host.
+        learned: Records what servers use; they may then read everything that is not private,
+            and reach every host.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ _LAST_CAPABILITY = 63
 
 
 def confine(orders: SandboxOrders) -> int:
-    """Confine this process for good; the descriptor on which it hands calls to the warden.
+    """Confine this process for good; returns the descriptor for calls that the warden decides.
 
     Raises:
         OSError: The kernel refuses; nothing may be started then.

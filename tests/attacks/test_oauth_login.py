@@ -238,6 +238,23 @@ async def test_mix_up_and_forged_answers_are_refused(change, words):
     assert provider.forms == [], "the code goes to nobody"
 
 
+@pytest.mark.parametrize("iss", ["https%3A%2F%2Fevil.example", ""])
+async def test_what_another_issuer_says_about_a_failure_is_not_shown(iss):
+    class Misled(Person):
+        async def login(self, origin, address):
+            back, _, said = (await super().login(origin, address)).partition("?")
+            [state] = [word for word in said.split("&") if word.startswith("state=")]
+            words = "error_description=call+555-EVIL&error_uri=https%3A%2F%2Fevil.example"
+            return f"{back}?{state}&error=access_denied&{words}" + (f"&iss={iss}" if iss else "")
+
+    async with provided() as provider:
+        with pytest.raises(LoginFailed, match="`iss`") as caught:
+            await log_in(provider, Misled())
+
+    assert "EVIL" not in str(caught.value)
+    assert provider.forms == []
+
+
 async def test_an_answer_of_another_login_is_refused():
     first = Person()
     async with provided() as provider:

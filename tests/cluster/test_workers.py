@@ -193,6 +193,7 @@ async def test_a_gateway_that_stops_answers_every_call_that_was_executed(tmp_pat
             await until(lambda: gateway.process.poll() is not None)
     await until(lambda: not ledger.left)
 
+    assert "another replica" not in gateway.log.read_text()
     assert ledger.executed.keys() == crowd.answered
     assert set(ledger.executed.values()) == {1}
 

@@ -99,6 +99,8 @@ class Replica:
         self._ended: dict[str, asyncio.Event] = {}
         self._forwarded: dict[str, dict[ForwardedWire, Owner]] = {}
         self._is_outdated = False
+        self.is_over = False
+        """Whether no client of this replica needs a server any more."""
         self._random = Random()  # noqa: S311 - any of several owners will do
         self.ownership: Ownership
 
@@ -200,6 +202,9 @@ class Replica:
     async def _place(
         self, name: str, config: ServerConfig, dial: Dial
     ) -> AsyncGenerator[Placement]:
+        if self.is_over:
+            # its owner ends as well, which is no failure to report
+            await anyio.sleep_forever()
         if not isinstance(config, StdioServer):
             # all replicas reach it, so they count its failures together
             is_shared = config.transport != "local"

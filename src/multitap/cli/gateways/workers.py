@@ -131,6 +131,7 @@ async def stop_together(joined: "replica.Replica") -> None:
         told = await coordinator.records.read(_STOPPING)
         if told is None:
             return
+        joined.is_over = True
         done = await coordinator.limits.count(_DONE, ttl=_KEPT)
         with anyio.move_on_after(_LAST_ANSWERS):
             while done < int(told):

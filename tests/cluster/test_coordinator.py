@@ -312,3 +312,14 @@ async def test_a_task_that_asks_redis_again_and_again_ends_when_it_is_cancelled(
                     # at another point of a request each time
                     for _ in range(steps % 50):
                         await anyio.lowlevel.checkpoint()
+
+
+async def test_a_connection_that_uvloop_has_closed_does_not_answer():
+    async def answer():
+        raise RuntimeError("unable to perform operation; the handler is closed")
+
+    line = RedisLine(None, "nowhere", "test")
+    with pytest.raises(CoordinatorDown, match="does not answer"):
+        await line.ask(answer())
+
+    assert not line.health.is_up

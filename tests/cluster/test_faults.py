@@ -43,6 +43,7 @@ async def crowded(gateways, crowd, *, clients):
         crowd.at_work(balancer.url, stateless=clients, handshake=clients),
     ):
         yield
+        assert [one.process.poll() for one in gateways] == [None, None, None]
 
 
 def cluster_status(url):

@@ -88,7 +88,7 @@ class RedisLine:
             # the client's own limits are for each read; this one is for the answer
             async with asyncio.timeout(2 * _TIMEOUT):
                 result = await answer
-        except (exceptions.RedisError, OSError, TimeoutError) as exc:
+        except _lost() as exc:
             await _pass_on_cancellation(before)
             reason = str(exc) or type(exc).__name__
             # a refusal is an answer: Redis is up, and `health` stays as it is
@@ -139,6 +139,12 @@ async def _pass_on_cancellation(before: int) -> None:
         # a scope has to recognize its own cancellation
         await anyio.lowlevel.checkpoint_if_cancelled()
         raise asyncio.CancelledError
+
+
+def _lost() -> tuple[type[Exception], ...]:
+    """What `redis` raises when there is no answer."""
+    # the last one: uvloop's, for a connection that was closed before the next write
+    return exceptions.RedisError, OSError, TimeoutError, RuntimeError
 
 
 def _is_refusal(exc: BaseException) -> bool:
@@ -275,7 +281,7 @@ class RedisChannels:
             try:
                 async with self._line.client.pubsub() as pubsub:
                     await self._receive(pubsub)
-            except (exceptions.RedisError, OSError, TimeoutError):
+            except _lost():
                 # a new connection has no subscriptions: `_agree` asks for all of them again
                 self._subscribed, self._asked_for = set(), set()
                 await anyio.sleep(_PROBE / 4)

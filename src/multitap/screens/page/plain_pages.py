@@ -41,6 +41,7 @@ PLACES: Mapping[str, str] = {
 """The last part of each address, and its title."""
 STATIC = Path(__file__).parent / "static"
 _ROWS = 200  # of a list; the filter finds the others
+_SERVERS = 50  # in the first look, which a long table would delay; scripts show the others
 _BAR = 120  # units of the drawing, not pixels: it is scaled
 _PHASES = ("queue", "connect", "server", "encode")
 Row = tuple[str, Sequence[Content]]
@@ -204,9 +205,13 @@ async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
                 row.era,
             ),
         )
-        for row in rows
+        for row in rows[:_SERVERS]
     ]
-    return [*notes, _table((*header, "Restarts", "Era"), cells, "There is no such server.")]
+    table = _table((*header, "Restarts", "Era"), cells, "There is no such server.")
+    if len(rows) <= _SERVERS:
+        return [*notes, table]
+    more = f"{len(rows) - _SERVERS} more servers: the filter finds them."
+    return [*notes, table, element("p", more, class_="quiet")]
 
 
 async def _calls(control: ControlService, wanted: RecordFilter) -> Content:

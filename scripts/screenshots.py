@@ -66,6 +66,8 @@ async def _show(served: Served, page: Page, suffix: str) -> None:
             await asyncio.sleep(0.07)
         await page.sees("needs attention: search")
         await page.until("document.querySelectorAll('.line.calls').length === 1")
+        # the plots are renewed every few seconds
+        await page.until("!/Errors\\s+none/.test(document.body.innerText)")
         await _taken(page, f"console-servers{suffix}")
         await page.press("2")
         await page.until("document.querySelectorAll('tbody tr').length > 20")

@@ -400,6 +400,28 @@ async def test_clients_are_listed_with_what_they_called(served, page):
         await closed(page)
 
 
+async def test_clients_without_a_session_are_listed_with_what_they_called(served, page):
+    await visit(page, "4", "sessions")
+    await call(served, "zoo_pid")
+    await page.sees("zoo pid")
+    await filtered(page, "client:mcp*")
+    await on_row(page, "zoo pid")
+    await page.press("Enter")
+    await dialog(page, "pid")
+    await closed(page)
+
+
+async def test_a_tool_without_arguments_is_called_by_enter(served, page):
+    await visit(page, "3", "zoo_pid")
+    await filtered(page, "tool:zoo_pid")
+    await on_row(page, "zoo_pid")
+    await page.press("c")
+    await dialog(page, "It takes no arguments.")
+    await page.press("Enter")
+    await page.sees("Answered in")
+    await closed(page)
+
+
 async def test_the_page_is_locked_within_a_second_when_its_token_is_revoked(served, browser):
     async with browser.page() as page:
         await page.visit(await served.multitap("console", "--no-open"))

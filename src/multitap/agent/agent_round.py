@@ -111,8 +111,11 @@ class AgentRound:
 
         async def use(call: ToolCall) -> None:
             async with limiter:
+                refusal = call.problem or await self._refusal(call)
+                # not before: the time in which a person decides is not the tool's
                 started = time.perf_counter()
-                result = results[call.id] = await self._result(call)
+                result = refusal if refusal is not None else await self._result(call)
+                results[call.id] = result
                 await self.tell(
                     ToolFinished(unwrap_search(call), result, time.perf_counter() - started)
                 )
@@ -129,9 +132,6 @@ class AgentRound:
             self.history.add(reply.message, ToolAnswers(answers))
 
     async def _result(self, call: ToolCall) -> ToolResult:
-        refusal = call.problem or await self._refusal(call)
-        if refusal is not None:
-            return refusal
         await self.tell(ToolCalled(unwrap_search(call)))
         return await self.registry.execute(call.name, call.arguments, self.context)
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
-import platformdirs
 from anyio import to_thread
 
 from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting
 from multitap.config import ServerConfig, Settings, StdioServer, expand_server
+from multitap.config.search import state_directory
 from multitap.errors import (
     HubClosed,
     Unavailable,
@@ -414,7 +414,7 @@ async def open_hub(
         locks: Where pins are kept; in the state directory if not given.
         place: Where servers run, if not all in this process.
     """
-    state = settings.state_dir or Path(platformdirs.user_state_dir("multitap"))
+    state = state_directory(settings.state_dir)
     logins: Logins | None = None
     with ungrouped():
         async with AsyncExitStack() as stack:

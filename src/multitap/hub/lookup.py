@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import TypeVar
 
 import anyio
 
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
+from multitap.config.problems import nearest
 from multitap.errors import NotAllowed, Unavailable, UnknownName, quoted
 from multitap.hub import router
 from multitap.hub.audit_trail import AuditTrail
@@ -88,8 +88,8 @@ class Lookup:
             lambda: self._catalog().prompts.get(name), name, context=context, defaults=LIBRARY
         )
         if prompt is None:
-            near = get_close_matches(name, self._catalog().prompts, n=1)
-            hint = f"did you mean {quoted(near[0])}? " if near else ""
+            near = nearest(name, self._catalog().prompts)
+            hint = f"did you mean {quoted(near)}? " if near else ""
             raise UnknownName(
                 f"no prompt named {quoted(name)}",
                 hint=f"{hint}`multitap prompts` lists all prompts",

@@ -70,8 +70,6 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
 class MessagesModel(Model):
     """See `Model`."""
 
-    provider = "anthropic"
-
     def __init__(self, config: ModelConfig, client: anthropic.AsyncAnthropic) -> None:
         self._config = config
         self._client = client
@@ -80,6 +78,10 @@ class MessagesModel(Model):
     @property
     def name(self) -> str:
         return self._config.name
+
+    @property
+    def provider(self) -> str:
+        return "anthropic"
 
     def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
         """See `Model.offer`."""

@@ -58,8 +58,6 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
 class ChatModel(Model):
     """See `Model`."""
 
-    provider = "openai"
-
     def __init__(self, config: ModelConfig, client: openai.AsyncOpenAI) -> None:
         self._config = config
         self._client = client
@@ -68,6 +66,10 @@ class ChatModel(Model):
     @property
     def name(self) -> str:
         return self._config.name
+
+    @property
+    def provider(self) -> str:
+        return "openai"
 
     def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
         """See `Model.offer`."""

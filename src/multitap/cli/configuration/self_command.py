@@ -11,6 +11,7 @@ from multitap.cli.editing.install_command import installed_in
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.output import advise, complain, note, say
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
+from multitap.config.search import state_directory
 from multitap.gateway.fronts.control_places import sockets
 from multitap.records import dataclass
 from multitap.trust.secrets.vault import Vault, VaultError
@@ -45,7 +46,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
     if not traces:
         note("there is nothing to remove")
     # its servers write to these folders, and would make them again
-    elif running := sockets(_state()):
+    elif running := sockets(state_directory()):
         complain(
             f"a gateway is running (pid {', '.join(map(str, running))}), and uses these",
             "stop it first",
@@ -68,7 +69,7 @@ def find_traces() -> Iterator[InstalledFolder]:
     """Everything that Multitap keeps for this user."""
     places = {
         Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",
-        _state(): "logs, call history, what servers offer",
+        state_directory(): "logs, call history, what servers offer",
         Path(platformdirs.user_data_dir(NAME, appauthor=False)): "secrets and unpacked bundles",
         Path(platformdirs.user_cache_dir(NAME, appauthor=False)): "what can be fetched again",
     }
@@ -85,10 +86,6 @@ def removal() -> str:
     if {"uv", "tools"} <= {*place.parts}:
         return "uv tool uninstall multitap"
     return f"{sys.executable} -m pip uninstall multitap"
-
-
-def _state() -> Path:
-    return Path(platformdirs.user_state_dir(NAME))
 
 
 def _secrets() -> str:

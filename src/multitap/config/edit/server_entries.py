@@ -1,8 +1,8 @@
 """Writes one server in a dialect, and reports what the dialect cannot express."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from multitap.config import validate
 from multitap.config.dialects.dialect import Dialect
@@ -151,7 +151,11 @@ def _default(silent: Any, path: FieldPath) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, str | Path):
         return canonical(str(value))
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
+    return [_plain(one) for one in value] if _is_sequence(value) else value
+
+
+def _is_sequence(value: Any) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, list | tuple)
 
 
 def _is_same(one: Any, other: Any) -> bool:

@@ -63,10 +63,10 @@ def answer(offer, name, arguments):
         case "Responses":
             call = {"type": "function_call", "call_id": "c1", "name": name, "arguments": encoded}
             return {"output": [{"type": "message", "content": []}, call]}
-        case "Messages":
+        case "AnthropicMessages":
             call = {"type": "tool_use", "id": "c1", "name": name, "input": arguments}
             return {"role": "assistant", "content": [{"type": "text", "text": "So."}, call]}
-        case _:
+        case "GenerateContent":
             call = {"functionCall": {"id": "c1", "name": name, "args": arguments}}
             return {"candidates": [{"content": {"parts": [{"text": "So."}, call]}}]}
 

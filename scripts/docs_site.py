@@ -30,6 +30,8 @@ _LINK = re.compile(r"(?<!`)(?P<words>!?\[(?:[^\[\]]|\[[^\]]*\])*\])\((?P<target>
 _FENCE = re.compile(r"^ *(?P<fence>`{3,}).*?^ *(?P=fence)\s*?$", re.MULTILINE | re.DOTALL)
 _EITHER = re.compile(f"{_FENCE.pattern}|{_LINK.pattern}", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.MULTILINE)
+# messages below each other; Markdown would make one paragraph of them
+_QUOTED_LINE = re.compile(r"^(> .+)$(?=\n> )", re.MULTILINE)
 _API = re.compile(r"^<!-- api: (\S+) -->\n\n.*$", re.MULTILINE)
 _SHIM = re.compile(r"https://[^\"]+/iframe-worker/shim")
 """A script that the theme fetches so that its search works from files; ours is in the site."""
@@ -87,6 +89,7 @@ def gather(target: Path = GATHERED) -> None:
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("*.md"))
     for page in sources():
         text = _API.sub(_documented, page.read_text(encoding="utf-8"))
+        text = _QUOTED_LINE.sub(r"\1  ", text)
         place = target / _place(page)
         place.write_text(_relinked(text, page, target), encoding="utf-8")
 

@@ -11,9 +11,11 @@ from msgspec import Raw
 
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.control_messages import (
+    AskPulse,
     AskTools,
     ToolLine,
 )
+from multitap.gateway.fronts.control_overview import Pulse
 from multitap.gateway.fronts.control_service import ControlService
 from multitap.screens.view_model import (
     RecentCalls,
@@ -124,7 +126,7 @@ class PageFeed:
             while self._streams and not self._is_closed:
                 await asyncio.sleep(pause)
                 started = loop.time()
-                changed = self._take_pulse()
+                changed = await self._take_pulse()
                 if started - looked >= LOOK:
                     changed |= await self._look(self.recent.made)
                     looked = started
@@ -143,9 +145,9 @@ class PageFeed:
         news, self._news = self._news, asyncio.Event()
         news.set()
 
-    def _take_pulse(self) -> dict[str, bytes]:
+    async def _take_pulse(self) -> dict[str, bytes]:
         seen = self.recent.made
-        pulse = self._control.pulse(seen, MOST_CALLS)
+        pulse: Pulse = await self._control.ask_all(AskPulse(seen, MOST_CALLS))
         if not self.recent.take(pulse):
             return {}
         counters = {"made": pulse.made, "inFlight": pulse.in_flight, "revision": pulse.revision}
@@ -170,7 +172,7 @@ class PageFeed:
     async def _find(self, seen: int) -> dict[str, Any]:
         control = self._control
         if "counters" not in self._parts:
-            self.recent.take(control.pulse(seen, FIRST_CALLS))
+            self.recent.take(await control.ask_all(AskPulse(seen, FIRST_CALLS)))
             counters = {"made": self.recent.made, "inFlight": self.recent.in_flight}
             self._parts["counters"] = _encode(counters)
         overview = await control.overview()

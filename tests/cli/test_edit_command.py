@@ -182,6 +182,21 @@ def test_an_import_says_where_a_client_would_have_its_file(multitap, home):
     assert ".cursor/mcp.json" in ended.err
 
 
+def test_an_import_writes_no_file_that_could_not_be_read_again(multitap, home):
+    many = {f"s{number}": {"command": "x", "args": [str(number)]} for number in range(1000)}
+    (home.parent / ".cursor").mkdir()
+    (home.parent / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": many}))
+    mine = home / "mine.toml"
+    mine.write_text('[servers.one]\ncommand = "y"\n')
+
+    ended = multitap("-c mine.toml import cursor --yes")
+
+    assert ended.code == 3
+    assert "more than 1,000 servers" in ended.err
+    assert "several files" in ended.err
+    assert mine.read_text() == '[servers.one]\ncommand = "y"\n'
+
+
 def test_an_unknown_server_gets_a_suggestion(multitap, file):
     ended = multitap("remove ohter")
 

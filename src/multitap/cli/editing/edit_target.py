@@ -15,6 +15,7 @@ from multitap.config.edit.changes import Change
 from multitap.config.edit.edited_text import apply_edits, parse
 from multitap.config.edit.journal import FileEdit
 from multitap.config.files import SUFFIXES
+from multitap.config.formats.limits import DocumentTooLarge
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.problems import Severity, did_you_mean
@@ -44,9 +45,25 @@ class EditTarget:
             document = self.document(plain)
             found = dialect(self.told) if self.told else dialect_of(document)
             mark = text[: len(text) - len(plain)]
-            return mark + apply_edits(plain, self.path, change(document, found))
+            after = apply_edits(plain, self.path, change(document, found))
+            self._check_size(after, found)
+            return mark + after
 
         return FileEdit(self.path, change_text, SHARED if self.is_project else PRIVATE)
+
+    def _check_size(self, text: str, found: Dialect) -> None:
+        """Write nothing that could not be read again.
+
+        Raises:
+            ConfigError: There would be too many servers.
+        """
+        try:
+            found.read(self.document(text), self.path.parent)
+        except DocumentTooLarge as exc:
+            raise ConfigError(
+                f"{self.name} would be a file that {exc}, and so could not be read",
+                hint="distribute them over several files and name these with `--config`",
+            ) from None
 
     def document(self, text: str) -> Document:
         plain = text.removeprefix(_MARK)

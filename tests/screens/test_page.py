@@ -135,11 +135,11 @@ async def test_servers_that_need_somebody_come_first_with_a_reason(served, page)
 
 async def test_a_clients_calls_are_seen_as_they_happen(served, page):
     await page.press("2")
-    made = await page.until("document.querySelector('.summary').innerText.match(/(\\d+) calls/)[1]")
+    made = await page.until("document.querySelector('.summary').innerText.match(/(\\d+) call/)[1]")
     await call(served, "zoo_add", a=20, b=22)
     await page.until("document.querySelector('tbody tr')?.innerText.includes('add')")
     await page.until(
-        "Number(document.querySelector('.summary').innerText.match(/(\\d+) calls/)[1]) > "
+        "Number(document.querySelector('.summary').innerText.match(/(\\d+) call/)[1]) > "
         f"{int(made)}"
     )
     row = await page.run("document.querySelector('tbody tr').innerText")

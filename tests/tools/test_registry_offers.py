@@ -94,7 +94,7 @@ def test_the_names_of_the_search_are_taken(caplog):
     other = ToolDef("call_tool", "Another one.", {"type": "object"}, print)
     registry.attach({"call_tool": other})
 
-    with pytest.raises(MultitapError, match="is taken by the search"):
+    with pytest.raises(MultitapError, match="is taken by a search tool"):
         registry.register(other)
     assert registry.list() == ()
     assert registry.get("call_tool") is not other

@@ -86,7 +86,7 @@ def _message(response, text, number):
                 message = json.loads(data)
                 if message.get("id") == number:
                     found = message
-    elif text:
+    elif response.content_type == "application/json" and text:
         found = json.loads(text)
     if response.status != 200 or found is None:
         raise Refused(f"{response.status} {text[:300]}")

@@ -156,6 +156,8 @@ class Client:
         """The resources that it follows in its session, by what it calls them."""
         self.scopes: dict[bytes, Stoppable] = {}
         """Its requests under way, by id."""
+        self.has_left = False
+        """Whether it is gone, or its session has ended."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}
         self._ids = count(1)
         self.elsewhere: OtherReplicas | None = None
@@ -265,6 +267,7 @@ class Client:
 
     def leave(self) -> None:
         """It is gone: nobody waits for its answers or works on its requests."""
+        self.has_left = True  # first: the requests that end below say so
         # a copy: what is given up removes itself, perhaps at once
         for scope in tuple(self.scopes.values()):
             scope.cancel()

@@ -440,7 +440,7 @@ class HttpFront:
                     http_request, _PLAIN_ANSWER % (size, answered, became)
                 )
             elif (
-                poured := _finish(http_request, message, became, is_modern=key is None)
+                poured := _finish(http_request, client, message, became, is_modern=key is None)
             ) is not None:
                 await in_task(http_request)
                 await poured.wait()
@@ -523,6 +523,7 @@ class HttpFront:
 
 def _finish(
     http_request: HttpRequest,
+    client: Client,
     message: ClientMessage | CallMessage,
     became: Result | Exception | None,
     *,
@@ -531,13 +532,20 @@ def _finish(
     """Say what became of a request; where that takes a while, what is set when it is said."""
     if became is not None and not isinstance(became, Exception):
         return http_request.answer(answer(message.id, became))
-    error = _cancellation() if became is None else client_errors.to_refusal(became, message.method)
+    if became is None:
+        error = _cancellation(has_left=client.has_left)
+    else:
+        error = client_errors.to_refusal(became, message.method)
     status = HTTP_STATUS.get(error.code, 200) if is_modern else 200
     return http_request.answer((refusal(message.id, error),), status)
 
 
-def _cancellation() -> Refused:
-    return Refused(client_errors.CANCELLED, "Request cancelled", {"reason": "cancelled"})
+def _cancellation(*, has_left: bool) -> Refused:
+    if has_left:  # by another replica, a revocation, or because a cluster has lost its sessions
+        words, reason = "Session ended during the request: initialize again", "session ended"
+    else:
+        words, reason = "Request cancelled", "cancelled"
+    return Refused(client_errors.CANCELLED, words, {"reason": reason})
 
 
 def _takes_stream(head: RequestHead) -> bool:

@@ -20,7 +20,7 @@ class WorkerCalls:
 
     Args:
         name: This worker's.
-        own: Its own pulse, after so many calls.
+        own: Returns its own pulse since a given number of calls.
         ask: Has the other workers answer a question each, by their names.
     """
 

@@ -150,3 +150,4 @@ def test_a_batch_of_audit_entries_is_written_once(tmp_path):
         '{"kind":"call","at":1}',
     ]
     assert file.verify()[0] == []
+    file.close()

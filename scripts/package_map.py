@@ -16,7 +16,7 @@ import grimp
 ROOT = "multitap"
 PAGE = Path(__file__).parent.parent / "docs" / "internals.md"
 PICTURE = PAGE.parent / "assets" / "packages.svg"
-BEGIN = "<!-- packages: `make map` renews all down to the end mark -->"
+BEGIN = "<!-- packages: `make map` replaces everything up to the end mark -->"
 END = "<!-- packages: end -->"
 SHARED = "shared files"
 """Stands for the modules beside the packages, which every layer uses."""

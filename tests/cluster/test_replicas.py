@@ -4,13 +4,14 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import aiohttp
 import anyio
 import anyio.lowlevel
 import pytest
 
-from tests.cluster.clients import StatelessClient, connector
+from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import running_redis
 from tests.cluster.test_workers import config_of
@@ -80,6 +81,41 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
             assert len(slow) == 2
             with anyio.fail_after(10):
                 assert await _pid(clients[other]) != again
+
+
+async def test_calls_are_refused_at_once_when_no_replica_is_left(tmp_path, redis):
+    ledger = Ledger(tmp_path / "zoo")
+    config = config_of(tmp_path, zoo=ledger)
+    gateways = [GatewayProcess(tmp_path, config, "--cluster", redis.url) for _ in range(2)]
+    told = []
+    with running(*gateways):
+        async with aiohttp.ClientSession(connector=connector()) as http:
+            clients = [StatelessClient(http, one.url) for one in gateways]
+
+            async def sleep(client):
+                # it keeps its owner from ending; whether it is in time is not the question here
+                with suppress(aiohttp.ClientError, Refused):
+                    await client.call("zoo_sleep", {"seconds": 3})
+
+            async def call(gateway):
+                while (503, "1") not in told:
+                    # the one that runs no server closes its port at once
+                    with suppress(aiohttp.ClientError):
+                        async with http.post(gateway.url, json={}) as response:
+                            told.append((response.status, response.headers.get("Retry-After")))
+
+            with anyio.fail_after(50):
+                await _pid(clients[0])
+                async with anyio.create_task_group() as tasks:
+                    for client in clients:
+                        tasks.start_soon(sleep, client)
+                    await until(lambda: ledger.calls.count("sleep") >= 2)
+                    for one in gateways:
+                        one.signal(signal.SIGTERM)
+                    for one in gateways:
+                        tasks.start_soon(call, one)
+
+    assert (503, "1") in told
 
 
 async def _pid(client):

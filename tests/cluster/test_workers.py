@@ -82,10 +82,17 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
                 entered = [await _enter(http, origin, link) for _ in range(4)]
                 cookies = entered[0][1]
                 seen = [await _status(http, f"{origin}/console/", cookies) for _ in range(6)]
-        stats = json.loads(gateway.ask("stats", "--json"))
+        # a worker that is starved for seconds counts as missing, and is reported as such
+        stats = wait_for(lambda: _stats(gateway, missing=0))
         reloaded = json.loads(gateway.ask("reload", "--json"))
+        # the first worker has the control socket
+        silent = max(_children(gateway.process.pid))
+        os.kill(silent, signal.SIGSTOP)
+        partial = wait_for(lambda: _stats(gateway, missing=1))
+        os.kill(silent, signal.SIGCONT)
 
     assert stats["servers"]["one"]["total"]["calls"] == 16
+    assert partial["servers"].get("one", {"total": {"calls": 0}})["total"]["calls"] < 16
     assert [one["gateway"] for one in reloaded] == [gateway.process.pid]
     assert [status for status, _ in entered] == [200, 401, 401, 401]
     assert set(seen) == {200}
@@ -217,6 +224,12 @@ async def _calls(http, origin):
             lines = re.findall(r'calls_total\{server="one".*\} (\d+)', await response.text())
             found.add(sum(map(int, lines)))
     return found
+
+
+def _stats(gateway, *, missing):
+    """What `multitap stats` counts, if that many workers do not answer."""
+    stats = json.loads(gateway.ask("stats", "--json"))
+    return stats if stats["missing_workers"] == missing else None
 
 
 async def _status(http, url, cookies):

@@ -19,6 +19,7 @@ PATIENCE = 5.0
 """Seconds that a request waits for a lease that could not be renewed; then it fails."""
 
 _UNCERTAIN = "the cluster's coordinator is away, so that it is not certain which replica owns it"
+_NO_REPLICA = "every replica of the cluster is stopping"
 
 CHANGES = frozenset(
     {
@@ -142,8 +143,10 @@ class OwnedWire:
         left = deadline.at - anyio.current_time()
         # a lease that is being given back ends by itself; one that cannot be renewed may never
         with anyio.move_on_after(left if lease.is_leaving else min(left, PATIENCE)):
-            while not lease.is_valid and not lease.is_lost:
+            while not lease.is_valid and not lease.is_lost and lease.has_successor:
                 await lease.changed.wait()
+        if not lease.has_successor:
+            raise WireFault(_NO_REPLICA, sent=False)
         if lease.is_lost:
             # `watch` may not have had its turn: who asks again must not find this wire
             self.closed.set()

@@ -28,6 +28,8 @@ class OwnerLease:
         """Whether another one may have it: whatever it protects has to end."""
         self.is_leaving = False
         """Whether what is under way is finished, and nothing more is begun."""
+        self.has_successor = True
+        """Whether another replica can take it: if not, nothing waits for that."""
         self.changed = Bell()
         self.lost = asyncio.Event()
         self._clock = clock
@@ -47,6 +49,11 @@ class OwnerLease:
     def leave(self) -> None:
         """Begin nothing more: it will be given back."""
         self.is_leaving = True
+
+    def give_up(self) -> None:
+        """No replica is left that could take it."""
+        self.has_successor = False
+        self.changed.ring()
 
     def lose(self) -> None:
         """End it for good."""

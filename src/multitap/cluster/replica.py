@@ -40,6 +40,7 @@ _OUTDATED = (
     "the cluster has another key since its coordinator lost everything: restart this replica, which"
     " no longer runs servers for the others"
 )
+_LAST = 0.2  # seconds between two looks at who else leaves; a drain takes seconds
 _HASTE = 0.01  # seconds; polled, because a counter costs each request less than an event would
 
 
@@ -145,11 +146,12 @@ class Replica:
             return None
         return self._links().get(server)
 
-    async def drain(self, timeout: float) -> None:
+    async def drain(self, timeout: float, on_last: Callable[[], None] = lambda: None) -> None:
         """Hand everything over: finish what is under way, end the servers, give the leases back.
 
         Args:
             timeout: Seconds for what is under way.
+            on_last: Called if no replica is left that could take anything over.
         """
         # in this order: we take nothing new, others no longer count on us, and only then do they
         # find our servers free
@@ -157,10 +159,23 @@ class Replica:
         self.membership.describe(drains=True)
         with contextlib.suppress(CoordinatorDown):
             await self.membership.beat()
-        # side by side: one slow server must not use up the time of the others
-        async with anyio.create_task_group() as tasks:
-            for server in tuple(self.ownership.held):
-                tasks.start_soon(self._hand_over, server, timeout)
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(self._watch_for_last, on_last)
+            # side by side: one slow server must not use up the time of the others
+            async with anyio.create_task_group() as tasks:
+                for server in tuple(self.ownership.held):
+                    tasks.start_soon(self._hand_over, server, timeout)
+            watching.cancel_scope.cancel()
+
+    async def _watch_for_last(self, on_last: Callable[[], None]) -> None:
+        # looked at again and again: the others may be stopped a moment after us
+        while self.membership.candidates(None):
+            await anyio.sleep(_LAST)
+            with contextlib.suppress(CoordinatorDown):
+                await self.membership.beat()
+        on_last()
+        for lease in self.ownership.held.values():
+            lease.give_up()
 
     async def _hand_over(self, server: str, timeout: float) -> None:
         lease = self.ownership.held[server]

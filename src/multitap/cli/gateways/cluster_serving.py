@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -81,11 +81,11 @@ async def follow(joined: "replica.Replica", hub: Hub) -> None:
         await hub.changed.wait()
 
 
-async def drain(joined: "replica.Replica") -> None:
-    """Hand everything over before the process ends."""
+async def drain(joined: "replica.Replica", on_last: Callable[[], None]) -> None:
+    """Hand everything over before the process ends; see `Replica.drain`."""
     # we are being stopped, so usually cancelled; half a second more to give the leases back
     with anyio.CancelScope(shield=True), anyio.move_on_after(DRAIN + 0.5):
-        await joined.drain(DRAIN)
+        await joined.drain(DRAIN, on_last)
 
 
 def fingerprint(settings: Settings) -> str:

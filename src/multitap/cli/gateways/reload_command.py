@@ -34,6 +34,8 @@ def reload(options: CommonOptions, *, as_json: bool) -> int:
     ours = loaded.errors if options.pid is None else ()
     if ours or any(report.kept or not report.taken for _, report in reports):
         return Exit.CONFIG
+    if any(report.missing_workers for _, report in reports):
+        return Exit.FAILED
     return Exit.DONE if found else nobody_serves()
 
 
@@ -59,6 +61,8 @@ def _show(live: RunningGateway, report: ReloadReport, loaded: Loaded) -> None:
         complain(f"{who}: the files cannot be read; nothing is changed")
     if report.kept:
         note(f"{who}: {', '.join(report.kept)} unchanged: the new configuration cannot be used")
+    if report.gap:
+        complain(f"{who}: {report.gap}")
     if not live.runs(loaded):
         for problem in report.problems:
             note(problem)
@@ -71,4 +75,5 @@ def _for_programs(live: RunningGateway, report: ReloadReport) -> dict[str, objec
         "plan": report.plan,
         "problems": list(report.problems),
         "kept": list(report.kept),
+        "missing_workers": report.missing_workers,
     }

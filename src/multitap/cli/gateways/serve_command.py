@@ -312,7 +312,7 @@ async def _serve_http(
             )
             is_spokesman = worker is None or worker.is_first
             if replica is not None and worker is not None:
-                _join_workers(replica, gateway, served, control, front, keys)
+                _join_workers(worker, replica, gateway, served, control, front, keys)
             try:
                 async with (
                     http_front.serve_http(front, listener) as url,
@@ -323,7 +323,7 @@ async def _serve_http(
                         _say_how_to_connect(gateway, url, allowed)
                     if keys is not None and is_spokesman:
                         note(f"console, for one browser: {keys.new_link(base)}")
-                    await _stay(gateway, replica, url, worker)
+                    await _stay(gateway, front, replica, url, worker)
             finally:
                 if replica is not None and worker is not None:
                     await workers.stop_together(replica)
@@ -334,6 +334,7 @@ def _session_ids(front: "http_front.HttpFront") -> list[str]:
 
 
 def _join_workers(  # noqa: PLR0917 - the parts of one process
+    worker: Worker,
     replica: "Replica",
     gateway: Gateway,
     served: ServedHub,
@@ -348,6 +349,7 @@ def _join_workers(  # noqa: PLR0917 - the parts of one process
         gateway.bus,
         lambda: [name for name in replica.membership.members if name != replica.id],
         control,
+        count=worker.count,
     )
     control.workers = front.pages.workers = joined
     if (reloader := served.reloader) is not None:
@@ -397,7 +399,11 @@ async def _open_gateway(served: ServedHub, replica: "Replica | None") -> AsyncGe
 
 
 async def _stay(
-    gateway: Gateway, replica: "Replica | None", url: str, worker: Worker | None
+    gateway: Gateway,
+    front: "http_front.HttpFront",
+    replica: "Replica | None",
+    url: str,
+    worker: Worker | None,
 ) -> None:
     if replica is not None:
         replica.membership.describe(url=url)
@@ -410,7 +416,7 @@ async def _stay(
         if replica is not None and not (
             worker is not None and await workers.is_gateway_stopping(replica)
         ):
-            await cluster_serving.drain(replica)
+            await cluster_serving.drain(replica, front.refuse_requests)
 
 
 def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:

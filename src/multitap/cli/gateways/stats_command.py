@@ -31,6 +31,8 @@ def stats(options: CommonOptions, *, as_json: bool) -> int:
         say_json({"gateway": about, **msgspec.to_builtins(figures)})
         return Exit.DONE
     note(f"{_count(figures)}; up for {_span(time.time() - live.about.started)}")
+    if figures.gap:
+        note(figures.gap)
     if figures.servers:
         table(
             ("SERVER", "TOOL", "CALLS", "ERRORS", *_TIMES, "LAST ERROR"),

@@ -48,6 +48,8 @@ class Worker(msgspec.Struct, frozen=True):
     """What a worker learns from its parent."""
 
     number: int
+    count: int
+    """How many workers there are."""
     listener: int
     """The descriptor of the socket that it accepts clients on."""
     folder: str
@@ -159,7 +161,10 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
             async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator):
                 key = secrets.token_hex(32)
                 processes = _WorkerProcesses(
-                    [Worker(n, one.fileno(), folder, key) for n, one in enumerate(listeners)],
+                    [
+                        Worker(n, count, one.fileno(), folder, key)
+                        for n, one in enumerate(listeners)
+                    ],
                     coordinator,
                 )
                 try:

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.config import Loaded
+from multitap.errors import counted
 from multitap.events import Snapshot
 from multitap.hub.metrics import Stats
 
@@ -405,6 +406,18 @@ class Figures(msgspec.Struct, frozen=True):
     """Calls whose client is being asked something."""
     private_links: int
     """Sessions with servers that belong to one client."""
+    missing_workers: int = 0
+    """Workers that did not answer in time: what went through them is not counted here."""
+
+    @property
+    def gap(self) -> str:
+        """What is not counted, in words; empty if everything is."""
+        if not self.missing_workers:
+            return ""
+        return (
+            f"{counted(self.missing_workers, 'worker')} did not answer in time:"
+            " their calls, clients and sessions are not counted"
+        )
 
 
 class ReloadReport(msgspec.Struct, frozen=True):
@@ -416,6 +429,15 @@ class ReloadReport(msgspec.Struct, frozen=True):
     problems: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     """Servers that go on as they were, because what is written about them cannot be used."""
+    missing_workers: int = 0
+    """Workers that have not confirmed the reload."""
+
+    @property
+    def gap(self) -> str:
+        """Where it may not have happened, in words; empty if it is confirmed everywhere."""
+        if not self.missing_workers:
+            return ""
+        return f"{counted(self.missing_workers, 'worker')} did not confirm the reload: reload again"
 
 
 def files_of(loaded: Loaded) -> tuple[str, ...]:

@@ -279,8 +279,10 @@ class ControlService:
     async def overview(self) -> GatewayOverview:
         """All that a screen shows beside the pulse; a person is there who looks."""
         questions = tuple(await self.ask_all(AskOpenQuestions()))
-        figures = await self._all_figures()
-        return GatewayOverview(self.about(), self._picture(), figures, questions)
+        figures, picture = await self._all_figures(), self._picture()
+        if figures.gap:
+            picture = msgspec.structs.replace(picture, degraded=(*picture.degraded, figures.gap))
+        return GatewayOverview(self.about(), picture, figures, questions)
 
     def _console(self) -> str:
         if self._link is None:
@@ -333,17 +335,21 @@ class ControlService:
             sessions=len(told.clients) if self._sessions is None else len(told.sessions),
             waiting=told.waiting,
             private_links=told.private_links,
+            missing_workers=told.missing,
         )
 
     async def _reload(self) -> ReloadReport:
         if self._reloader is None:
             raise MultitapError("the gateway has no files to reload")
         report = await self._reloader.reload(self.gateway.hub)
-        if self.workers is not None:
-            await self.workers.reload()
+        missing = 0 if self.workers is None else await self.workers.reload()
         if isinstance(report, Reloaded):
             return ReloadReport(
-                taken=True, plan=report.plan, problems=report.problems, kept=report.kept
+                taken=True,
+                plan=report.plan,
+                problems=report.problems,
+                kept=report.kept,
+                missing_workers=missing,
             )
         return ReloadReport(taken=False, problems=report.problems)
 

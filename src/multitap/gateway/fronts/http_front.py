@@ -60,6 +60,7 @@ from multitap.http.server.http_request import (
     ToDo,
 )
 from multitap.http.server.http_server import open_http_server
+from multitap.http.server.responder import RETRY
 from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc.vocabulary import HTTP_STATUS
@@ -83,6 +84,20 @@ _PLAIN_ANSWER = (
     + b'content-length: %d\r\n\r\n{"jsonrpc":"2.0","id":%b,"result":%b}'
 )
 """What nearly every response is: its length, the id of the request, and the result."""
+_FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
+_LEAVING = Rejected(
+    503,
+    refusal(
+        _NO_ID,
+        Refused(
+            client_errors.UNAVAILABLE,
+            "the gateway is stopping: try again in a moment",
+            {"reason": "closing"},
+        ),
+    ).decode(),
+    RETRY,
+    JSON,
+)
 
 
 class ConsoleApp(HttpApp, Protocol):
@@ -125,6 +140,9 @@ class HttpFront:
         self._most_requests = limits.requests
         self._clock = asyncio.get_running_loop().time
         self.stateless = StatelessClients(gateway, self._choose_audience)
+        self.forget_heads: Callable[[], None] = lambda: None
+        """Has the server ask `admit` about every request again; set while it listens."""
+        self._is_refusing = False
         self.shared: SharedFront | None = None
         if gateway.bus is not None:
             sessions = shared_sessions.SharedSessions(
@@ -153,6 +171,8 @@ class HttpFront:
         admitted = self.access.decide(head.headers, head.peer)
         if isinstance(admitted, Rejected):
             return admitted
+        if self._is_refusing and head.path in _FOR_CLIENTS:
+            return _LEAVING
         if admitted.rate is not None:
             # in a cluster all replicas count together, which takes an await: `SharedFront.count`
             if self.shared is None and (wait := admitted.rate.take(self._clock())):
@@ -183,6 +203,11 @@ class HttpFront:
     def watch_for(self, sources: TokenSources) -> TokenWatch:
         """Follows the tokens on behalf of this front."""
         return TokenWatch(sources, self.access, self._gateway, self.sessions, self.stateless)
+
+    def refuse_requests(self) -> None:
+        """Answer further requests of clients with 503: no replica is left to take them over."""
+        self._is_refusing = True
+        self.forget_heads()
 
     def end_streams(self) -> None:
         """End in the orderly way what would go on for as long as the clients like."""
@@ -584,6 +609,7 @@ async def serve_http(
                     )
                     tasks.start_soon(revocations.run)
             async with open_http_server(front, listener, limits) as server:
+                front.forget_heads = server.connections.forget_heads
                 if front.sources is not None:
                     tasks.start_soon(front.watch_for(front.sources).run, server.connections)
                 try:

@@ -62,11 +62,18 @@ class StatusPages:
 async def _respond_for_all(workers: "WorkerPeers", http_request: HttpRequest) -> None:
     await in_task(http_request)
     told = await workers.figures()
-    _respond(http_request, told.metrics, len(told.sessions), told.waiting, told.private_links)
+    gauges = (len(told.sessions), told.waiting, told.private_links)
+    _respond(http_request, told.metrics, *gauges, missing_workers=told.missing)
 
 
 def _respond(
-    http_request: HttpRequest, metrics: Metrics, sessions: int, waiting: int, private_links: int
+    http_request: HttpRequest,
+    metrics: Metrics,
+    sessions: int,
+    waiting: int,
+    private_links: int,
+    *,
+    missing_workers: int | None = None,
 ) -> None:
     lines = [
         "# TYPE multitap_sessions gauge",
@@ -76,5 +83,11 @@ def _respond(
         "# TYPE multitap_private_links gauge",
         f"multitap_private_links {private_links}",
     ]
+    if missing_workers is not None:
+        # the counters fall while one is missing, which looks like a restart
+        lines += [
+            "# TYPE multitap_missing_workers gauge",
+            f"multitap_missing_workers {missing_workers}",
+        ]
     text = metrics.prometheus() + "\n".join(lines) + "\n"
     http_request.respond(200, (text.encode(),), kind=b"text/plain; version=0.0.4; charset=utf-8")

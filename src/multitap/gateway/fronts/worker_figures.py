@@ -17,13 +17,15 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """By a name, because two workers may serve one session."""
     waiting: int
     private_links: int
+    missing: int = 0
+    """Workers that did not answer in time, and are not counted."""
 
     @property
     def metrics(self) -> Metrics:
         return Metrics.of(self.calls)
 
 
-def together(told: Iterable[WorkerFigures]) -> WorkerFigures:
+def together(told: Iterable[WorkerFigures], missing: int) -> WorkerFigures:
     """The figures of several workers as those of one gateway."""
     told = tuple(told)
     return WorkerFigures(
@@ -32,4 +34,5 @@ def together(told: Iterable[WorkerFigures]) -> WorkerFigures:
         frozenset[str]().union(*(one.sessions for one in told)),
         sum(one.waiting for one in told),
         sum(one.private_links for one in told),
+        missing,
     )

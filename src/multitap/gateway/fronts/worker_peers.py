@@ -23,8 +23,9 @@ from multitap.gateway.person_questions import OpenQuestion
 from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 from multitap.store.exchanges import RecordedExchange
 
-PATIENCE = 2.0
-"""Seconds for the other workers to answer; who does not is left out."""
+PATIENCE = 5.0
+"""Seconds for another worker to answer; it is given up earlier if it no longer shows life."""
+_RELOAD_PATIENCE = 20.0  # seconds: a reload waits for servers that end, and commands wait 30
 _FIGURES, _RELOAD, _KEY, _TOKEN = "figures", "reload", "console key", "console token"
 _QUESTION = "question"
 
@@ -67,6 +68,7 @@ class WorkerPeers:
         bus: The way to them.
         others: Their names.
         member: This one.
+        count: How many workers the gateway has, this one included.
     """
 
     def __init__(
@@ -74,10 +76,13 @@ class WorkerPeers:
         bus: ReplicaBus,
         others: Callable[[], Collection[str]],
         member: WorkerControl,
+        *,
+        count: int,
     ) -> None:
         self._bus = bus
         self._others = others
         self._member = member
+        self._count = count
         self.feeds = WorkerFeeds(bus, member.feed)
         """What happens at all workers."""
         self.calls = WorkerCalls(bus.name, member.pulse, lambda each: self._ask(each, Pulse))
@@ -85,9 +90,9 @@ class WorkerPeers:
         bus.on(_QUESTION, self._on_question)
 
     async def figures(self) -> WorkerFigures:
-        """Those of all workers together."""
+        """Those of all workers that answer, and how many do not."""
         told = await self._ask_all(_FIGURES)
-        return together([self._member.figures(), *map(_decode, told.values())])
+        return together([self._member.figures(), *map(_decode, told.values())], self._missing(told))
 
     async def _ask(
         self, question: WorkerQuestion | Callable[[str], WorkerQuestion], kind: type[_Answer]
@@ -127,9 +132,9 @@ class WorkerPeers:
             case _:
                 assert_never(question)
 
-    async def reload(self) -> None:
-        """Have the others reload their files."""
-        await self._ask_all(_RELOAD)
+    async def reload(self) -> int:
+        """Have the others reload their files; how many have not confirmed it."""
+        return self._missing(await self._ask_all(_RELOAD, within=_RELOAD_PATIENCE))
 
     async def take_key(self, digest: bytes) -> bool:
         """Whether another worker gave out a key for the console; it holds no more after that."""
@@ -165,19 +170,27 @@ class WorkerPeers:
         self._bus.on(_TOKEN, hold)
 
     async def _ask_all(
-        self, kind: str, data: Callable[[str], bytes] = lambda _: b""
+        self,
+        kind: str,
+        data: Callable[[str], bytes] = lambda _: b"",
+        *,
+        within: float = PATIENCE,
     ) -> dict[str, bytes]:
         replies: dict[str, bytes] = {}
 
         async def ask(worker: str) -> None:
             # one that is about to be replaced cannot say what it has
             with suppress(Unavailable, CoordinatorDown):
-                replies[worker] = await self._bus.ask(worker, kind, data(worker), within=PATIENCE)
+                replies[worker] = await self._bus.ask(worker, kind, data(worker), within=within)
 
         async with anyio.create_task_group() as tasks:
             for worker in self._others():
                 tasks.start_soon(ask, worker)
         return replies
+
+    def _missing(self, told: Collection[str]) -> int:
+        # one that is being replaced is counted for a moment beside its successor
+        return max(self._count - 1 - len(told), 0)
 
     async def _on_question(self, note: ReplicaMessage) -> bytes:
         return _encode_answer(await self._member.find_here(_parse_question(note.data)))

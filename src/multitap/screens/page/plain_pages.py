@@ -186,7 +186,8 @@ async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
         for one in server_rows(picture, figures, token_costs(tools))
         if wanted.matches(one.fields)
     ]
-    notes = [element("p", words, class_="note error") for words in picture.degraded]
+    troubles = (*picture.degraded, *([figures.gap] if figures.gap else ()))
+    notes = [element("p", words, class_="note error") for words in troubles]
     header = ("Server", "State", "Reason", "Tools", "Tokens", "Calls", "Errors", "p95", "Ping")
     cells: list[Row] = [
         (

@@ -158,7 +158,7 @@ class KeyActions:
         self._report(await self._view.client.ask(AskReload(), ReloadReport))
 
     def _report(self, report: ReloadReport) -> None:
-        words = "\n".join((report.plan or "nothing changed", *report.problems))
+        words = "\n".join((report.plan or "nothing changed", *report.problems, report.gap)).strip()
         self._app.notify(printable(words), markup=False)
 
     def _show_stats(self) -> None:

@@ -597,6 +597,7 @@ def test_variables_answer_what_a_server_json_asks_for(multitap, written):
         ("", "'memo' needs a value for `memo-key`"),
         (f"-e MEMO_KEY={MEMO_KEY} -e MODE=odd", "expected one of fast, slow"),
         (f"-e MEMO_KEY={MEMO_KEY} --mode fast --color red", "'memo' has no option `--color`"),
+        ("--url https://a.example/mcp", "with `multitap add memo https://a.example/mcp`"),
     ],
 )
 def test_what_a_server_json_asks_for_is_checked(multitap, written, words, complaint):

@@ -1,5 +1,6 @@
 """The program as a whole: how it starts, how it ends, and what it leaves behind."""
 
+import inspect
 import os
 import pty
 import re
@@ -7,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import click
@@ -23,16 +25,17 @@ HEAVY = ("mcp", "mcp_types", "multitap.hub.hub", "aiohttp", "pydantic", "anyio")
 
 
 def _all_commands(group=program, before=""):
-    """Every command as it is typed, a group before what is in it."""
+    """Every command, by what is typed, a group before what is in it."""
     context = click.Context(group)
     for name in group.list_commands(context):
-        yield f"{before}{name}"
         command = group.get_command(context, name)
+        yield f"{before}{name}", command
         if isinstance(command, click.Group):
             yield from _all_commands(command, f"{before}{name} ")
 
 
-COMMANDS = (*_all_commands(),)
+DECLARED = dict(_all_commands())
+COMMANDS = (*DECLARED,)
 PROGRAM = f"""
 import sys
 from multitap.cli.program import run
@@ -49,6 +52,31 @@ import multitap.cli.offers.tools_command
 sys.stderr.write(" ".join(name for name in ("mcp", "mcp_types") if name in sys.modules))
 """
 """What a shell completes from, all about files, and what a gateway is asked, need no SDK."""
+
+
+class SignatureCheck:
+    """Stands for the module of a command: its functions are compared, not called."""
+
+    def __init__(self, name):
+        self.module = import_module(name)
+
+    def __getattr__(self, name):
+        found = getattr(self.module, name)
+        if isinstance(found, type):
+            return found
+        return lambda *args, **given: bool(inspect.signature(found).bind(*args, **given))
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if line not in {"demo", "help"}])
+def test_a_command_gives_its_function_what_it_takes(line, monkeypatch):
+    command = DECLARED[line]
+    if isinstance(command, click.Group):
+        return
+    monkeypatch.setattr("multitap.cli.options.import_module", SignatureCheck)
+    given = {one.name: () if one.multiple else None for one in command.params if one.expose_value}
+
+    with click.Context(command):
+        assert command.callback(**given) is True
 
 
 @pytest.mark.usefixtures("home")

@@ -2,9 +2,8 @@
 
 import click
 
-from multitap.cli.command_group import CommandGroup
 from multitap.cli.completion import complete_server
-from multitap.cli.options import CommonOptions, json_option, with_config
+from multitap.cli.options import CommandGroup, json_option, runs, with_config
 
 
 @click.group(cls=CommandGroup)
@@ -15,47 +14,39 @@ def config() -> None:
 @config.command()
 @with_config
 @json_option
-def check(options: CommonOptions, *, as_json: bool) -> int:
+@runs("configuration.config_command.check")
+def check() -> None:
     """Check the configuration and show where each problem is
 
     Exits with code 3 if there are errors or warnings.
     """
-    from multitap.cli.configuration.config_command import check
-
-    return check(options, as_json=as_json)
 
 
 @config.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_config
 @json_option
-def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+@runs("configuration.config_command.show")
+def show() -> None:
     """Show the effective configuration of all files, with secrets masked"""
-    from multitap.cli.configuration.config_command import show
-
-    return show(options, server, as_json=as_json)
 
 
 @config.command()
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_config
 @json_option
-def explain(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+@runs("configuration.config_command.explain")
+def explain() -> None:
     """Show where each value of a server is set, and what it overrides
 
     Without SERVER, the values of the hub itself.
     """
-    from multitap.cli.configuration.config_command import explain
-
-    return explain(options, server, as_json=as_json)
 
 
 @config.command()
-def schema() -> int:
+@runs("configuration.config_command.schema")
+def schema() -> None:
     """Print the JSON Schema of multitap.toml, for editors"""
-    from multitap.cli.configuration.config_command import schema
-
-    return schema()
 
 
 @click.group("self", cls=CommandGroup)
@@ -66,11 +57,9 @@ def self_() -> None:
 @self_.command("uninstall")
 @click.option("--purge", is_flag=True, help="Also remove configuration, state, secrets and bundles")
 @click.option("-y", "--yes", is_flag=True, help="Remove without asking")
-def uninstall_self(*, purge: bool, yes: bool) -> int:
+@runs("configuration.self_command.uninstall")
+def uninstall_self() -> None:
     """Say how to remove Multitap; with --purge, remove what it keeps
 
     Shows everything that would be removed, and asks first.
     """
-    from multitap.cli.configuration.self_command import uninstall
-
-    return uninstall(purge=purge, yes=yes)

@@ -1,6 +1,6 @@
 """Declares the commands that change configurations, ours and other clients'; see `commands`."""
 
-import sys
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,15 @@ from multitap.cli.completion import (
     complete_server,
     complete_setting,
 )
-from multitap.cli.options import CommonOptions, Work, json_option, timeout_option, with_config
+from multitap.cli.options import (
+    CommonOptions,
+    EditOptions,
+    Work,
+    json_option,
+    runs,
+    timeout_option,
+    with_config,
+)
 
 # Written out, not taken from the dialects: to import those takes longer than all of `--help`.
 _TARGETS = (
@@ -33,8 +41,16 @@ _dry_run_option = click.option(
 _yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask")
 
 
-def _editing(command: Work) -> Work:
+def _choosing_file(command: Work) -> Work:
     return _user_option(_project_option(_dry_run_option(with_config(command))))
+
+
+def _editing(command: Work) -> Work:
+    @wraps(command)
+    def work(options: CommonOptions, *, scope: str | None, dry_run: bool, **given: Any) -> int:
+        return command(options, how=EditOptions(scope, dry_run), **given)
+
+    return _choosing_file(work)
 
 
 class AddCommand(click.Command):
@@ -73,25 +89,18 @@ class AddCommand(click.Command):
     type=click.Choice(["http", "streamable-http", "sse"]),
     help="Transport of URL; detected if not given",
 )
-@click.option("--no-check", is_flag=True, help="Add it without starting it first")
+@click.option(
+    "--no-check", "check", flag_value=False, default=True, help="Add it without starting it first"
+)
 @click.option(
     "--sandbox", is_flag=True, help="Try it and run it in a sandbox; published ones always are"
 )
 @_yes_option
 @timeout_option
-@_editing
+@_choosing_file
 @json_option
-@click.pass_context
-def add(  # noqa: PLR0917 - click passes them by name
-    ctx: click.Context,
-    /,
-    options: CommonOptions,
-    words: tuple[str, ...],
-    env: tuple[str, ...],
-    header: tuple[str, ...],
-    transport: str | None,
-    **how: Any,
-) -> int:
+@runs("adding.add_command.add")
+def add() -> None:
     """Add a server
 
     \b
@@ -106,77 +115,39 @@ def add(  # noqa: PLR0917 - click passes them by name
     What a published server has to know is given as --its-name VALUE or, for a variable, with -e;
     you are asked for what is missing. The server is started once, and written only if it works.
     """  # noqa: D301 - click's mark for lines that stay as they are
-    from multitap.cli.adding.add_command import AddOptions, add
-    from multitap.cli.adding.add_words import parse_words
-
-    if not words and not ctx.meta.get("line"):
-        raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
-    request = parse_words(
-        words,
-        command=ctx.meta.get("command", ()),
-        line=ctx.meta.get("line", ()),
-        env=env,
-        headers=header,
-        transport=transport,
-        # bounded: a file that is piped by mistake may have no end
-        piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
-    )
-    chosen = AddOptions(
-        how["scope"] == "project",
-        not how["no_check"],
-        how["dry_run"],
-        how["yes"],
-        how["as_json"],
-        sandbox=how["sandbox"],
-    )
-    return add(options, request, chosen)
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_server)
 @_editing
-def remove(
-    options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
-) -> int:
+@runs("editing.edit_command.remove")
+def remove() -> None:
     """Remove servers"""
-    from multitap.cli.editing.edit_command import EditOptions, remove
-
-    return remove(options, names, EditOptions(scope, dry_run))
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_server)
 @_editing
-def enable(
-    options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
-) -> int:
+@runs("editing.edit_command.switch", on=True)
+def enable() -> None:
     """Enable servers"""
-    from multitap.cli.editing.edit_command import EditOptions, switch
-
-    return switch(options, names, EditOptions(scope, dry_run), on=True)
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_server)
 @_editing
-def disable(
-    options: CommonOptions, names: tuple[str, ...], *, scope: str | None, dry_run: bool
-) -> int:
+@runs("editing.edit_command.switch", on=False)
+def disable() -> None:
     """Disable servers, and keep their entries"""
-    from multitap.cli.editing.edit_command import EditOptions, switch
-
-    return switch(options, names, EditOptions(scope, dry_run), on=False)
 
 
 @click.command()
 @click.argument("old", shell_complete=complete_server)
 @click.argument("new")
 @_editing
-def rename(options: CommonOptions, old: str, new: str, *, scope: str | None, dry_run: bool) -> int:
+@runs("editing.edit_command.rename")
+def rename() -> None:
     """Rename a server, also where profiles and agents mention it"""
-    from multitap.cli.editing.edit_command import EditOptions, rename
-
-    return rename(options, old, new, EditOptions(scope, dry_run))
 
 
 @click.command("set")
@@ -189,24 +160,13 @@ def rename(options: CommonOptions, old: str, new: str, *, scope: str | None, dry
     shell_complete=complete_setting,
 )
 @_editing
-def set_setting(
-    options: CommonOptions,
-    name: str,
-    settings: tuple[str, ...],
-    *,
-    scope: str | None,
-    dry_run: bool,
-) -> int:
+@runs("editing.edit_command.set_settings")
+def set_setting() -> None:
     """Change settings of a server
 
     KEY is a key of multitap.toml, with dots between levels: env.TOKEN, filter.deny. KEY= without
     a value unsets it. Lists are words as a shell splits them, or JSON.
     """
-    from multitap.cli.editing.edit_command import EditOptions, assign
-    from multitap.cli.editing.setting_words import assignment
-
-    given = [assignment(word) for word in settings]
-    return assign(options, name, given, EditOptions(scope, dry_run))
 
 
 @click.command()
@@ -216,18 +176,14 @@ def set_setting(
 @click.option("--all", "everything", is_flag=True, help="Undo every change that --list shows")
 @click.option("--list", "listing", is_flag=True, help="Show what can be undone")
 @json_option
-def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
+@runs("editing.undo_command.undo")
+def undo() -> None:
     """Undo the last change to files
 
     Restores every file of the last add, remove, enable, disable, rename, set, import, export,
     install or uninstall, byte for byte, together with the secrets and pins that it changed. Run it
     again to go further back.
     """
-    from multitap.cli.editing.undo_command import list_operations, undo
-
-    if listing or as_json:
-        return list_operations(as_json=as_json)
-    return undo(force=force, everything=everything)
 
 
 @click.command("import")
@@ -243,18 +199,10 @@ def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
     help="Move plain-text keys to the vault, or keep them where they are",
 )
 @_yes_option
-@_editing
+@_choosing_file
 @json_option
-def import_servers(
-    options: CommonOptions,
-    hosts: tuple[str, ...],
-    *,
-    secrets: str | None,
-    yes: bool,
-    scope: str | None,
-    dry_run: bool,
-    as_json: bool,
-) -> int:
+@runs("editing.import_command.import_servers", given_as="ImportOptions")
+def import_servers() -> None:
     """Import the servers of other clients
 
     Finds their configuration files on this machine, shows what is in them, and adds the servers to
@@ -262,14 +210,10 @@ def import_servers(
     cursor, vscode, windsurf, zed, cline, codex, gemini, goose, continue, opencode, kode, otter,
     agent-core and excelmanus; all of them if not given.
     """
-    from multitap.cli.editing.import_command import ImportOptions, import_servers
-
-    how = ImportOptions(scope == "project", secrets, dry_run, yes, as_json)
-    return import_servers(options, hosts, how)
 
 
 @click.command()
-@click.argument("dialect_name", metavar="DIALECT", shell_complete=complete_dialect)
+@click.argument("name", metavar="DIALECT", shell_complete=complete_dialect)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_server)
 @click.option(
     "-o",
@@ -280,29 +224,21 @@ def import_servers(
 )
 @_dry_run_option
 @with_config
-def export(
-    options: CommonOptions,
-    dialect_name: str,
-    names: tuple[str, ...],
-    *,
-    output: Path | None,
-    dry_run: bool,
-) -> int:
+@runs("editing.export_command.export")
+def export() -> None:
     """Write your servers in another client's format
 
     Says for each server what DIALECT cannot express.
     """
-    from multitap.cli.editing.export_command import export
-
-    return export(options, dialect_name, names, output=output, dry_run=dry_run)
 
 
 @click.command()
 @click.argument(
-    "clients", nargs=-1, required=True, metavar="CLIENT...", shell_complete=complete_client
+    "names", nargs=-1, required=True, metavar="CLIENT...", shell_complete=complete_client
 )
 @click.option(
     "--http",
+    "address",
     is_flag=False,
     flag_value="http://127.0.0.1:3000/mcp",
     metavar="[URL]",
@@ -318,31 +254,20 @@ def export(
 )
 @_dry_run_option
 @with_config
-def install(
-    options: CommonOptions,
-    clients: tuple[str, ...],
-    *,
-    http: str | None,
-    replace: bool,
-    dry_run: bool,
-) -> int:
+@runs("editing.install_command.install")
+def install() -> None:
     """Add Multitap to other clients
 
     Writes to each client's own configuration file, and shows what changes. CLIENT is a name as
     for import, or all for those that have a file on this machine.
     """
-    from multitap.cli.editing.install_command import install
-
-    return install(options, clients, url=http, replace=replace, dry_run=dry_run)
 
 
 @click.command()
 @click.argument(
-    "clients", nargs=-1, required=True, metavar="CLIENT...", shell_complete=complete_client
+    "names", nargs=-1, required=True, metavar="CLIENT...", shell_complete=complete_client
 )
 @_dry_run_option
-def uninstall(clients: tuple[str, ...], *, dry_run: bool) -> int:
+@runs("editing.install_command.uninstall")
+def uninstall() -> None:
     """Remove Multitap from other clients"""
-    from multitap.cli.editing.install_command import uninstall
-
-    return uninstall(clients, dry_run=dry_run)

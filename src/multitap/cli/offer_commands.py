@@ -1,7 +1,8 @@
 """Declares the commands about tools, resources and prompts; see `commands`."""
 
-from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -9,72 +10,61 @@ from multitap.cli.completion import complete_server, complete_tool
 from multitap.cli.options import (
     CommonOptions,
     ServerCommand,
+    Work,
     json_option,
+    runs,
     with_either,
     with_servers,
 )
 
-watch_option = click.option(
+_watch_option = click.option(
     "--watch", is_flag=True, help="Do it again whenever the sources of the COMMAND change"
 )
 
 
-def _watch(options: CommonOptions, work: Callable[[], int]) -> int:
-    from multitap.cli.offers.source_watch import on_every_change
+def _watching(command: Work) -> Work:
+    @wraps(command)
+    def work(options: CommonOptions, *, watch: bool, **given: Any) -> int:
+        if not watch:
+            return command(options, **given)
+        from multitap.cli.offers.source_watch import on_every_change
 
-    return on_every_change(options, work)
+        return on_every_change(options, lambda: command(options, **given))
+
+    return work
 
 
 @click.command(cls=ServerCommand)
 @click.argument("pattern", required=False)
 @click.option("-s", "--server", shell_complete=complete_server, help="Only tools of this server")
 @click.option("--schema", is_flag=True, help="Show the arguments of each tool")
-@watch_option
+@_watch_option
 @with_either
 @json_option
-def tools(
-    options: CommonOptions,
-    pattern: str | None,
-    *,
-    server: str | None,
-    schema: bool,
-    watch: bool,
-    as_json: bool,
-) -> int:
+@_watching
+@runs("offers.tools_command.tools")
+def tools() -> None:
     """List the tools, or those that match PATTERN
 
     PATTERN is a text to find in names and descriptions, or a shell-style glob that matches the
     whole name. Asks a running gateway with the same configuration files, if there is one.
     With a COMMAND after -- or with --url, list the tools of that server alone.
     """
-    from multitap.cli.offers.tools_command import tools
-
-    def work() -> int:
-        return tools(options, pattern, server=server, schema=schema, as_json=as_json)
-
-    return _watch(options, work) if watch else work()
 
 
 @click.command(cls=ServerCommand)
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_tool)
-@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
-@watch_option
+@click.argument("given", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
+@_watch_option
 @click.option("--full", is_flag=True, help="Print long results in full")
 @click.option(
     "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files in DIR"
 )
 @with_either
 @json_option
-def call(
-    options: CommonOptions,
-    name: str | None,
-    arguments: tuple[str, ...],
-    *,
-    watch: bool,
-    full: bool,
-    save: Path | None,
-    as_json: bool,
-) -> int:
+@_watching
+@runs("offers.call_command.call")
+def call() -> None:
     """Call a tool
 
     KEY=VALUE is converted to the type in the tool's schema, KEY=@FILE reads the value from a file,
@@ -84,17 +74,6 @@ def call(
     With a COMMAND after -- or with --url, call a tool of that server. NAME and its arguments may
     follow the COMMAND: the last word that is not an argument, and all arguments after it.
     """
-    from multitap.cli.offers.call_command import ResultOptions, call
-    from multitap.cli.offers.typed_call import split
-
-    # click cannot tell the server's command from the tool and its arguments
-    options, name, arguments = split(options, name, arguments)
-    show = ResultOptions(full=full, save=save, as_json=as_json)
-
-    def work() -> int:
-        return call(options, name, arguments, show)
-
-    return _watch(options, work) if watch else work()
 
 
 @click.command(cls=ServerCommand)
@@ -103,16 +82,12 @@ def call(
 @click.option("--summary", is_flag=True, help="Show servers only, not their tools")
 @with_either
 @json_option
-def tokens(
-    options: CommonOptions, pattern: str | None, *, server: str | None, summary: bool, as_json: bool
-) -> int:
+@runs("offers.tokens_command.tokens")
+def tokens() -> None:
     """Show what each tool costs in a model's context
 
     Counts names, descriptions and arguments of all tools, or of those that match PATTERN.
     """
-    from multitap.cli.offers.tokens_command import tokens
-
-    return tokens(options, pattern, server=server, summary=summary, as_json=as_json)
 
 
 @click.command(cls=ServerCommand)
@@ -120,13 +95,9 @@ def tokens(
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
 @with_either
 @json_option
-def resources(
-    options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
-) -> int:
+@runs("offers.resources_command.resources")
+def resources() -> None:
     """List the resources and resource templates"""
-    from multitap.cli.offers.resources_command import resources
-
-    return resources(options, pattern, server=server, as_json=as_json)
 
 
 @click.command(cls=ServerCommand)
@@ -137,13 +108,9 @@ def resources(
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it in DIR")
 @with_either
 @json_option
-def read(
-    options: CommonOptions, uri: str, *, server: str | None, save: Path | None, as_json: bool
-) -> int:
+@runs("offers.resources_command.read")
+def read() -> None:
     """Print a resource"""
-    from multitap.cli.offers.resources_command import read
-
-    return read(options, uri, server=server, save=save, as_json=as_json)
 
 
 @click.command(cls=ServerCommand)
@@ -151,28 +118,22 @@ def read(
 @click.option("-s", "--server", shell_complete=complete_server, help="Only those of this server")
 @with_either
 @json_option
-def prompts(
-    options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
-) -> int:
+@runs("offers.prompts_command.prompts")
+def prompts() -> None:
     """List the prompts and their arguments"""
-    from multitap.cli.offers.prompts_command import prompts
-
-    return prompts(options, pattern, server=server, as_json=as_json)
 
 
 @click.command(cls=ServerCommand)
 @click.argument("name")
-@click.argument("arguments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("given", nargs=-1, metavar="[KEY=VALUE]...")
 @with_either
 @json_option
-def prompt(options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_json: bool) -> int:
+@runs("offers.prompts_command.prompt")
+def prompt() -> None:
     """Fill in a prompt and print it
 
     KEY=@FILE reads the value from a file.
     """
-    from multitap.cli.offers.prompts_command import prompt
-
-    return prompt(options, name, arguments, as_json=as_json)
 
 
 @click.command()
@@ -186,29 +147,25 @@ def prompt(options: CommonOptions, name: str, arguments: tuple[str, ...], *, as_
 )
 @click.option("--async", "is_async", is_flag=True, help="For `open_hub` rather than `SyncHub`")
 @with_either
-def generate(options: CommonOptions, server: str, *, output: Path | None, is_async: bool) -> int:
+@runs("offers.generate_command.generate")
+def generate() -> None:
     """Write a typed Python client of a server
 
     A class with a method for each tool, whose parameters have the types of its schema.
     """
-    from multitap.cli.offers.generate_command import generate
-
-    return generate(options, server, output=output, is_async=is_async)
 
 
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="WORD...")
 @click.option("--offline", is_flag=True, help="Search the bundled catalog only")
 @json_option
-def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
+@runs("adding.search_command.search")
+def search() -> None:
     """Find servers to add, in the catalog and the registry
 
     The catalog comes with Multitap. The registry is the official one, unless `registry` in your
     configuration or MULTITAP_REGISTRY names another.
     """
-    from multitap.cli.adding.search_command import search
-
-    return search(" ".join(words), offline=offline, as_json=as_json)
 
 
 @click.command()
@@ -220,11 +177,9 @@ def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
 )
 @click.option("--continue", "resume", is_flag=True, help="Go on with the last conversation")
 @with_servers
-def chat(options: CommonOptions, *, model: str | None, agent: str | None, resume: bool) -> int:
+@runs("chat.chat_command.chat", given_as="ChatOptions")
+def chat() -> None:
     """Talk to a model that uses the tools of your servers
 
     @SERVER:URI adds a resource, /SERVER:PROMPT uses a prompt, /help lists the commands.
     """
-    from multitap.cli.chat.chat_command import ChatOptions, chat
-
-    return chat(options, ChatOptions(model, agent, resume))

@@ -1,9 +1,10 @@
-"""The options that all commands share: which configuration or server, how long to wait."""
+"""What commands are declared with: their kinds, the options they share, where their work is."""
 
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import field
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,13 @@ Work = Callable[..., int]
 _COMMAND = "multitap.typed_command"
 
 
+class CommandGroup(click.Group):
+    """A group that lists its commands as they were declared, not by the alphabet."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return [*self.commands]
+
+
 class ServerCommand(click.Command):
     """A command that takes the command line of a server after `--`."""
 
@@ -34,6 +42,35 @@ class ServerCommand(click.Command):
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
+
+
+def runs(
+    function: str, *, given_as: str | None = None, **fixed: Any
+) -> Callable[[Callable[[], None]], Work]:
+    """Name the function that does a command's work, so that its signature is written only there.
+
+    It gets what was typed by keyword, and is imported when the command runs: the declaration alone
+    serves `--help` and completion.
+
+    Args:
+        function: Its module and its name, within `multitap.cli`.
+        given_as: The dataclass beside it that it takes everything typed as.
+        fixed: What this command adds to what was typed.
+    """
+    module, _, name = function.rpartition(".")
+
+    def declare(declaration: Callable[[], None]) -> Work:
+        @wraps(declaration)
+        def work(*options: CommonOptions, **typed: Any) -> int:
+            home = import_module(f"multitap.cli.{module}")
+            given = {**typed, **fixed}
+            if given_as is None:
+                return getattr(home, name)(*options, **given)  # type: ignore[no-any-return]
+            return getattr(home, name)(*options, getattr(home, given_as)(**given))  # type: ignore[no-any-return]
+
+        return work
+
+    return declare
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +111,15 @@ class CommonOptions:
     def patience(self) -> float:
         """Seconds that are left to wait for servers; a moment in any case."""
         return max(1.0, self.at + self.wait - time.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class EditOptions:
+    """Which file to change, and whether it is written."""
+
+    scope: str | None = None
+    """`user` or `project`; wherever the server is written if None."""
+    dry_run: bool = False
 
 
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -4,11 +4,11 @@ import click
 
 from multitap.cli.completion import complete_code, complete_server
 from multitap.cli.options import (
-    CommonOptions,
     ServerCommand,
     json_option,
     live_option,
     no_live_option,
+    runs,
     with_config,
     with_either,
     with_servers,
@@ -18,14 +18,12 @@ from multitap.cli.options import (
 @click.command(cls=ServerCommand)
 @with_either
 @json_option
-def status(options: CommonOptions, *, as_json: bool) -> int:
+@runs("servers.status_command.status")
+def status() -> None:
     """Show the state of each server
 
     Asks a running gateway with the same configuration files, if there is one.
     """
-    from multitap.cli.servers.status_command import status
-
-    return status(options, as_json=as_json)
 
 
 @click.command()
@@ -33,7 +31,7 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines")
 @click.option(
     "--filter",
-    "text",
+    "filter",
     metavar="FILTER",
     help="Print events that match, as in `multitap calls`; also level:warning and kind:state",
 )
@@ -44,25 +42,13 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
 @no_live_option
 @with_config
 @click.option("--json", "as_json", is_flag=True, help="Print events as lines of JSON")
-def logs(
-    options: CommonOptions,
-    server: str | None,
-    *,
-    follow: bool,
-    text: str | None,
-    lines: int | None,
-    as_json: bool,
-) -> int:
+@runs("servers.logs_command.logs", given_as="LogsOptions")
+def logs() -> None:
     """Print what a server wrote to stderr, or what happened
 
     With --filter, print past events instead: log messages, state changes and calls. With -f, also
     print events at a running gateway as they happen. Without SERVER, follow all servers.
     """
-    if not follow and text is None and (server is None or as_json):
-        raise click.UsageError("name a server, or use -f or --filter to see what happens")
-    from multitap.cli.servers.logs_command import LogsOptions, logs
-
-    return logs(options, server, LogsOptions(follow, lines, as_json, text))
 
 
 @click.command(cls=ServerCommand)
@@ -70,64 +56,54 @@ def logs(
 @click.option("--full", is_flag=True, help="Print long messages in full")
 @with_either
 @click.option("--json", "as_json", is_flag=True, help="Print messages as lines of JSON")
-def trace(options: CommonOptions, words: tuple[str, ...], *, full: bool, as_json: bool) -> int:
+@runs("offers.trace_command.trace")
+def trace() -> None:
     """Print the messages to and from a server as they pass
 
     Follows a running gateway with the same configuration files until Ctrl-C. Without one, starts
     the server, calls TOOL if one is given, and ends. After a COMMAND, SERVER is left out.
     """
-    server = None
-    if options.typed is None:
-        if not words:
-            raise click.UsageError("Missing argument 'SERVER'.")
-        server, words = words[0], words[1:]
-    from multitap.cli.offers.trace_command import TraceOptions, trace
-
-    tool, arguments = (words[0], words[1:]) if words else (None, ())
-    return trace(options, TraceOptions(server, tool, arguments, full, as_json))
 
 
 @click.command(cls=ServerCommand)
 @click.argument("server", required=False, shell_complete=complete_server)
 @with_servers
 @json_option
-def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
+@runs("servers.doctor_command.doctor")
+def doctor() -> None:
     """Diagnose problems and say how to fix them
 
     Starts lazy servers too.
     """
-    from multitap.cli.servers.doctor_command import doctor
-
-    return doctor(options, server, as_json=as_json)
 
 
 @click.command()
-@click.argument("server", shell_complete=complete_server)
+@click.argument("name", metavar="SERVER", shell_complete=complete_server)
 @click.option(
-    "--no-browser", is_flag=True, help="Print the address to visit, and read the one it leads to"
+    "--no-browser",
+    "browser",
+    flag_value=False,
+    default=True,
+    help="Print the address to visit, and read the one it leads to",
 )
 @click.option("--scope", metavar="SCOPES", help="Ask for these rights, separated by spaces")
 @with_config
-def login(options: CommonOptions, server: str, *, no_browser: bool, scope: str | None) -> int:
+@runs("servers.login_command.login")
+def login() -> None:
     """Log in to a server
 
     Opens a browser, and waits until you have agreed there. The login is kept, renewed when it
     expires, and used by running gateways at once.
     """
-    from multitap.cli.servers.login_command import login
-
-    return login(options, server, browser=not no_browser, scope=scope)
 
 
 @click.command()
-@click.argument("server", shell_complete=complete_server)
+@click.argument("name", metavar="SERVER", shell_complete=complete_server)
 @click.option("--revoke", is_flag=True, help="Also revoke the tokens at the authorization server")
 @with_config
-def logout(options: CommonOptions, server: str, *, revoke: bool) -> int:
+@runs("servers.login_command.logout")
+def logout() -> None:
     """Forget the login to a server"""
-    from multitap.cli.servers.login_command import logout
-
-    return logout(options, server, revoke=revoke)
 
 
 @click.command(name="help")

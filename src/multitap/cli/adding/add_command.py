@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from multitap.cli.adding.add_words import AddRequest, resolve
+from multitap.cli.adding.add_words import AddRequest, parse_words, resolve
 from multitap.cli.adding.draft_answers import answers_to, project_variable, with_options
 from multitap.cli.adding.trial_start import Trial, TrialContext, start_once
 from multitap.cli.configuration.chosen_configuration import load_configuration
@@ -20,7 +20,7 @@ from multitap.cli.editing.edit_target import EditTarget, check_servers, edit_tar
 from multitap.cli.editing.own_edits import trusting_own_edits
 from multitap.cli.editing.pin_edits import PinEdit, pins_of_new, pins_to_come
 from multitap.cli.exits import Exit
-from multitap.cli.options import CommonOptions
+from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.last_lines import show_last_lines
@@ -52,12 +52,10 @@ from multitap.wire.process.sandbox_support import support_here
 
 
 @dataclass(frozen=True, slots=True)
-class AddOptions:
+class AddOptions(EditOptions):
     """How to add."""
 
-    project: bool = False
     check: bool = True
-    dry_run: bool = False
     yes: bool = False
     as_json: bool = False
     sandbox: bool = False
@@ -78,8 +76,33 @@ class Addition:
     is_published: bool = False
 
 
-def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
+def add(
+    options: CommonOptions,
+    words: tuple[str, ...],
+    *,
+    env: tuple[str, ...],
+    header: tuple[str, ...],
+    transport: str | None,
+    **how: Any,
+) -> int:
     """Add servers: say what they are, ask what is missing, start them once, write them down."""
+    typed = click.get_current_context().meta
+    if not words and "line" not in typed:
+        raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
+    request = parse_words(
+        words,
+        command=typed.get("command", ()),
+        line=typed.get("line", ()),
+        env=env,
+        headers=header,
+        transport=transport,
+        # bounded: a file that is piped by mistake may have no end
+        piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
+    )
+    return _add(options, request, AddOptions(**how))
+
+
+def _add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
     drafts = [with_options(draft, request) for draft in resolve(request)]
     # a bundle is unpacked to be read; it must not stay if the server is not added
     with ExitStack() as leftovers:
@@ -95,7 +118,7 @@ def add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
 def _add_drafts(
     options: CommonOptions, drafts: Sequence[tuple[ServerDraft, AddRequest]], how: AddOptions
 ) -> int:
-    target = edit_target(options, project=how.project)
+    target = edit_target(options, project=how.scope == "project")
     loaded = load_configuration(options)
     additions = [_addition(draft, asked.inputs, target, how) for draft, asked in drafts]
     label = f"add {' '.join(one.name for one in additions)}"
@@ -158,10 +181,10 @@ def _addition(
     answers = answers_to(
         draft,
         given,
-        () if how.project else vault.secrets(),
+        () if how.scope == "project" else vault.secrets(),
         ask=not how.yes,
         placeholders=how.dry_run,
-        refer=project_variable if how.project else auth_variable,
+        refer=project_variable if how.scope == "project" else auth_variable,
     )
     draft = with_named_paths(draft, answers.values)
     fields = fill(draft, answers.values)
@@ -177,10 +200,10 @@ def _addition(
                 f"{draft.name!r} is not a program of this machine: nothing confines it"
             )
         fields["sandbox"] = True
-    if how.project and fields.get("cwd") == str(target.path.parent):
+    if how.scope == "project" and fields.get("cwd") == str(target.path.parent):
         del fields["cwd"]  # it is where a project's servers run, and others have it elsewhere
     config = _read(draft.name, fields, target)
-    if how.project:
+    if how.scope == "project":
         return _for_project(draft.name, config, answers.secrets, is_published=is_published)
     kept = {name: value for name in vault.secrets() if (value := vault.value(name))}
     # keys in a pasted command line go to the vault as well, not to the file
@@ -334,7 +357,7 @@ def _try_start(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOp
     """Start it as it will be started later: a project's server is confined already."""
     wait = options.timeout or one.config.connect_timeout
     config = one.config
-    if how.project:
+    if how.scope == "project":
         config = config.model_copy(update={"provenance": "project"})
     given = TrialContext(one.secrets, one.variables)
     return run_async(lambda: start_once(loaded, one.name, config, given, wait=wait))

@@ -108,6 +108,9 @@ def _check_options(draft: ServerDraft, given: Mapping[str, tuple[str, ...]]) -> 
         hint = f"its options: `--{'`, `--'.join(known)}`" if known else None
         if command and not known:
             hint = f"`multitap add {draft.name} -- {command} …` takes any arguments"
+        # other clients take an address as `--url`
+        if (address := given[unknown[0]][-1]).startswith(("http://", "https://")):
+            hint = f"a remote server is added with `multitap add {draft.name} {address}`"
         raise ConfigError(f"{draft.name!r} has no option `--{unknown[0]}`", hint=hint)
 
 

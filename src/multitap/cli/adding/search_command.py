@@ -15,10 +15,11 @@ from multitap.published.registry_client import RegistryClient
 from multitap.published.server_json import PublishedServer
 
 
-def search(words: str, *, offline: bool, as_json: bool) -> int:
+def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
     """List what fits the words, the catalog's first."""
-    known = matching(words)
-    found, trouble = ([], None) if offline else _registry(words)
+    text = " ".join(words)
+    known = matching(text)
+    found, trouble = ([], None) if offline else _registry(text)
     if as_json:
         say_json(
             {
@@ -39,7 +40,7 @@ def search(words: str, *, offline: bool, as_json: bool) -> int:
     if trouble:
         note(f"the registry is not searched: {trouble}")
     if not known and not found:
-        note(f"nothing matches {words!r}")
+        note(f"nothing matches {text!r}")
         return Exit.UNAVAILABLE if trouble else Exit.FAILED
     return Exit.DONE
 

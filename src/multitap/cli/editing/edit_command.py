@@ -13,9 +13,9 @@ from multitap.cli.editing.edit_target import (
     entry_places,
 )
 from multitap.cli.editing.pin_edits import pins_renamed, pins_without
-from multitap.cli.editing.setting_words import Assignment
+from multitap.cli.editing.setting_words import Assignment, assignment
 from multitap.cli.exits import Exit
-from multitap.cli.options import CommonOptions
+from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.terminal.output import note
 from multitap.config import Document, HttpServer, Loaded, StdioServer
 from multitap.config.dialects import DIALECTS, Dialect
@@ -36,17 +36,7 @@ from multitap.config.loading import read_document
 from multitap.config.models import OAuth
 from multitap.errors import ConfigError, counted
 from multitap.names import plain_name
-from multitap.records import dataclass
 from multitap.trust.secrets.vault import Vault
-
-
-@dataclass(frozen=True, slots=True)
-class EditOptions:
-    """Which file, and whether it is written."""
-
-    scope: str | None = None
-    """`user` or `project`; wherever the server is written if None."""
-    dry_run: bool = False
 
 
 def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
@@ -74,6 +64,13 @@ def switch(options: CommonOptions, names: Sequence[str], how: EditOptions, *, on
     edits = [_setting(loaded, name, wanted, options, how) for name in names]
     label = f"{verb} {' '.join(names)}"
     return run_edits(label, edits, dry_run=how.dry_run, done=f"{verb}d {', '.join(names)}")
+
+
+def set_settings(
+    options: CommonOptions, name: str, settings: Sequence[str], how: EditOptions
+) -> int:
+    """Change settings of a server as they were typed."""
+    return assign(options, name, [assignment(word) for word in settings], how)
 
 
 def assign(
@@ -104,7 +101,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
     return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
 
 
-def move_secrets(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
+def move_secrets(options: CommonOptions, names: Sequence[str], *, dry_run: bool) -> int:
     """Move plain-text keys to the vault, of some servers or of all."""
     loaded = load_configuration(options)
     loaded.check()
@@ -122,12 +119,12 @@ def move_secrets(options: CommonOptions, names: Sequence[str], how: EditOptions)
         changed_fields, found = without_secrets(name, config, {**known, **moved})
         if changed_fields:
             moved |= found
-            edits.append(_setting(loaded, name, [*_leaves(changed_fields)], options, how))
+            edits.append(_setting(loaded, name, [*_leaves(changed_fields)], options, EditOptions()))
             note(f"{name}: {', '.join(found) or 'keys that the vault has already'}")
     if not edits:
         note("there are no keys in plain text")
         return Exit.DONE
-    if how.dry_run:
+    if dry_run:
         return run_edits("", edits, dry_run=True, done="")
     write_edits(f"secret move {' '.join(names)}".strip(), edits, secrets=moved)
     note(f"moved {counted(len(moved), 'key')} to the vault; `multitap undo` takes it back")

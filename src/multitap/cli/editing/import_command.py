@@ -16,7 +16,7 @@ from multitap.cli.editing.edit_run import run_edits, write_edits
 from multitap.cli.editing.edit_target import EditTarget, edit_target
 from multitap.cli.editing.pin_edits import pins_to_come
 from multitap.cli.exits import Exit
-from multitap.cli.options import CommonOptions
+from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import advise, note, short_path
 from multitap.cli.terminal.tables import table
@@ -43,19 +43,19 @@ from multitap.trust.secrets.vault import Vault
 
 
 @dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """How to import."""
+class ImportOptions(EditOptions):
+    """What to import, and how."""
 
-    project: bool = False
+    hosts: tuple[str, ...] = ()
     secrets: str | None = None
     """`vault` or `keep`; asked if there is somebody to ask, else `keep`."""
-    dry_run: bool = False
     yes: bool = False
     as_json: bool = False
 
 
-def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOptions) -> int:
+def import_servers(options: CommonOptions, how: ImportOptions) -> int:
     """Find servers, show them, and write them down once."""
+    hosts = how.hosts
     where = Surroundings.here()
     wanted = {dialect_named(host) for host in hosts if host != "all"}
     chosen = [
@@ -64,7 +64,7 @@ def import_servers(options: CommonOptions, hosts: Sequence[str], how: ImportOpti
         if "all" in hosts or not hosts or (one.dialect or "") in wanted
     ]
     _say_missing(sorted(wanted - {one.dialect for one in chosen}), where)
-    target = edit_target(options, project=how.project)
+    target = edit_target(options, project=how.scope == "project")
     files = _own([read_host(source, where.folder) for source in chosen], target)
     vault = Vault()
     # what is there already decides about names and duplicates

@@ -37,15 +37,20 @@ DEFAULT_URL = "http://127.0.0.1:3000/mcp"
 
 
 def install(
-    options: CommonOptions, names: Sequence[str], *, url: str | None, replace: bool, dry_run: bool
+    options: CommonOptions,
+    names: Sequence[str],
+    *,
+    address: str | None,
+    replace: bool,
+    dry_run: bool,
 ) -> int:
     """Add the gateway to clients."""
-    if url is not None and not URL.match(url):
+    if address is not None and not URL.match(address):
         raise ConfigError(
-            f"{url!r} is not the address of a gateway",
+            f"{address!r} is not the address of a gateway",
             hint=f"expected one that starts with http:// or https://, such as {DEFAULT_URL}",
         )
-    config = HttpServer(url=url) if url else _own_command(options)
+    config = HttpServer(url=address) if address else _own_command(options)
     present = load_configuration(options).settings.servers
     # by what they run, not by name: clients call the same server differently
     own = {
@@ -57,7 +62,7 @@ def install(
     doubled: list[str] = []
     for name, client in _choose_clients(names):
         if client.dialect is None:
-            _instruct(client, options, url)
+            _instruct(client, options, address)
             continue
         target = _target(client.dialect)
         if name not in names and write_entry(NAME, config, dialect(client.dialect)).entry is None:

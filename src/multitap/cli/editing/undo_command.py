@@ -14,8 +14,10 @@ from multitap.config.edit.atomic_file import remove_folders
 from multitap.config.edit.journal import Journal, Operation
 
 
-def undo(*, force: bool, everything: bool = False) -> int:
+def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
     """Restore the files of the last operation, or of all that are known."""
+    if listing or as_json:
+        return list_operations(as_json=as_json)
     journal = Journal()
     _undo_last(journal, force=force)
     while everything and journal.operations():

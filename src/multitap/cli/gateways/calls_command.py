@@ -13,7 +13,6 @@ from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import Colour, advise, complain, note, say
 from multitap.cli.terminal.tables import table
 from multitap.printable import printable
-from multitap.records import dataclass
 from multitap.store.archive import Archive
 from multitap.store.call_records import CallQuery, CallRecord
 from multitap.store.exchanges import RecordedExchange, indent_json
@@ -29,29 +28,21 @@ _COLOURS: Mapping[str, Colour] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class CallsOptions:
-    """Which calls, and how."""
-
-    words: tuple[str, ...] = ()
-    lines: int = 50
-    show: str | None = None
-    as_json: bool = False
-
-
-def calls(options: CommonOptions, wanted: CallsOptions) -> int:
+def calls(
+    options: CommonOptions, words: tuple[str, ...], *, lines: int, show: str | None, as_json: bool
+) -> int:
     """Print past calls of all gateways and commands that share the state directory."""
     archive = Archive(load_configuration(options).state_directory)
     try:
-        if wanted.show is not None:
-            return _show(archive.read_exchange(wanted.show), wanted.show, as_json=wanted.as_json)
+        if show is not None:
+            return _show(archive.read_exchange(show), show, as_json=as_json)
         # quoted again: each word may have had spaces in it
-        text = " ".join(json.dumps(word) if " " in word else word for word in wanted.words)
-        query = CallQuery(filter=RecordFilter.parse(text), limit=wanted.lines)
+        text = " ".join(json.dumps(word) if " " in word else word for word in words)
+        query = CallQuery(filter=RecordFilter.parse(text), limit=lines)
         page = archive.read(query)
     finally:
         archive.close()
-    if wanted.as_json:
+    if as_json:
         # as dictionaries: scripts expect every key, with its default as well
         say_json([msgspec.to_builtins(msgspec.structs.asdict(one)) for one in page.records])
     elif page.records:

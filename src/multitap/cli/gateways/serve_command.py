@@ -34,7 +34,7 @@ from multitap.cli.gateways import cluster_serving, workers
 from multitap.cli.gateways.cluster_serving import ClusterOptions
 from multitap.cli.gateways.memory_release import free_leftovers
 from multitap.cli.gateways.workers import Worker
-from multitap.cli.options import CommonOptions
+from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.output import advise, can_draw, note
 from multitap.cli.terminal.tables import one_line
@@ -91,8 +91,13 @@ class ServeOptions:
     demo: bool = False
     console: bool = True
     """Whether the gateway over HTTP has a page for browsers."""
-    cluster: ClusterOptions | None = None
     workers: int = 1
+    cluster: str | None = None
+    """Where the cluster's Redis is; None: the gateway stands alone."""
+    cluster_key_file: Path | None = None
+    advertise: str | None = None
+    labels: tuple[str, ...] = ()
+    allow_drift: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +216,7 @@ def from_files(options: CommonOptions) -> ServedHub:
 
 def _switch_in(options: CommonOptions) -> Switch:
     def switch_server(server: str, on: bool) -> None:  # noqa: FBT001 - as the control calls it
-        from multitap.cli.editing.edit_command import (  # noqa: PLC0415 - seldom needed
-            EditOptions,
-            switch,
-        )
+        from multitap.cli.editing.edit_command import switch  # noqa: PLC0415 - seldom needed
 
         switch(options, [server], EditOptions(), on=on)
 
@@ -373,7 +375,14 @@ def _join_cluster(
         return workers.open_worker(worker, settings)
     if serving.cluster is None:
         return nullcontext()
-    return cluster_serving.open_cluster(serving.cluster, settings)
+    joining = ClusterOptions(
+        serving.cluster,
+        serving.cluster_key_file,
+        serving.labels,
+        serving.advertise,
+        serving.allow_drift,
+    )
+    return cluster_serving.open_cluster(joining, settings)
 
 
 @asynccontextmanager

@@ -29,15 +29,19 @@ _HEADER = ("ENTRY", "TIME", "WHO", "WHAT", "DECISION", "OUTCOME", "NOTE")
 class AuditOptions:
     """Which entries to show."""
 
-    server: str | None = None
-    kind: str | None = None
-    since: str | None = None
-    lines: int = 50
-    as_json: bool = False
+    verify: bool
+    """Whether to check all of them instead."""
+    server: str | None
+    kind: str | None
+    since: str | None
+    lines: int
+    as_json: bool
 
 
 def audit(options: CommonOptions, wanted: AuditOptions) -> int:
     """Show the newest entries."""
+    if wanted.verify:
+        return verify(options, as_json=wanted.as_json)
     since, chosen = _since(wanted.since), _make_filter(wanted)
     logs = [lines(file, chosen, since=since) for file in _files(options)]
     try:

@@ -12,10 +12,10 @@ import anyio
 import click
 
 from multitap.cli.configuration.chosen_configuration import load_configuration, require
-from multitap.cli.editing.edit_command import EditOptions, assign
+from multitap.cli.editing.edit_command import assign
 from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.exits import Exit
-from multitap.cli.options import CommonOptions
+from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import advise, note, say

@@ -7,34 +7,15 @@ from multitap.cli.exits import Exit
 from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.output import note, say
 from multitap.cli.terminal.tables import table
-from multitap.records import dataclass
 from multitap.trust.access_tokens import AccessToken, AccessTokens
 
 _COLUMNS = ("NAME", "ID", "STATE", "PROFILE", "ALLOW", "RATE", "EXPIRES", "LAST USE")
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """The token that the person wants."""
-
-    name: str
-    profile: str | None = None
-    allow: tuple[str, ...] = ()
-    expires: float | None = None
-    """Seconds from now."""
-    rate: str | None = None
-
-
-def create_token(wanted: NewToken, *, as_json: bool) -> int:
-    """Create a token and print it."""
-    expires = None if wanted.expires is None else time.time() + wanted.expires
-    text, token = AccessTokens().create(
-        wanted.name,
-        profile=wanted.profile,
-        allow=wanted.allow,
-        expires=expires,
-        rate=wanted.rate,
-    )
+def create_token(name: str, *, expires: float | None, as_json: bool, **limits: Any) -> int:
+    """Create a token and print it; `expires` is in seconds from now."""
+    until = None if expires is None else time.time() + expires
+    text, token = AccessTokens().create(name, expires=until, **limits)
     if as_json:
         say_json({"token": text, **_facts(token, None)})
         return Exit.DONE

@@ -32,8 +32,28 @@ class TrustAnswer:
     """Secrets that those who want them may use."""
 
 
-def trust(path: Path, answer: TrustAnswer) -> int:
+def trust(
+    path: Path,
+    *,
+    yes: bool,
+    granted: tuple[str, ...],
+    listing: bool,
+    remove: bool,
+    as_json: bool,
+) -> int:
     """Show everything in a folder that is not trusted as it is, and ask."""
+    if listing and remove:
+        raise click.UsageError("use either --list or --remove")
+    if as_json and not listing:
+        raise click.UsageError("--json goes with --list")
+    if granted and not yes:
+        raise click.UsageError("--grant goes with --yes")
+    if listing:
+        return list_trusted(as_json=as_json)
+    return distrust(path) if remove else _review(path, TrustAnswer(yes=yes, granted=granted))
+
+
+def _review(path: Path, answer: TrustAnswer) -> int:
     projects = Projects()
     folder = _folder(path)
     reviews, problems = review(folder, projects)

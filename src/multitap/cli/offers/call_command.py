@@ -15,6 +15,7 @@ from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway, explain_unknown
 from multitap.cli.offers.server_questions import at_the_prompt
+from multitap.cli.offers.typed_call import split
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.json_output import say_json
@@ -37,15 +38,6 @@ Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class ResultOptions:
-    """How a result is to be shown."""
-
-    full: bool = False
-    save: Path | None = None
-    as_json: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class CallResult:
     """What came of it."""
 
@@ -58,20 +50,36 @@ class CallResult:
     """Hosts that its sandbox kept from it, if it failed."""
 
 
-def call(options: CommonOptions, name: str, given: tuple[str, ...], show: ResultOptions) -> int:
+def call(
+    options: CommonOptions,
+    name: str | None,
+    given: tuple[str, ...],
+    *,
+    full: bool,
+    save: Path | None,
+    as_json: bool,
+) -> int:
     """Call the tool, of a running gateway if there is one, and show what it answers."""
+    # click cannot tell the command of a typed server from the tool and its arguments
+    options, tool, given = split(options, name, given)
     fill = filler(given)
     loaded = load_configuration(options)
     live = choose_gateway(options, loaded)
     try:
         if live is not None:
-            called = _call_live(live, loaded, options, name, fill)
+            called = _call_live(live, loaded, options, tool, fill)
         else:
-            called = run_async(lambda: _call(loaded, options, name, fill))
+            called = run_async(lambda: _call(loaded, options, tool, fill))
     except BadArguments as exc:
-        exc.hint = exc.hint or f"`multitap tools {name} --schema` shows its arguments"
+        exc.hint = exc.hint or f"`multitap tools {tool} --schema` shows its arguments"
         raise
-    return _show(called, name, show)
+    result = _result(called)
+    if save is not None:
+        save_all(attachments(result.blocks), save, tool)
+    if as_json:
+        say_json(msgspec.json.decode(bytes(result.raw)))
+        return Exit.DONE if result.success else Exit.FAILED
+    return _show(called, result, full=full)
 
 
 def filler(given: tuple[str, ...]) -> Fill:
@@ -155,14 +163,8 @@ async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) 
     return tool
 
 
-def _show(called: CallResult, name: str, show: ResultOptions) -> Exit:
-    result = _result(called)
-    if show.save is not None:
-        save_all(attachments(result.blocks), show.save, name)
-    if show.as_json:
-        say_json(msgspec.json.decode(bytes(result.raw)))
-        return Exit.DONE if result.success else Exit.FAILED
-    text = result.text if show.full else _cut(result, called.cap)
+def _show(called: CallResult, result: ToolResult, *, full: bool) -> Exit:
+    text = result.text if full else _cut(result, called.cap)
     if not result.success:
         complain(text or "the tool failed without giving a reason")
         if called.refused:

@@ -4,6 +4,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import click
 import msgspec
 
 from multitap.cli.configuration.chosen_configuration import load_configuration, require
@@ -44,8 +45,12 @@ class TraceOptions:
     as_json: bool
 
 
-def trace(options: CommonOptions, wanted: TraceOptions) -> int:
+def trace(options: CommonOptions, words: tuple[str, ...], *, full: bool, as_json: bool) -> int:
     """Show messages: those of a running gateway until interrupted, else of a start and a call."""
+    if options.typed is None and not words:
+        raise click.UsageError("Missing argument 'SERVER'.")
+    named, call = (None, words) if options.typed else (words[0], words[1:])
+    wanted = TraceOptions(named, call[0] if call else None, call[1:], full, as_json)
     loaded = load_configuration(options)
     server = wanted.server or next(iter(loaded.settings.servers))
     live = choose_gateway(options, loaded)

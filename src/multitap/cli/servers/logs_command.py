@@ -45,21 +45,25 @@ _COLOURS: dict[str, Colour] = {
 class LogsOptions:
     """What of the log, and how."""
 
-    follow: bool = False
-    lines: int | None = None
-    as_json: bool = False
-    filter: str | None = None
+    server: str | None
+    follow: bool
+    lines: int | None
+    as_json: bool
+    filter: str | None
     """Which events; None: what the server wrote is printed instead."""
 
 
-def logs(options: CommonOptions, server: str | None, wanted: LogsOptions) -> int:
+def logs(options: CommonOptions, wanted: LogsOptions) -> int:
     """Print what a server wrote; with `follow`, go on with what happens at the gateway too."""
+    server = wanted.server
+    if not wanted.follow and wanted.filter is None and (server is None or wanted.as_json):
+        raise click.UsageError("name a server, or use -f or --filter to see what happens")
     loaded = load_configuration(options)
     live = choose_gateway(options, loaded) if wanted.follow else None
     if wanted.filter is not None:
-        return _events(loaded, live, server, wanted)
+        return _events(loaded, live, wanted)
     if server is None or wanted.as_json:
-        return _follow(live, server, wanted) if live else nobody_serves()
+        return _follow(live, wanted) if live else nobody_serves()
     path = log_path(log_folder(loaded.state_directory, loaded.files), server)
     _explain_silence(loaded, server, path)
     with ExitStack() as stack:
@@ -77,12 +81,10 @@ def _pause() -> None:
     time.sleep(INTERVAL)
 
 
-def _events(
-    loaded: Loaded, live: RunningGateway | None, server: str | None, wanted: LogsOptions
-) -> Exit:
+def _events(loaded: Loaded, live: RunningGateway | None, wanted: LogsOptions) -> Exit:
     """Past events, the newest last, then those that come."""
     past = ActivityQuery(
-        server=server,
+        server=wanted.server,
         filter=RecordFilter.parse(wanted.filter or ""),
         limit=MAX_LIMIT if wanted.lines is None else wanted.lines,
     )
@@ -95,12 +97,12 @@ def _events(
         _print_event(activity, as_json=wanted.as_json)
     if not wanted.follow:
         return Exit.DONE
-    return _follow(live, server, wanted) if live else nobody_serves()
+    return _follow(live, wanted) if live else nobody_serves()
 
 
-def _follow(live: RunningGateway, server: str | None, wanted: LogsOptions) -> Exit:
+def _follow(live: RunningGateway, wanted: LogsOptions) -> Exit:
     passing = RecordFilter.parse(wanted.filter or "")
-    with live.follow(server) as following:
+    with live.follow(wanted.server) as following:
         while not following.ended:
             for activity in following.within(INTERVAL):
                 if passing.matches(activity.fields):

@@ -73,7 +73,7 @@ _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
 
-logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is shown is the host's choice
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is logged is the host's choice
 
 
 def __getattr__(name: str) -> object:

@@ -3,7 +3,7 @@
 MultitapError
 ├── ConfigError          the user's configuration
 ├── UnknownName          no such server, tool, resource, prompt or kept result
-│   └── NotAllowed       it is there, but hidden from this caller
+│   └── NotAllowed       it exists, but is hidden from this caller
 ├── BadArguments         the arguments do not match the tool's schema; nothing was sent
 ├── Denied               the policy, or a person it asks, refuses the call; nothing was sent
 ├── HubClosed            the hub was closed before or during the call
@@ -132,7 +132,7 @@ class Unavailable(UpstreamError):
 
     @classmethod
     def because(cls, server: str, failure: "Failure | None", otherwise: str) -> "Unavailable":
-        """What a server failed with; `otherwise` are the words for one without a failure."""
+        """The error for a server that is down; `otherwise` is the message if it has no failure."""
         words = str(failure) if failure else otherwise
         return cls(server, words, hint=failure.hint if failure else None, failure=failure)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import anyio
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 else:
-    anyio = Later("anyio")  # a command that only looks needs no event loop
+    anyio = Later("anyio")  # commands that only read the state need no event loop
 
 
 class LinkState(StrEnum):
@@ -101,7 +101,7 @@ class HostTraffic:
     """Traffic between a confined server and one host."""
 
     host: str
-    """With its port."""
+    """Name or address, with the port."""
     connections: int
     sent: int
     """Bytes, as the server sent them."""
@@ -131,7 +131,7 @@ class SandboxState:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a person should know."""
+        """Warnings for people."""
         if self.is_missing:
             return (f"it runs without a sandbox: {self.reason}",)
         return tuple(
@@ -150,7 +150,7 @@ class ServerSnapshot:
     failure: Failure | None = None
     """Why it is not connected, or why it was last lost."""
     warnings: tuple[str, ...] = ()
-    """Oddities that do not stop it: skipped tools, noise on stdout, truncated lists."""
+    """Minor problems: skipped tools, noise on stdout, truncated lists."""
     era: str | None = None
     """`handshake` or `stateless`, once known."""
     protocol_version: str | None = None
@@ -182,7 +182,7 @@ class ServerSnapshot:
 
 
 def pending_words(reason: object) -> str:
-    """Words for a server that still runs with its previous configuration."""
+    """The message about a server that still runs with its previous configuration."""
     return f"the changed configuration does not come up: {reason}; the previous one keeps serving"
 
 
@@ -251,7 +251,7 @@ class ServerLog:
 
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """Something odd about one server that does not stop it."""
+    """A minor problem of one server."""
 
     server: str
     text: str
@@ -269,7 +269,7 @@ class ToolsChanged:
     withheld: bool
     """Whether they are hidden until a person has reviewed them."""
     text: str
-    """The same in words."""
+    """A description for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,12 +278,12 @@ class ToolSuspected:
 
     server: str
     tool: str
-    """What the server calls it."""
+    """The server's own name for it."""
     kind: str
     """`instructions`, `hidden text`, `look-alike name`, `exfiltration` or `secret`."""
     withheld: bool
     text: str
-    """The same in words, with the place in question quoted."""
+    """A description for people, with the passage quoted."""
 
 
 class CallDone(NamedTuple):
@@ -291,7 +291,7 @@ class CallDone(NamedTuple):
 
     server: str
     tool: str
-    """What the server calls it."""
+    """The server's own name for it."""
     seconds: float
     outcome: Outcome
     size: int = 0

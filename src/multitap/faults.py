@@ -15,11 +15,11 @@ class WireClosed(WireFault):
 
 
 class Flooded(WireClosed):
-    """The server sent too much that is not a message; the connection was closed."""
+    """The server sent too much data other than messages; the connection was closed."""
 
 
 class SessionLost(WireClosed):
-    """The server forgot our session; a new handshake brings it back."""
+    """The server no longer knows our session; a new handshake opens another one."""
 
 
 class OwnerChanged(WireClosed):
@@ -27,11 +27,11 @@ class OwnerChanged(WireClosed):
 
 
 class RequestFailed(WireFault):
-    """This one request could not be delivered; the wire goes on."""
+    """This one request could not be delivered; the wire still works."""
 
 
 class OwnerUnreachable(RequestFailed):
-    """The replica that is to run the server cannot be asked, or does not run it."""
+    """The replica that should run the server cannot be reached, or does not run it."""
 
     def __init__(self, message: str, *, sent: bool, hint: str | None = None) -> None:
         super().__init__(message, sent=sent)
@@ -54,9 +54,9 @@ class AuthRequired(WireFault):
     ) -> None:
         super().__init__(message, sent=False)
         self.challenge = challenge
-        """The `WWW-Authenticate` header, as it came."""
+        """The `WWW-Authenticate` header, as received."""
         self.hint = hint
-        """What a person can do about it."""
+        """What the user can do about it."""
 
 
 class WrongProtocol(WireFault):

@@ -5,9 +5,9 @@ from typing import Any
 
 
 class Later:
-    """Stands for a module that most runs never need, and that takes long to import.
+    """Stands for a module that is slow to import and that most runs never need.
 
-    Type checkers are shown the module itself:
+    Type checkers see the module itself:
 
         if TYPE_CHECKING:
             import mcp_types as types
@@ -23,5 +23,5 @@ class Later:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(import_module(self._module), name)
-        setattr(self, name, value)  # from here on it is found without us
+        setattr(self, name, value)  # later look-ups find it directly
         return value

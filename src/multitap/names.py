@@ -31,7 +31,7 @@ def matches_any(name: str, globs: Iterable[str]) -> bool:
 
 
 def slug(text: str) -> str:
-    """`text` with everything a model provider would reject turned into `_`."""
+    """`text` with `_` for every character that a model provider would reject."""
     return _FOREIGN.sub("_", text)
 
 
@@ -77,7 +77,7 @@ def choose_names(
             return False
         return not careful or not (
             name.startswith(rivals)
-            or _SUFFIX.search(name)  # else it could equal a suffixed one
+            or _SUFFIX.search(name)  # otherwise it could equal a name with a suffix
             or (naming is Naming.BARE and name not in {tool, _head(naming, server) + tool})
         )
 
@@ -114,7 +114,7 @@ def names_one_of(name: str, servers: Collection[str], naming: Naming) -> bool:
 
 
 def prefix_description(naming: Naming, server: str, description: str) -> str:
-    """`description` as the naming wants it: ExcelManus says which server a tool is from."""
+    """`description` in the style of the naming: ExcelManus says which server a tool is from."""
     if naming is Naming.EXCELMANUS:
         return f"[MCP:{server}] {description}".rstrip()
     return description
@@ -123,7 +123,7 @@ def prefix_description(naming: Naming, server: str, description: str) -> str:
 def _plain(naming: Naming, server: str, tool: str, *, prefixed: bool) -> str:
     head = _head(naming, server) if prefixed else ""
     if naming is Naming.KODE:
-        return head + _UNPAIRED.sub("\ufffd", tool)  # no encoder takes those
+        return head + _UNPAIRED.sub("\ufffd", tool)  # lone surrogates, which no encoder accepts
     return head + slug(tool)
 
 
@@ -140,7 +140,7 @@ def _head(naming: Naming, server: str) -> str:
 
 
 def _rival_heads(naming: Naming, server: str, servers: Collection[str]) -> tuple[str, ...]:
-    """How names begin that rather belong to another server; of two heads the longer one counts."""
+    """Prefixes of names that belong to other servers; the longest matching prefix decides."""
     own = _head(naming, server)
     heads = (_head(naming, other) for other in servers if other != server)
     return tuple(head for head in heads if naming is Naming.BARE or head.startswith(own))
@@ -170,7 +170,7 @@ def _join(name: str, suffix: str, naming: Naming) -> str:
 
 
 def _mark(server: str, servers: Collection[str]) -> str:
-    """Four hex digits no other configured server has.
+    """Four hex digits that no other configured server has.
 
     A digest alone could be forged: a server may choose a tool name until its digest equals that of
     another server's tool.

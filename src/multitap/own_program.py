@@ -4,7 +4,7 @@ import sys
 
 
 def own_program(module: str = "multitap") -> tuple[str, ...]:
-    """What runs one of our modules; arguments may follow.
+    """The command that runs one of our modules; arguments may follow.
 
     With `-P`: `python -m` alone looks for modules in the current folder first, which may be a
     stranger's, with an `anyio.py` in it.

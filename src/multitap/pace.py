@@ -2,7 +2,7 @@
 
 An event loop is only as fair as its callbacks are short. Code that parses what a stranger sends (a
 server's output, a client's requests) works within a `Budget`, and once that is spent stops
-reading and goes on in a later turn of the loop: the sender waits, nobody else does.
+reading and continues in a later turn of the loop: only the sender waits.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from typing import Protocol
 MESSAGES = 64
 """Messages that one reader takes in one turn."""
 SECONDS = 0.001
-"""Time that one reader takes in one turn; what is begun is finished."""
+"""Seconds that one reader takes in one turn; a message that was begun is finished."""
 FULL_READ = 64 * 1024
 """Bytes from which on a read may be followed by another one in the same turn of uvloop.
 
 It reads again while its buffer of this size or more was filled, up to 32 times.
 """
 _FLOOD = 50
-"""Turns with a spent budget, and with nothing in them that anybody waits for, that make a flood."""
+"""Consecutive turns with a spent budget and only unwanted messages that make a flood."""
 _CALM = 0.1
 """Seconds of silence after which a flood is over."""
 
@@ -37,27 +37,27 @@ class Budget:
     def spent(self) -> bool:
         """Count one message; whether it was the last one of this turn."""
         self._messages -= 1
-        # the clock as well: a single message may have megabytes
+        # checked for each message, because one may have megabytes
         return self._messages <= 0 or perf_counter() >= self._until
 
     def charge(self, messages: int) -> None:
-        """Count a message for several: it makes more work than it is itself."""
+        """Count a message as several, because it causes more work than others."""
         self._messages -= messages
 
     def late(self) -> bool:
-        """Whether its time is over, whatever was counted."""
+        """Whether its time is up, regardless of the count."""
         return perf_counter() >= self._until
 
 
 class Turns:
-    """Shares the loop from within a task that finds its work without having to wait for it."""
+    """Yields the loop from a task that always has work and never has to wait for it."""
 
     __slots__ = ("_began", "_idle_turns", "_worked", "budget", "useful")
 
     def __init__(self) -> None:
         self.budget = Budget()
         self.useful = False
-        """Set when something came that somebody waits for."""
+        """Set when a message arrives that somebody waits for."""
         self._idle_turns = 0
         self._began = perf_counter()
         self._worked = 0.0
@@ -71,11 +71,11 @@ class Turns:
         self._began = now
 
     async def wait_next(self) -> None:
-        """Let everybody else have a turn; in a flood, half of the time."""
+        """Yield to other tasks; during a flood, for half of the time."""
         self._idle_turns = 0 if self.useful else self._idle_turns + 1
         self.useful = False
         self._worked += perf_counter() - self._began
-        # as in `Pace`: a flood that only yields fills all the time that nobody else takes
+        # as in `Pace`: a flood that only yields would use all idle time
         if self._idle_turns < _FLOOD or self._worked < SECONDS:
             await asyncio.sleep(0)
         else:
@@ -86,7 +86,7 @@ class Turns:
 
 
 class Readable(Protocol):
-    """What is read from; the transports of uvloop are no `asyncio.ReadTransport`."""
+    """The transport that is read; uvloop's transports are not `asyncio.ReadTransport`s."""
 
     def pause_reading(self) -> None: ...
     def resume_reading(self) -> None: ...
@@ -94,10 +94,10 @@ class Readable(Protocol):
 
 
 class Pace:
-    """Holds one transport back while what came from it is worked off, turn by turn.
+    """Pauses one transport while its data is processed, turn by turn.
 
     Args:
-        work: Goes on with what is left, until a budget is spent; whether anything is still left.
+        work: Continues until a budget is spent; returns whether work is left.
     """
 
     __slots__ = ("_handle", "_idle_turns", "_loop", "_transport", "_until", "_work", "useful")
@@ -111,7 +111,7 @@ class Pace:
         self._idle_turns = 0
         self._until = 0.0
         self.useful = False
-        """Set by `work` when it came across something that somebody waits for."""
+        """Set by `work` when it finds a message that somebody waits for."""
 
     @property
     def holding(self) -> bool:
@@ -119,11 +119,11 @@ class Pace:
         return self._handle is not None
 
     def reads(self, transport: Readable) -> None:
-        """Say what is held back."""
+        """Set the transport to pause and resume."""
         self._transport = transport
 
     def hold(self) -> None:
-        """Read nothing more before the rest is worked off, from the next turn on."""
+        """Stop reading until the remaining data is processed, starting in the next turn."""
         if self._handle is not None:
             return
         if self._loop.time() > self._until:
@@ -133,7 +133,7 @@ class Pace:
         self._schedule()
 
     def stop(self) -> None:
-        """Forget the rest: nobody wants it."""
+        """Drop the remaining work."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -155,5 +155,5 @@ class Pace:
     def _schedule(self) -> None:
         if self._idle_turns < _FLOOD:
             self._handle = self._loop.call_soon(self._go_on)
-        else:  # even in small pieces, an endless flood would fill all the time there is
+        else:  # even in small pieces, an endless flood would use all idle time
             self._handle = self._loop.call_later(SECONDS, self._go_on)

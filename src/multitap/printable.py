@@ -6,7 +6,7 @@ _PLAIN = re.compile(r"[\n\t\x20-\x7e]*")
 _BLANK = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
-"""Letters and marks that Python calls printable, and that nobody sees."""
+"""Invisible characters that Python counts as printable."""
 
 
 def is_seen(text: str) -> bool:
@@ -15,8 +15,8 @@ def is_seen(text: str) -> bool:
 
 
 def printable(text: str) -> str:
-    """`text` without what would steer a terminal; line ends and tabs stay."""
-    if _PLAIN.fullmatch(text):  # most is, and may be long
+    """`text` without terminal control characters; line ends and tabs stay."""
+    if _PLAIN.fullmatch(text):  # most text is printable, and may be long
         return text
     return "".join(
         char if char in "\n\t" or char.isprintable() else "" if char == "\r" else "�"

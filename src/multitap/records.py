@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(**options: bool) -> Callable[[type], type]:
-        """As `dataclasses.dataclass`, with the options that we use."""
+        """Like `dataclasses.dataclass`, with the options that we use."""
         return lambda cls: _define(cls, **options)
 
 
@@ -34,12 +34,12 @@ def _define(
     if any(hasattr(base, "__dataclass_fields__") for base in cls.__bases__):
         return dataclasses.dataclass(frozen=frozen, slots=slots, eq=eq, kw_only=kw_only)(cls)
     own = {name for name, value in vars(cls).items() if (name, value) != ("__hash__", None)}
-    cls.__doc__ = cls.__doc__ or cls.__name__  # or the signature is looked up for it
+    cls.__doc__ = cls.__doc__ or cls.__name__  # otherwise the signature is computed for it
     bare: Callable[[type[Any]], Any] = dataclasses.dataclass(
         init=False, repr=False, eq=False, slots=slots, kw_only=kw_only
     )
     made = bare(cls)
-    made.__dataclass_params__.frozen = frozen  # for those who inherit from it
+    made.__dataclass_params__.frozen = frozen  # for subclasses
     methods: dict[str, Any] = {"__init__": _first_init(made, frozen=frozen), "__repr__": _repr}
     if eq:
         methods |= _comparing(made, frozen=frozen)
@@ -63,7 +63,7 @@ def _first_init(cls: Any, *, frozen: bool) -> Callable[..., None]:
 
 
 def _init(cls: Any, *, frozen: bool) -> Callable[..., None]:
-    """What the standard library would write."""
+    """The same methods that the standard library generates."""
     names: dict[str, Any] = {"_set": object.__setattr__, "_missing": MISSING}
     takes: dict[bool, list[str]] = {False: [], True: []}
     does: list[str] = []

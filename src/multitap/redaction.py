@@ -11,31 +11,31 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 MARK = "***"
-"""What stands where a secret was."""
+"""Replaces a secret."""
 CUT = "…"
-"""What a shortened text ends with; a secret may have been cut there."""
+"""The end of a shortened text, where a secret may have been cut."""
 SHORTEST = 6
-"""Characters; anything shorter is in many texts by chance."""
+"""Characters; many texts contain anything shorter by chance."""
 
-_PIECE = 128  # characters of a long secret that are looked for at a time: it may come in parts
-_LONGEST = 8 * 1024  # characters of a secret that are looked for at all; a key has fewer
-_LINE = 16  # characters of a line of a secret that is one by itself
-_SHOWN = 3  # characters of a secret that may stay where the end of a text cuts it off
-_MOST_CUTS = 32  # places in one text that are looked at
-_OVERLAPS = 4  # secrets that run into one another at the end of what has come of a stream
+_PIECE = 128  # characters of one part of a long secret, which may arrive in parts
+_LONGEST = 8 * 1024  # characters of a secret that are searched for; keys are shorter
+_LINE = 16  # characters of a line that counts as a secret of its own
+_SHOWN = 3  # characters of a secret that may remain where a text is cut
+_MOST_CUTS = 32  # candidate places that are checked in one text
+_OVERLAPS = 4  # overlapping secrets at the end of a stream's data so far
 _HEX = re.compile(r"%[0-9A-F]{2}")
 _LEFT_BY_ENCODERS = ("", "/", "!'()*", ";,/?:@&=+$#!'()*")
-"""What encoders of URLs leave alone: `quote`, `encodeURIComponent` and `encodeURI`."""
+"""Characters that URL encoders keep: `quote`, `encodeURIComponent` and `encodeURI`."""
 _MARKUP = {"&": "\\u0026", "<": "\\u003c", ">": "\\u003e"}
 
 
 class Redactor:
     """Knows the secrets that are in use with one server.
 
-    Most texts hold none, and every text is looked at: so that costs one search in C for each form.
+    Most texts contain none, and every text is searched, so each form costs one search in C.
 
     Args:
-        secrets: Their values; too short ones are ignored.
+        secrets: Their values; short ones are ignored.
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
@@ -46,7 +46,7 @@ class Redactor:
         self.learn(secrets)
 
     def learn(self, secrets: Iterable[str]) -> None:
-        """Take out these as well, from now on."""
+        """Redact these as well from now on."""
         new = {piece for secret in secrets for piece in _pieces(secret)} - self._known
         if not new:
             return
@@ -64,14 +64,14 @@ class Redactor:
         return CUT.join(map(self._without_stump, parts))
 
     def replace_whole(self, text: str) -> str:
-        """`text` without the secrets that are there as a whole."""
+        """`text` without the secrets that it contains in full."""
         for form in self._forms:
             if form in text:
                 text = text.replace(form, MARK)
         return text
 
     def data(self, value: Any) -> Any:
-        """Plain data without the secrets; the very same where it holds none."""
+        """Plain data without the secrets; the same object if it contains none."""
         if value is None or not self._forms:
             return value
         try:
@@ -79,7 +79,7 @@ class Redactor:
             if not any(form in text for form in self._forms):
                 return value
             return self._plain(value)
-        except (ValueError, RecursionError):  # no JSON, or nested too deep
+        except (ValueError, RecursionError):  # not JSON, or nested too deeply
             return MARK
 
     def tail(self, text: str, size: int) -> str:
@@ -93,11 +93,11 @@ class Redactor:
 
     @property
     def reach(self) -> int:
-        """Characters that have to be known before a text to see a secret that runs into it."""
+        """Characters before a text that are needed to find a secret that extends into it."""
         return self._longest
 
     def settled_length(self, text: str) -> int:
-        """How much of the beginning of a stream cannot become a secret by what follows."""
+        """How much of a stream's beginning is safe: nothing that follows can make it a secret."""
         at = self._stump(text, least=1)
         for _ in range(_OVERLAPS):
             spanning = [begin for form in self._forms if (begin := _spans(text, form, at)) >= 0]
@@ -140,9 +140,9 @@ class Redactor:
 
 
 class RedactedStream:
-    """Text without secrets, though they may come in two pieces.
+    """Redacts a stream of text, even if a secret arrives in two pieces.
 
-    What may be the beginning of a secret is held back until it is known not to be one.
+    The possible beginning of a secret is held back until the text shows that it is none.
     """
 
     def __init__(self, redact: Redactor) -> None:
@@ -151,14 +151,14 @@ class RedactedStream:
         self._held = ""
 
     def feed(self, data: bytes) -> str:
-        """What can be shown now."""
+        """Add a piece; returns the text that can be shown now."""
         text = self._held + self._decode(data)
         settled = self._redact.settled_length(text)
         self._held = text[settled:]
         return self._redact.replace_whole(text[:settled])
 
     def end(self) -> str:
-        """What was held back; the beginning of a secret is hidden like all of it."""
+        """The text that was held back; the beginning of a secret is redacted, too."""
         text, self._held = self._held + self._decode(b"", final=True), ""
         return self._redact(text)
 
@@ -173,7 +173,7 @@ def forms_of(secret: str) -> frozenset[str]:
 
 
 def _pieces(secret: str) -> Iterator[str]:
-    """What to look for: its lines too, and a long one in parts."""
+    """The texts to search for: the secret, its lines, and a long one in parts."""
     secret = secret[:_LONGEST]
     lines = (line.strip() for line in secret.splitlines())
     telling = (line for line in lines if len(line) >= _LINE and not line.startswith("-----"))
@@ -192,7 +192,7 @@ def _escape(secret: str) -> Iterator[str]:
         yield "".join(_MARKUP.get(char, char) for char in plain)
         yield json.dumps(plain)[1:-1]  # JSON in JSON
     yield repr(secret)[1:-1]
-    yield repr(f"{secret}'\"")[1:-4]  # within a text of which `repr` has to escape the quotes
+    yield repr(f"{secret}'\"")[1:-4]  # in a text whose quotes `repr` has to escape
     yield repr(secret.encode("utf-8", "replace"))[2:-1]
     yield escape(secret)
 
@@ -208,7 +208,7 @@ def _in_urls(secret: str) -> Iterator[str]:
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
-    """What all texts have in common that hold the bytes, whatever comes before and after them."""
+    """The part of the encoded text that is the same whatever precedes and follows the bytes."""
     for before in range(3):
         padded = bytes(before) + raw
         first, last = -(-before * 8 // 6), len(padded) * 8 // 6
@@ -217,5 +217,5 @@ def _in_base64(raw: bytes) -> Iterator[str]:
 
 
 def _spans(text: str, form: str, at: int) -> int:
-    """Where `form` begins if it is there on both sides of `at`; else -1."""
+    """Where `form` begins if it spans `at`; otherwise -1."""
     return text.find(form, max(0, at - len(form) + 1), at + len(form) - 1)

@@ -1,6 +1,6 @@
-"""Reads files that a stranger may have put there: without waiting, and never more than a limit.
+"""Reads files that may be a stranger's: without blocking, and never beyond a limit.
 
-A folder can hold a pipe, a socket or a link to a device under the name of a file. To open a pipe
+A folder can contain a pipe, a socket or a link to a device under the name of a file. Opening a pipe
 waits until somebody writes to it, which may be never, and a file may grow while it is read.
 """
 
@@ -17,10 +17,10 @@ def open_regular(path: Path) -> BinaryIO:
     """A file, open for reading.
 
     Raises:
-        OSError: It is not there, cannot be read, or is not a regular file.
+        OSError: It does not exist, cannot be read, or is not a regular file.
     """
     handle = os.open(path, _FLAGS)
-    # Of what is open now, not of the name: that may mean something else by the next call.
+    # Of the open file, not of the name, which may refer to another file by the next call.
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise OSError(EINVAL, "it is not a file")
@@ -28,14 +28,14 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def read_regular(path: Path, largest: int) -> bytes:
-    """All that a file holds.
+    """The content of a file.
 
     Args:
-        path: Which.
+        path: The file.
         largest: Bytes that it may have.
 
     Raises:
-        OSError: It cannot be read, is not a regular file, or holds more.
+        OSError: It cannot be read, is not a regular file, or is larger.
     """
     with open_regular(path) as file:
         content = file.read(largest + 1)

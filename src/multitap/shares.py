@@ -1,21 +1,20 @@
 """Divides limited resources fairly: sessions, streams, memory.
 
-Each *holder* has a share of its own: the principal of a token, or an address where no tokens are
-asked for.
+Each *holder* has its own share: the principal of a token, or an address if no tokens are required.
 """
 
 from collections.abc import Hashable
 
 GENEROSITY = 3
-"""How many times what is left for everybody else one holder may have."""
+"""How many times the remaining free amount one holder may have."""
 
 
 class Shares:
-    """Who holds how much of one thing.
+    """How much of one resource each holder has.
 
-    Nobody knows how many holders will come, so none may take the last of it: a holder gets no
+    The number of holders is unknown, so none may take the last of it: a holder gets no
     more than three times what stays free. Alone, that is three quarters of everything; the next
-    one gets three quarters of the rest, however much the first one would like to have.
+    one gets three quarters of the rest, however much the first one wants.
 
     Args:
         most: How much there is.
@@ -26,13 +25,13 @@ class Shares:
 
     def __init__(self, most: int, what: str) -> None:
         self.held: dict[Hashable, int] = {}
-        """How much each holder has of it."""
+        """The amount that each holder has."""
         self.most = most
         self.total = 0
         self.what = what
 
     def take(self, holder: Hashable, amount: int = 1) -> bool:
-        """Count what a holder gets; False, and nothing is counted: it may not have it."""
+        """Give a holder this amount; False, with nothing counted, if that exceeds its share."""
         free, held = self.most - self.total, self.held.get(holder, 0) + amount
         # the last pieces are for holders that have little
         if amount > free or held > GENEROSITY * free:
@@ -42,9 +41,9 @@ class Shares:
         return True
 
     def give(self, holder: Hashable, amount: int = 1) -> None:
-        """Count what a holder gives back."""
+        """Take back an amount from a holder."""
         self.total -= amount
-        # holders come and go by the thousand: one without anything must not be remembered
+        # there may be thousands of holders: those without anything are forgotten
         left = self.held[holder] - amount
         if left:
             self.held[holder] = left

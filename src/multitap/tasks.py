@@ -1,8 +1,8 @@
 """Tasks that callbacks can start and cancel, where anyio would need a running task.
 
 A transport or a timer calls back outside any task. Under `asyncio.run` anyio cannot tell there
-which library runs, and refuses to make a scope or to start a task; what is here needs only the
-running loop. Inside the tasks all of anyio works as ever.
+which library runs, and refuses to make a scope or to start a task; this module needs only the
+running loop. Inside the tasks, all of anyio works as usual.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
 
-_AGAIN = 0.01  # seconds, about as long as a task takes to leave a wait
+_AGAIN = 0.01  # seconds; about the time a task takes to leave a wait
 
 
 class Tasks:
@@ -34,7 +34,7 @@ class Tasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
         self._cancelled: set[asyncio.Task[None]] = set()
-        """Those of them that we have cancelled."""
+        """The tasks that were cancelled."""
         self._errors: list[BaseException] = []
         self._owner: asyncio.Task[Any] | None = None
         self._interrupted: asyncio.Task[Any] | None = None
@@ -50,11 +50,11 @@ class Tasks:
         exc: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # first: what ends during the wait below must not start anything new
+        # first: tasks that end during the wait below must not start new ones
         self._over = True
         cancelled = await self._end_all()
         if self._interrupted is not None:
-            # the cancellation was ours; left standing, it would end a wait of the owner further out
+            # the cancellation was ours; if not undone, it would end an outer wait of the owner
             self._interrupted.uncancel()
         if self._errors:
             if exc is not None and not isinstance(exc, asyncio.CancelledError):
@@ -66,7 +66,7 @@ class Tasks:
     async def _end_all(self) -> asyncio.CancelledError | None:
         cancelled = None
         while self._running:
-            with anyio.CancelScope(shield=True):  # else anyio would cancel us in every turn
+            with anyio.CancelScope(shield=True):  # otherwise anyio would cancel us in every turn
                 try:
                     await asyncio.wait(self._running, timeout=self._cancel_all())
                 except asyncio.CancelledError as exc:
@@ -74,7 +74,7 @@ class Tasks:
         return cancelled
 
     def _cancel_all(self) -> float | None:
-        """Cancel the remaining tasks; seconds until the next try, if some cannot be yet."""
+        """Cancel the remaining tasks; seconds until the next attempt if some are not ready yet."""
         for task in self._running - self._cancelled:
             # One that is being cancelled may just be leaving a wait whose time is up, and go on
             # after it: asyncio would make one cancellation of both, and the wait would take it.
@@ -106,16 +106,16 @@ class Tasks:
             self._own(work(*args), name)
 
     def adopt(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Go on with a coroutine as a task; it is cancelled at once if the block is left."""
+        """Continue a coroutine as a task; it is cancelled at once if the block was left."""
         task = self._own(coroutine, None)
-        # not dropped: it has begun, and has to give back what it holds
+        # not dropped: it has begun, and has to release what it holds
         if self._over:
             self._cancelled.add(task)
             task.cancel()
         return task
 
     def _own(self, coroutine: Coroutine[Any, Any, None], name: str | None) -> asyncio.Task[None]:
-        # the one place that may: this class is the group that owns it
+        # the only place that may call it: this class is the group that owns the task
         task = asyncio.create_task(coroutine, name=name)  # noqa: TID251
         self._running.add(task)
         task.add_done_callback(self._on_end)
@@ -123,7 +123,7 @@ class Tasks:
 
 
 class CancelHandle:
-    """A piece of work that can be given up from outside; its block is left quietly when it was.
+    """A piece of work that can be cancelled from outside; its block then ends without an error.
 
     A cancel scope at a fraction of its cost: what `asyncio.timeout` does, without the clock.
     """
@@ -139,7 +139,7 @@ class CancelHandle:
         self._task = asyncio.current_task()
         if self._task is not None:
             self._cancelling = self._task.cancelling()
-            # given up before it began: its first wait has to notice
+            # cancelled before it began: its first wait has to notice
             if self.stopped:
                 self._task.cancel()
         return self
@@ -155,7 +155,7 @@ class CancelHandle:
         return ours and isinstance(exc, asyncio.CancelledError)
 
     def cancel(self) -> None:
-        """Give the work up."""
+        """Cancel the work."""
         if not self.stopped:
             self.stopped = True
             if self._task is not None:
@@ -167,7 +167,7 @@ WAIT, _TASK = object(), object()
 
 
 class _Waiting:
-    """Awaited by a light task until `run` is called again.
+    """Suspends a light task until `run` is called again.
 
     A `partial`, so that no function of ours runs for it: an iterator made in C is all there is
     between the coroutine and who wakes it. From Python 3.14 on a bare `partial` is a method.
@@ -183,21 +183,21 @@ WAITING: Awaitable[None] = _Waiting()  # pyright: ignore[reportAssignmentType] -
 class LightTask(msgspec.Struct, eq=False):
     """A coroutine that runs without a task until it has to wait for more than an answer.
 
-    Most requests wait for nothing but their server. The code that brings the answer steps such a
+    Most requests wait only for their server. The code that delivers the answer steps such a
     coroutine, in the same turn of the loop, at a fraction of what a task costs. Before it waits for
-    anything else it says `await in_task(light)`, and goes on as a task of its owner.
+    anything else it calls `await in_task(light)`, and continues as a task of its owner.
     """
 
     tasks: Tasks
     """The owner."""
     task: asyncio.Task[None] | None = None
-    """The task that it has become."""
+    """The task that continues it."""
     stopped: bool = False
-    """Whether it was given up."""
+    """Whether it was cancelled."""
     _coroutine: Coroutine[Any, None, None] | None = None
 
     def run(self, begun: Coroutine[Any, None, None] | None = None) -> None:
-        """Run as far as it goes: what is begun here, or what waits and now has its answer."""
+        """Run until the next wait: from the start, or from a wait whose answer has arrived."""
         if begun is not None:
             self._coroutine = begun
         coroutine = self._coroutine
@@ -218,11 +218,10 @@ class LightTask(msgspec.Struct, eq=False):
         if wanted is _TASK:
             self._become_task(coroutine)
         elif wanted is not WAIT:
-            # what it waits for would never step it; it forgot `in_task`, and a test should show
-            # that
+            # Nothing would ever step it: `in_task` was forgotten, and a test should show that.
             coroutine.close()
             self._end(RuntimeError(f"{coroutine} waits for {wanted!r} outside a task"))
-        else:  # it was given up, by itself, on its way here
+        else:  # it cancelled itself before this point
             self._throw(coroutine)
 
     def _end(self, exc: BaseException) -> None:
@@ -233,7 +232,7 @@ class LightTask(msgspec.Struct, eq=False):
             raise exc
 
     def cancel(self) -> None:
-        """Give the work up."""
+        """Cancel the work."""
         if self.stopped:
             return
         self.stopped = True
@@ -243,7 +242,7 @@ class LightTask(msgspec.Struct, eq=False):
             self._throw(self._coroutine)
 
     def recover(self) -> None:
-        """Go on after having been given up, to put things away."""
+        """Continue after a cancellation, to clean up."""
         if self.task is not None:
             self.task.uncancel()
 
@@ -259,26 +258,26 @@ class LightTask(msgspec.Struct, eq=False):
                 self._become_task(coroutine)
 
     def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
-        # first: the answer may still come, and must not step what is a task now
+        # first: a late answer must not step what is now a task
         self._coroutine = None
         self.task = self.tasks.adopt(coroutine)
         self.task.add_done_callback(self._let_go)
 
     def _let_go(self, _: object) -> None:
-        """A task that was cancelled keeps the frames it ended in, and these keep us."""
+        """Break the reference cycle: a cancelled task keeps its last frames, and these keep us."""
         self.task = None
 
 
 def _is_running(coroutine: Coroutine[Any, None, None]) -> bool:
-    """Whether it cannot be entered; `run` then sees that it was given up when it waits."""
+    """Whether it cannot be entered; `run` then notices the cancellation at its next wait."""
     return inspect.getcoroutinestate(coroutine) == inspect.CORO_RUNNING
 
 
 async def in_task(light: LightTask | None) -> None:
-    """Be in a task from here on; `light` is the caller, None where it is in one anyway.
+    """Continue in a task; `light` is the caller, or None if it runs in a task already.
 
-    The task begins in a later turn of the loop: what was looked at before may have changed, and
-    has to be looked at again.
+    The task begins in a later turn of the loop: anything read before may have changed, and
+    has to be read again.
     """
     if light is not None and light.task is None:
         await _pause()

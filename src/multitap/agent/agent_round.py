@@ -25,7 +25,7 @@ from multitap.tools.registry import ToolRegistry
 from multitap.tools.tool import ToolContext, text_result
 
 Tell = Callable[[Step], Awaitable[None]]
-"""Takes what happens; waits until somebody has seen it."""
+"""Receives each step; returns once a reader has taken it."""
 
 _ENDINGS = {
     StopReason.LENGTH: Ending.LENGTH,
@@ -40,13 +40,13 @@ class Rules:
     max_steps: int = 20
     """How often the model may be asked."""
     max_tokens: int | None = None
-    """Of all its questions and answers together; no further one is asked beyond it."""
+    """Tokens of all requests and answers together; no further request is made beyond it."""
     tool_budget: int | None = None
     """Tokens for tool definitions; above it, the model gets search tools instead."""
     parallel: int = 8
     """Tools that may run at the same time."""
     approve: Approve | None = None
-    """Asked before a tool is used; not given: everything is allowed."""
+    """Asked before a tool is used; by default, everything is allowed."""
 
 
 @dataclass
@@ -64,15 +64,15 @@ class AgentRound:
     _steps: int = field(default=0, init=False)
     _text: str = field(default="", init=False)
     _asking: anyio.Lock = field(default_factory=anyio.Lock, init=False)
-    """A person is asked one thing at a time."""
+    """Held while a person is asked: one question at a time."""
 
     async def run(self) -> None:
-        """Go on until the model needs no more tools, or a limit is reached.
+        """Continue until the model needs no more tools, or a limit is reached.
 
         Raises:
-            ModelError: The model gave no answer; what was done so far is in the history.
+            ModelError: The model gave no answer; the steps so far are in the history.
         """
-        # looked at before each request: a limit never cuts off an answer that is paid for already
+        # checked before each request: a limit never cuts off an answer that is already paid for
         while (ending := self._limit()) is None:
             # again in each step: servers come and go while a turn runs
             offer = self.model.offer(self.registry, budget=self.rules.tool_budget)
@@ -105,14 +105,14 @@ class AgentRound:
         raise AssertionError("a stream ends with the reply, or raises")
 
     async def _use(self, reply: Reply) -> None:
-        """Have all calls answered side by side; those that are cut off say so in the history."""
+        """Run all calls side by side; the history says which were cancelled."""
         results: dict[str, ToolResult] = {}
         limiter = anyio.CapacityLimiter(self.rules.parallel)
 
         async def use(call: ToolCall) -> None:
             async with limiter:
                 refusal = call.problem or await self._refusal(call)
-                # not before: the time in which a person decides is not the tool's
+                # not earlier: the time that a person takes to decide does not count
                 started = time.perf_counter()
                 result = refusal if refusal is not None else await self._result(call)
                 results[call.id] = result
@@ -138,7 +138,7 @@ class AgentRound:
     async def _refusal(self, call: ToolCall) -> ToolResult | None:
         wanted = unwrap_search(call)
         tool = self.registry.get(wanted.name)
-        # an unknown tool needs no approval: running it only tells the model that there is none
+        # an unknown tool needs no approval: running it only returns an error to the model
         if self.rules.approve is None or tool is None or harmless(wanted):
             return None
         async with self._asking:

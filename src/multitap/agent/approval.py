@@ -12,7 +12,7 @@ from multitap.tools.tool import HubTool, ToolInfo
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Yes, or no with a reason for the model."""
+    """Whether a call is allowed; if not, with a reason for the model."""
 
     allowed: bool
     words: str = ""
@@ -22,7 +22,7 @@ ALLOW = Verdict(allowed=True)
 
 
 def deny(words: str = "") -> Verdict:
-    """No; the words tell the model why, or what to do instead."""
+    """A refusal; the reason tells the model why, or what to do instead."""
     return Verdict(allowed=False, words=words)
 
 
@@ -39,7 +39,7 @@ def unwrap_search(call: ToolCall) -> ToolCall:
 
 
 def harmless(call: ToolCall) -> bool:
-    """Whether it only searches the tools."""
+    """Whether a call only searches the tools."""
     return call.name in SEARCH_TOOLS
 
 

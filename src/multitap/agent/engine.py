@@ -65,7 +65,7 @@ class Engine:
     parallel: int = 8
     """Tools that may run at the same time."""
     history: Conversation = field(default_factory=Conversation)
-    """The history of turns that are given no other."""
+    """The default history of turns."""
     servers: Servers | None = field(default=None, repr=False)
     """What `initialize_mcp` connects."""
     _open: Model | None = field(default=None, init=False, repr=False)
@@ -101,7 +101,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as block:
-            # first in, so last out: the model is closed before the servers go
+            # entered first, so left last: the model is closed before the servers
             block.push_async_callback(self.shutdown_mcp)
             if (model := self._configured_model()) is not None:
                 self._open = await block.enter_async_context(_open_if_configured(model))
@@ -136,13 +136,13 @@ class Engine:
             MultitapError: There is no model, no such agent, or nothing to answer.
         """
         history = self.history if history is None else history
-        # No buffer: the turn waits for its reader, and does not run ahead of one who has stopped.
+        # No buffer: the turn waits for its reader, and never runs ahead of it.
         send, receive = anyio.create_memory_object_stream[Step | MultitapError]()
         with ungrouped(), send, receive:
             async with self._ready() as model, anyio.create_task_group() as tasks:
                 turn = await self._turn(model, history, send.send)
                 history.add(*_messages(prompt))
-                # providers refuse a conversation that ends with their own words
+                # providers refuse a conversation that ends with the model's own message
                 if not history.awaits_answer:
                     raise MultitapError("there is nothing to answer", hint="pass a prompt")
 
@@ -218,7 +218,7 @@ class Engine:
 
 
 class _Steps:
-    """The steps of a turn, and what ended it too early."""
+    """The steps of a turn, and the error that ended it early."""
 
     def __init__(self, stream: MemoryObjectReceiveStream[Step | MultitapError]) -> None:
         self._stream = stream

@@ -30,7 +30,7 @@ def _part(name: str, content: "types.TextResourceContents | types.BlobResourceCo
             return Picture(kind, blob)
         return Text(f"[{name}: {kind or 'binary data'}, {len(blob) * 3 // 4:,} bytes]")
     cut = f"{text[:LONGEST]}\n[cut]" if len(text) > LONGEST else text
-    # marked as what it is: a resource may hold words that pretend to be the person's
+    # marked: a resource may contain text that pretends to come from the user
     return Text(f'<resource uri="{content.uri}" from="{name}">\n{cut}\n</resource>')
 
 

@@ -11,7 +11,7 @@ _PLACE = re.compile(r"\{(\w+)\}")
 
 
 def text_of(prompt: PromptConfig, scope: Scope) -> str:
-    """What a prompt says, its places still empty.
+    """The text of a prompt, before its arguments are filled in.
 
     Raises:
         ConfigError: Its file cannot be read.
@@ -22,7 +22,7 @@ def text_of(prompt: PromptConfig, scope: Scope) -> str:
 
 
 def fill(text: str, declared: Mapping[str, str], arguments: Mapping[str, str]) -> str:
-    """A text with its arguments in their places; any other `{word}` stays as it is.
+    """A text with its arguments filled in; any other `{word}` stays as it is.
 
     Raises:
         BadArguments: One is missing, or is not declared.

@@ -38,13 +38,13 @@ _REASONS: Mapping[StopReason, types.StopReason] = {
 
 
 def sampler(model: Model, *, max_tokens: int = MAX_TOKENS) -> Sample:
-    """For `Handlers.sample`: servers may ask this model.
+    """A handler for `Handlers.sample` that lets servers use this model.
 
     Their model preferences are ignored: there is only this one.
 
     Args:
-        model: Who answers.
-        max_tokens: Of one answer, whatever a server asks for.
+        model: The model that answers.
+        max_tokens: The limit of one answer, whatever a server requests.
     """
 
     async def sample(
@@ -75,7 +75,7 @@ def _request(params: types.CreateMessageRequestParams, model: Model, most: int) 
 
 
 def _offer(tools: list[types.Tool], model: Model) -> Offer:
-    """The tools of a server that will use them itself."""
+    """The tools in a sampling request; the server runs them itself."""
     return model.offer(
         ToolRegistry(
             ToolDef(tool.name, tool.description or "", tool.input_schema, _never_run)
@@ -98,7 +98,7 @@ def _messages(message: types.SamplingMessage) -> Iterator[Message]:
         yield Assistant(text, tuple(calls))
         return
     results = [block for block in blocks if isinstance(block, types.ToolResultContent)]
-    # answers before words: they belong to the calls in the message before
+    # results before text: they belong to the calls in the previous message
     if results:
         yield ToolAnswers(tuple(map(_answer, results)))
     if parts:
@@ -114,7 +114,7 @@ def _part(block: types.TextContent | types.ImageContent | types.AudioContent) ->
             return Text(block.text)
         case types.ImageContent():
             return Picture(block.mime_type, block.data)
-        case types.AudioContent():  # few models hear; all can be told that there is something
+        case types.AudioContent():  # few models accept audio; a line of text works for all
             return Text(str(AudioBlock(block.mime_type, block.data)))
 
 

@@ -20,9 +20,9 @@ READ_SKILL = "read_skill"
 """The name of the tool that reads them."""
 LARGEST_FILE = 1024 * 1024
 MAX_FILES = 100
-"""Files beside a manual that are listed in it."""
+"""How many files beside a manual are listed in it."""
 LONGEST_TEXT = 50_000
-"""Characters of a manual or file that a model is shown."""
+"""Characters of a manual or file that a model sees."""
 
 _HEADER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
@@ -33,27 +33,27 @@ _LONGEST_DESCRIPTION = 1024
 
 @dataclass(frozen=True, slots=True)
 class Skill:
-    """Something an agent can learn."""
+    """A folder of instructions for an agent."""
 
     name: str
     description: str
     """What it is for, and when."""
     folder: Path
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What else its manual says of it, such as `license`."""
+    """Other keys of its header, such as `license`."""
 
     def instructions(self) -> str:
         """The manual, and the names of the files beside it.
 
         Raises:
-            UnknownName: It is gone, or cannot be read.
+            UnknownName: It no longer exists, or cannot be read.
         """
         text = _HEADER.sub("", self.read(MANUAL), count=1).strip()
         files = "\n".join(f"- {name}" for name in self.files())
         return f"{text}\n\nFiles of this skill:\n{files}" if files else text
 
     def files(self) -> tuple[str, ...]:
-        """What else is in its folder, by names that `read` takes."""
+        """The other files in its folder, by the names that `read` accepts."""
         return tuple(name for name, _ in zip(_beside(self.folder), range(MAX_FILES), strict=False))
 
     def read(self, file: str) -> str:
@@ -79,10 +79,10 @@ Accepts = Callable[[Path], bool]
 def scan(
     folders: Iterable[Path], *, accepts: Accepts = lambda _: True
 ) -> tuple[Skills, tuple[Problem, ...]]:
-    """The skills in some folders, and what is wrong with others; a later folder wins.
+    """The skills in some folders, and the problems of others; a later folder wins.
 
     Args:
-        folders: Whose folders hold a `SKILL.md`.
+        folders: Folders whose subfolders contain a `SKILL.md`.
         accepts: Whether a skill, by its folder, may be read.
     """
     found: dict[str, Skill] = {}
@@ -99,7 +99,7 @@ def scan(
 
 
 def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
-    """The skill that a manual describes; None, with the reason, where it does not."""
+    """The skill that a manual describes, or None with the reason."""
     from multitap.config.formats import yaml  # noqa: PLC0415 - it takes its time, and few have one
 
     try:
@@ -118,7 +118,7 @@ def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
 
 
 def overview(skills: Skills) -> str:
-    """What a model must know of the skills there are, for its system prompt; empty for none."""
+    """The list of skills for a system prompt; empty if there are none."""
     lines = (f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills.values())
     text = "\n".join(lines)
     opening = (
@@ -128,7 +128,7 @@ def overview(skills: Skills) -> str:
 
 
 def reading_tool(folders: Iterable[Path], *, accepts: Accepts = lambda _: True) -> ToolDef:
-    """A tool that reads the skills in some folders, as they are then, as far as it may."""
+    """A tool that reads the current skills in some folders, as far as `accepts` allows."""
     places = tuple(folders)
 
     def read_skill(name: str, file: str = MANUAL) -> str:
@@ -167,7 +167,7 @@ def _find(skills: Skills, name: str) -> Skill:
 def _manuals(folder: Path) -> list[Path]:
     try:
         return [manual for path in entries_of(folder) if is_file(manual := path / MANUAL)]
-    except OSError:  # a folder that must not be looked at has no skills for us
+    except OSError:  # a folder that must not be read counts as empty
         return []
 
 
@@ -191,10 +191,10 @@ def _wrong(manual: Path, message: str, key: str = "") -> Problem:
 
 
 def _read_within(folder: Path, file: str) -> str:
-    """A file's text, if it is in the folder itself and not only linked or led to from there."""
+    """A file's text, if the file is really in the folder, with links resolved."""
     root = folder.resolve()
     path = (root / PurePosixPath(file)).resolve()
-    # The model chooses the name: `../../.ssh/id_rsa`, or a link in the folder, must not lead out.
+    # The model chooses the name: neither `../../.ssh/id_rsa` nor a link may lead out of the folder.
     if not path.is_relative_to(root):
         raise ValueError("it is outside the folder")
     if not path.is_file():

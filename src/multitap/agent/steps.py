@@ -34,7 +34,7 @@ class Ending(StrEnum):
 
     DONE = "done"
     LENGTH = "length"
-    """The model's answer was cut at its limit."""
+    """The model's answer reached its token limit."""
     REFUSED = "refused"
     """The model refused."""
     MAX_STEPS = "max_steps"
@@ -49,7 +49,7 @@ class Finished:
     usage: Usage
     """Tokens of all steps together."""
     text: str
-    """What the model said last."""
+    """The model's last text."""
     steps: int
     """Requests to the model."""
 

@@ -19,20 +19,20 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class AddressDirectory:
-    """The addresses of all configured servers, up or not, as they are known at one moment.
+    """The known addresses of all configured servers at one moment, up or not.
 
-    An address belongs to who listed it, then to who has a template for it. It does not matter
-    which servers are up: none answers for another.
+    An address belongs to the server that listed it, otherwise to the one with a template for it.
+    It does not matter which servers are up: none answers for another.
     """
 
     servers: Collection[str] = frozenset()
-    """Those that are configured."""
+    """The configured servers."""
     resources: Mapping[str, Pair] = field(default_factory=dict[str, Pair])
-    """Server and own address, by what callers call it."""
+    """The server and its own address, by the address that callers use."""
     templates: Mapping[str, Pair] = field(default_factory=dict[str, Pair])
 
     def find(self, address: str) -> Pair | None:
-        """The server that has it, and its own address there."""
+        """The server that has an address, and its own address for it."""
         if (listed := self.resources.get(address)) is not None:
             return listed
         renamed = split(address)
@@ -44,11 +44,11 @@ class AddressDirectory:
         return None
 
     def guess(self, address: str, has: Callable[[str], bool]) -> Pair | None:
-        """Who may have what is on no list: the only server with such addresses, if there is one.
+        """The server that may have an unlisted address: the only one with similar addresses.
 
         Args:
-            address: What callers call it.
-            has: Whether a server counts.
+            address: The address that callers use.
+            has: Whether to consider a server.
         """
         scheme = _scheme(address)
         pairs = [pair for pair in self._all() if has(pair[0])]
@@ -57,7 +57,7 @@ class AddressDirectory:
         return (servers.pop(), address) if len(servers) == 1 else None
 
     def expose(self, server: str, uri: str) -> str:
-        """What callers call the address that a server uses."""
+        """The address that callers use for a server's own address."""
         found = self.find(uri)
         if found == (server, uri):
             return uri
@@ -68,7 +68,7 @@ class AddressDirectory:
 
     @cached_property
     def renaming(self) -> frozenset[str]:
-        """The servers that have an address which callers know by another."""
+        """The servers with an address that callers know under another one."""
         return frozenset(server for server, _ in self._renamed)
 
     @cached_property

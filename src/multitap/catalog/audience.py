@@ -8,24 +8,24 @@ from multitap.config import Profile
 from multitap.names import matches_any
 
 _NOTHING = Profile(servers=(), agents=())
-"""What is seen through a profile that no longer exists."""
+"""Stands for a profile that no longer exists: it shows nothing."""
 
 
 class AudienceLimits(NamedTuple):
-    """What an audience may see, as far as the profiles say now."""
+    """What an audience may see with the current profiles."""
 
     profiles: tuple[Profile, ...] = ()
-    """All of them hold."""
+    """All of them must allow it."""
     allow: tuple[str, ...] = ()
-    """Globs over the names of tools; empty: any."""
+    """Globs over the names of tools; if empty, all are allowed."""
 
     @property
     def shows_environment(self) -> bool:
-        """Whether the tools of the Env protocol are asked for."""
+        """Whether a profile asks for the tools of the Env protocol."""
         return bool(self.profiles) and all(one.environment for one in self.profiles)
 
     def has(self, server: str) -> bool:
-        """Whether anything of a server is seen."""
+        """Whether a server is visible."""
         return all(matches_any(server, one.servers) for one in self.profiles)
 
     def has_agent(self, name: str) -> bool:
@@ -41,7 +41,7 @@ class AudienceLimits(NamedTuple):
 class Audience(NamedTuple):
     """Which profiles apply, by name, and what a token allows besides.
 
-    All of them apply, so that who names one more sees less, and never more.
+    All of them apply, so naming one more can only narrow the view.
     """
 
     profiles: tuple[str, ...] = ()
@@ -49,20 +49,20 @@ class Audience(NamedTuple):
 
     @classmethod
     def of(cls, *profiles: str | None, allow: tuple[str, ...] = ()) -> "Audience":
-        """Those that see through each of these profiles; None is none."""
+        """The audience of these profiles; None entries are ignored."""
         return cls(tuple(dict.fromkeys(one for one in profiles if one is not None)), allow)
 
     @property
     def profile(self) -> str | None:
-        """The name of what it sees through, to show; None if it sees everything."""
+        """Its profiles as text; None if it sees everything."""
         return " + ".join(self.profiles) or None
 
     def limits(self, profiles: Mapping[str, Profile]) -> AudienceLimits:
-        """What it may see, given what the profiles are."""
+        """What it may see with these profiles."""
         return AudienceLimits(
             tuple(profiles.get(name, _NOTHING) for name in self.profiles), self.allow
         )
 
 
 EVERYBODY = Audience()
-"""Those that see everything."""
+"""The audience that sees everything."""

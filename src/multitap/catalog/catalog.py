@@ -21,7 +21,7 @@ from multitap.trust.policy.policy import Policy
 from multitap.upstream.link import Link
 from multitap.upstream.offer_lists import Definition, Offers
 
-# of a tool; some servers ship whole manuals, which every client would be sent
+# of a tool; some servers send whole manuals, which every client would get
 MAX_DESCRIPTION = 16 * 1024
 _ALL = ("*",)
 
@@ -31,13 +31,13 @@ class Tool:
     """One tool, as callers see it."""
 
     name: str
-    """What callers see."""
+    """The name that callers use."""
     server: str
     raw_name: str
-    """What the server calls it."""
+    """The server's own name for it."""
     description: str
     definition: Definition
-    """The server's own words, shared and never changed."""
+    """The definition as the server sent it, shared and never changed."""
     link: Link = field(repr=False)
 
     @property
@@ -61,8 +61,8 @@ class Tool:
 
     @cached_property
     def repeatable(self) -> bool:
-        """Whether the server says that a second run does no harm."""
-        # only the server can know; without its word a lost call is not repeated
+        """Whether the server declares the tool safe to repeat."""
+        # only the server can know; without its hint a lost call is not repeated
         hints = self.annotations
         return hints.get("readOnlyHint") is True or hints.get("idempotentHint") is True
 
@@ -81,10 +81,10 @@ class Resource:
     """One resource or, with a `uriTemplate` in its definition, a family of them."""
 
     address: str
-    """What callers call it: another than its `uri` where another server has that."""
+    """The address that callers use; differs from `uri` if another server has that."""
     server: str
     uri: str
-    """What the server calls it."""
+    """The server's own name for it."""
     definition: Definition
     link: Link = field(repr=False)
 
@@ -102,7 +102,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WithheldTool:
-    """A tool that is neither shown nor called until a person has looked at it."""
+    """A tool that cannot be seen or called until a person has reviewed it."""
 
     tool: Tool
     reason: WithholdingReason
@@ -110,11 +110,11 @@ class WithheldTool:
 
 @dataclass(frozen=True, slots=True)
 class HiddenTool:
-    """A tool that its server has and nobody gets to see."""
+    """A tool of a server that no caller may see."""
 
     tool: Tool
     words: str
-    """What keeps it from being seen: `… is hidden by …`."""
+    """What hides it: `… is hidden by …`."""
     hint: str
 
 
@@ -125,12 +125,12 @@ class CatalogSection:
     offers: Offers
     tools: Mapping[str, Tool]
     hidden: Mapping[str, HiddenTool]
-    """By the names that callers would see."""
+    """By the names that callers would use."""
     prompts: Mapping[str, Prompt]
     resources: tuple[Resource, ...]
     templates: tuple[Resource, ...]
     warnings: tuple[str, ...]
-    """Which of its tools are not usable, and why."""
+    """Why some of its tools cannot be used."""
     withheld: Mapping[str, WithheldTool]
     vetted: VettingResult
 
@@ -152,22 +152,22 @@ class Catalog:
     links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
     """All servers, up or not."""
     withheld: Mapping[str, WithheldTool] = field(default_factory=lambda: MappingProxyType({}))
-    """Tools that wait for a review."""
+    """Tools that wait for review."""
     mute: frozenset[str] = frozenset()
-    """Servers whose instructions wait for a review, or look like an attack."""
+    """Servers whose instructions wait for review, or look like an attack."""
     withheld_resources: WithheldResources = field(default_factory=lambda: WithheldResources({}))
     naming: Naming = Naming.SERVER_TOOL
 
     def tools_with_raw_name(self, raw_name: str) -> list[Tool]:
-        """Tools that their servers call `raw_name`, up or down."""
+        """Tools with this name at their servers, up or down."""
         everything = chain(self.tools.values(), self.absent.values())
-        # a scan, because it is asked for only after a name was not found
+        # a linear search: only used after a name was not found
         return [tool for tool in everything if tool.raw_name == raw_name]
 
     def is_named_like_another(self, tool: Tool) -> bool:
         """Whether the server's own name for a tool begins as the names of another server do.
 
-        A caller who uses it means that other server, which may be down or still starting.
+        A caller that uses it means that other server, which may be down or still starting.
         """
         others = frozenset(self.directory.servers) - {tool.server}
         return names_one_of(tool.raw_name, others, self.naming)
@@ -179,12 +179,12 @@ class Catalog:
         *,
         has: Callable[[str], bool] = lambda _: True,
     ) -> Resource | None:
-        """Who has a resource, up or not.
+        """The server that has a resource, up or not.
 
         Args:
-            uri: What callers call it; with `server`, what the server calls it.
-            server: Whose, if that is known.
-            has: Whether a server counts.
+            uri: The address that callers use; with `server`, the server's own address.
+            server: The owner, if known.
+            has: Whether to consider a server.
 
         Raises:
             NotAllowed: It is withheld.
@@ -193,7 +193,7 @@ class Catalog:
             self.check_readable(server, uri)
             return self._of(server, uri) or self._find_renamed(server, uri)
         found = self.directory.find(uri)
-        # first whether the caller may know of the server at all: a refusal says what it has
+        # first: a refusal must not reveal the resources of a hidden server
         if found is None or found[0] not in self.links or not has(found[0]):
             return None
         owner, raw = found
@@ -201,11 +201,11 @@ class Catalog:
         return self._of(owner, raw) or Resource(uri, owner, raw, {}, self.links[owner])
 
     def guess_resource(self, uri: str, has: Callable[[str], bool]) -> Resource | None:
-        """Who may have a resource that is on no list: tools hand out such addresses.
+        """The server that may have an unlisted resource: tools return such addresses.
 
         Args:
             uri: The resource's address.
-            has: Whether a server counts.
+            has: Whether to consider a server.
 
         Raises:
             NotAllowed: It is withheld.
@@ -217,7 +217,7 @@ class Catalog:
         return Resource(uri, found[0], uri, {}, self.links[found[0]])
 
     def check_readable(self, server: str, uri: str) -> None:
-        """Let an address of a server pass, unless it is withheld.
+        """Check that an address of a server is not withheld.
 
         Raises:
             NotAllowed: It is.
@@ -253,10 +253,10 @@ def stock(
 
     Args:
         link: The server.
-        offers: What it says it has.
-        registries: Who has which name.
-        vetting: Says what of it may be shown.
-        policy: Tools that it denies whatever they are given are not there.
+        offers: Its lists.
+        registries: The owners of names.
+        vetting: Decides what may be shown.
+        policy: Tools that it denies for all arguments are left out.
     """
     # unusable tools get no name: they must not take one from a tool that works
     usable, warnings = _usable(offers.tools)
@@ -297,12 +297,12 @@ def stock(
 
 
 def _hide(tool: Tool, policy: Policy) -> HiddenTool | None:
-    """Why a tool is not to be seen, if it is not."""
+    """Why a tool is hidden; None if it is not."""
     config = tool.link.config
     if not allowed(tool.raw_name, config.filter):
         return HiddenTool(tool, "hidden by a filter", "change the server's `filter`")
     guard = policy.guard(tool.server, config, tool.raw_name, tool.annotations)
-    # rules that depend on arguments are decided at the call; only a sure no hides a tool
+    # rules about arguments are evaluated at the call; only an unconditional deny hides a tool
     if guard and guard.always and guard.is_closed:
         return HiddenTool(tool, f"denied by the policy{guard.always.because}", guard.always.hint)
     return None
@@ -311,7 +311,7 @@ def _hide(tool: Tool, policy: Policy) -> HiddenTool | None:
 def _words(
     config: ServerConfig, usable: Mapping[str, Definition]
 ) -> tuple[dict[str, str], list[str]]:
-    """What the name of each tool is made of: the server's own word or its user's, and remarks."""
+    """The base of each tool's name, its own or from `tool_names`, and problems with those."""
     chosen = config.tool_names
     odd = [
         f"`{key}.{raw}`: the server has no such tool"
@@ -326,10 +326,10 @@ def _words(
 
 
 def reserve(server: str, config: ServerConfig, offers: Offers, registries: NameRegistries) -> None:
-    """Keep the names of what a server offered for it while it is not up."""
+    """Reserve the names of a server's last offers while it is down."""
     usable, _ = _usable(offers.tools)
     words, _ = _words(config, usable)
-    # or a server that starts faster would take the names that callers know
+    # otherwise a server that starts faster would take the names that callers know
     registries.tools.give(server, tuple(words.values()))
     registries.prompts.give(server, tuple(texts(offers.prompts, "name")))
     registries.resources.give(server, tuple(texts(offers.resources, "uri")))
@@ -342,12 +342,12 @@ def build(
     registries: NameRegistries,
     links: Mapping[str, Link],
 ) -> Catalog:
-    """Everything on the shelves, in the order of the servers' names.
+    """The catalog of all servers' offers, in the order of the servers' names.
 
     Args:
-        stocked: What each server offers.
-        revision: Of the new catalog.
-        registries: Who has which address.
+        stocked: The named and checked offers of each server.
+        revision: The number of the new catalog.
+        registries: The owners of addresses.
         links: All servers, up or not.
     """
     tools: dict[str, Tool] = {}
@@ -359,14 +359,14 @@ def build(
     withheld: dict[str, WithheldTool] = {}
     mute: set[str] = set()
     others: dict[str, Mapping[str, WithholdingReason]] = {}
-    # by name, not by who came up first: lists must not change their order from run to run
+    # by name, not by start order: lists must not change their order from run to run
     for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
         if INSTRUCTIONS in shelf.vetted.withheld_others:
             mute.add(link.name)
         others[link.name] = shelf.vetted.withheld_others
         hidden |= shelf.hidden
         withheld |= shelf.withheld
-        # listed no more, but still found by name: calling it says why the server is down
+        # no longer listed, but still found by name: a call then says why the server is down
         if not link.live:
             absent.update(shelf.tools)
             continue
@@ -411,7 +411,7 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
 def _prompts(
     link: Link, offers: Offers, registry: NameRegistry, vetted: VettingResult
 ) -> dict[str, Prompt]:
-    # of two alike only the first: it is the one that the server itself would find
+    # of duplicates only the first, which the server itself would find
     usable = texts(offers.prompts, "name")
     names = registry.give(link.name, tuple(usable))
     return {
@@ -439,7 +439,7 @@ def _resources(
 
 
 def texts(definitions: Iterable[Definition], key: str) -> dict[str, Definition]:
-    """Definitions by one of their fields, where that is a text; of two alike the first."""
+    """Definitions by one of their fields, if that is a text; the first of duplicates."""
     found: dict[str, Definition] = {}
     for definition in definitions:
         if isinstance(value := definition.get(key), str):

@@ -7,24 +7,24 @@ from multitap.catalog.resource_addresses import choose_addresses, choose_templat
 from multitap.names import Naming, choose_names, plain_name
 
 Pair = tuple[str, str]
-"""A server, and its own name of something."""
+"""A server, and its own name for an item."""
 Choices = Mapping[Pair, str]
-"""What callers call it."""
+"""The name that callers use."""
 Choose = Callable[[str, Collection[str], Mapping[str, Pair]], dict[str, str]]
-"""Names for what a server has, given what is held."""
+"""Chooses names for a server's items, given the names in use."""
 
 MOST_UNUSED = 20_000
-"""Names of one server that it no longer uses, and that are kept nevertheless."""
+"""How many unused names of one server are kept."""
 
 
 class NameRegistry:
-    """The names of one kind of thing; what was given stays given, newcomers get another.
+    """The names of one kind of item; a given name stays, newcomers get another.
 
     Args:
-        choose: Finds names for what has none.
-        wish: What something would be called if nothing else was.
-        servers: Those that are configured: the names of others are free.
-        remembered: What was chosen before; of two that clash the first counts.
+        choose: Chooses names for new items.
+        wish: The preferred name of an item.
+        servers: The configured servers; names of others are free.
+        remembered: Earlier choices; if two clash, the first one counts.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class NameRegistry:
         return {pair: name for name, pair in self.holders.items()}
 
     def give(self, server: str, raws: Collection[str]) -> Mapping[str, str]:
-        """The names of all that a server has, by its own names."""
+        """The names of all items of a server, by its own names."""
         own = self._names.setdefault(server, {})
         fresh = [raw for raw in dict.fromkeys(raws) if raw not in own]
         if fresh:
@@ -68,7 +68,7 @@ class NameRegistry:
         return {raw: own[raw] for raw in raws}
 
     def take_unsaved(self) -> dict[Pair, str]:
-        """What was decided where two wanted the same, and is not remembered yet."""
+        """Choices between servers with the same preferred name that are not stored yet."""
         unsaved, self._unsaved = self._unsaved, {}
         return unsaved
 
@@ -93,11 +93,11 @@ class NameRegistries:
     """The names of tools and prompts, and the addresses of resources and templates.
 
     Args:
-        servers: Those that are configured, up or not.
+        servers: The configured servers, up or not.
         naming: The shape of names.
-        remembered: What was chosen before, by the kind of thing.
-        lasting: Whether choices outlive the process; if not, names only depend on what is
-            configured.
+        remembered: Earlier choices, by kind.
+        lasting: Whether choices outlive the process; if not, names depend on the configuration
+            alone.
     """
 
     def __init__(
@@ -133,12 +133,12 @@ class NameRegistries:
         }
 
     def owners(self, name: str) -> set[str]:
-        """The servers that are known to have a tool or prompt of that name."""
+        """The servers known to have a tool or prompt of that name."""
         found = (self.tools.holders.get(name), self.prompts.holders.get(name))
         return {pair[0] for pair in found if pair is not None}
 
     def take_unsaved(self) -> dict[str, dict[Pair, str]]:
-        """What is to be remembered, by the kind of thing."""
+        """The choices to store, by kind."""
         unsaved = {kind: registry.take_unsaved() for kind, registry in self.by_kind.items()}
         return {kind: choices for kind, choices in unsaved.items() if choices}
 

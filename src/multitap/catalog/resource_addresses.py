@@ -9,7 +9,7 @@ _MARK = "/~/"
 _HEAD = re.compile(r"((?:[A-Za-z][A-Za-z0-9+.-]*:)?(?://)?)(.*)", re.DOTALL)
 _VARIABLE = re.compile(r"\{([^{}]*)\}")
 _PATH_ONLY = frozenset("/?#")
-"""What a plain variable of a template never stands for."""
+"""Characters that a plain variable of a template never matches."""
 # The comparison is quadratic, and runs for each pair of templates of two servers.
 LONGEST_COMPARED = 512
 """Characters of templates that are compared exactly; longer ones count as overlapping."""
@@ -22,28 +22,28 @@ def rename(server: str, uri: str) -> str:
 
 
 def split(address: str) -> tuple[str, str] | None:
-    """The server and its own address, out of a renamed one; None where it is none."""
+    """The server and its own address in a renamed address; None if it is not one."""
     head, rest = _split_head(address)
     quoted, mark, raw = rest.partition(_MARK)
-    # a name never has a slash, as it is quoted: this one is part of somebody's path
+    # a quoted name never has a slash: this is part of an ordinary path
     if not mark or "/" in quoted:
         return None
     try:
         server = unquote(quoted, errors="surrogatepass")
     except UnicodeDecodeError:
         return None
-    # only our own spelling counts, or one resource would have several addresses
+    # only our own spelling, otherwise one resource would have several addresses
     return (server, head + raw) if _quote(server) == quoted else None
 
 
 def choose_addresses(
     server: str, uris: Collection[str], held: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
-    """What callers call each of a server's resources; the address itself unless another has it.
+    """The address for callers of each of a server's resources; its own unless that is taken.
 
     Args:
-        server: Whose they are.
-        uris: The server's own addresses of those that have none for callers yet.
+        server: The owner.
+        uris: The server's own addresses of resources that have none for callers yet.
         held: The owner of each address that callers know.
     """
     return {
@@ -54,9 +54,9 @@ def choose_addresses(
 def choose_templates(
     server: str, templates: Collection[str], held: Mapping[str, tuple[str, str]]
 ) -> dict[str, str]:
-    """What callers call each of a server's templates; as `choose_addresses`.
+    """The template for callers of each of a server's templates; like `choose_addresses`.
 
-    A template of another server that stands for some of the same addresses counts as well.
+    A template of another server that overlaps with it counts as taken, too.
     """
     others = [name for name, (owner, raw) in held.items() if owner != server and name == raw]
     chosen = choose_addresses(server, templates, held)
@@ -69,14 +69,14 @@ def choose_templates(
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether two templates may stand for the same address."""
+    """Whether two templates may match the same address."""
     if max(len(one), len(other)) > LONGEST_COMPARED:
-        # coarse, but on the safe side: an address too many is renamed, none is shared
+        # conservative: may rename an address unnecessarily, but never shares one
         return _literal(one).startswith(_literal(other)) or _literal(other).startswith(
             _literal(one)
         )
     left, right = _pieces(one), _pieces(other)
-    # visited pairs: variables that may be empty would otherwise be tried in exponentially many ways
+    # visited pairs: without them, variables that may be empty would take exponential time
     reached = {(0, 0)}
     todo = [(0, 0)]
     while todo:
@@ -91,7 +91,7 @@ def overlap(one: str, other: str) -> bool:
 
 
 _Piece = str | frozenset[str]
-"""A character, or any text without some characters."""
+"""A character, or a variable: any text without some characters."""
 
 
 def _steps(

@@ -29,33 +29,33 @@ def _none() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class VettingResult:
-    """What became of one server's tools."""
+    """The verdict on one server's offers."""
 
     seen: Mapping[str, tuple[str, Definition]]
-    """The digest and definition of each, by the server's own names; none if nobody looks."""
+    """The digest and definition of each tool, by the server's own names; empty if unchecked."""
     withheld: Mapping[str, WithholdingReason]
     others: Mapping[str, tuple[str, Definition]] = field(default_factory=_none)
-    """The same of prompts, resources, templates and instructions, by kind and name."""
+    """The same for prompts, resources, templates and instructions, by kind and name."""
     withheld_others: Mapping[str, WithholdingReason] = field(default_factory=_none)
     drift: PinDrift = NO_DRIFT
     warnings: tuple[str, ...] = ()
-    """The drift in words, for people."""
+    """A description of the drift for people."""
 
 
 Search = Callable[[Mapping[str, Any]], tuple[Finding, ...]]
 
 
 class Vetting:
-    """Looks at the tools of servers, and remembers what scans found.
+    """Checks the tools of servers, and remembers the findings of scans.
 
     Args:
-        pins: What servers offered when a person relied on it.
+        pins: The definitions that a person accepted.
     """
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins
         self.findings: dict[str, tuple[Finding, ...]] = {}
-        """By the digest of a definition."""
+        """Findings by the digest of a definition."""
 
     def vet(
         self,
@@ -68,15 +68,15 @@ class Vetting:
 
         Args:
             link: The server.
-            usable: Its tools by its own names.
-            names: What callers call them.
-            offers: All that it offers.
+            usable: Its usable tools by its own names.
+            names: Their names for callers.
+            offers: Everything that it offers.
         """
         config = link.config
         pinning, scanning = pin_mode(config), scan_mode(config)
         if pinning == scanning == "off":
             return VettingResult({}, {})
-        # a lock is meant to be committed: what the server was given in confidence stays out of it
+        # a lock file is meant to be committed, so secrets given to the server stay out of it
         parts = link.report.redact.data([pinned_part(one) for one in usable.values()])
         pins = pins_of(zip(map(names.__getitem__, usable), parts, strict=True))
         seen = {raw: (pin.sha256, usable[raw]) for raw, pin in pins.items() if raw in usable}
@@ -104,7 +104,7 @@ class Vetting:
     def look(
         self, digest: str, definition: Definition, search: Search = scan
     ) -> tuple[Finding, ...]:
-        """What a scan finds in a definition."""
+        """The findings in a definition."""
         if (found := self.findings.get(digest)) is None:
             found = self.findings[digest] = search(definition)
         return found
@@ -121,7 +121,7 @@ class Vetting:
 
 
 def _others(link: Link, offers: Offers) -> dict[str, dict[str, Any]]:
-    """What a server offers besides its tools, without what it was given in confidence."""
+    """A server's offers besides tools, with secrets redacted."""
     lists = {
         "prompt": offers.prompts,
         "resource": offers.resources,

@@ -1,4 +1,4 @@
-"""Resources and templates that nobody can read until a person has looked at them."""
+"""Resources and templates that nobody can read until a person has reviewed them."""
 
 import posixpath
 from collections.abc import Iterable, Mapping
@@ -12,10 +12,10 @@ _RESOURCE, _TEMPLATE = "resource ", "template "
 
 
 class WithheldResources:
-    """What is withheld of all servers, by the servers' own addresses.
+    """Withheld resources of all servers, by the servers' own addresses.
 
     Args:
-        withheld: By server, what is withheld besides tools: `resource URI`, `template URI`.
+        withheld: Withheld items besides tools, by server: `resource URI`, `template URI`.
     """
 
     def __init__(self, withheld: Mapping[str, Mapping[str, WithholdingReason]]) -> None:
@@ -27,15 +27,15 @@ class WithheldResources:
         }
 
     def check(self, server: str, uri: str, shown: Iterable[str]) -> None:
-        """Let an address pass that is not withheld, in any spelling.
+        """Check that an address is not withheld, in any spelling.
 
         Args:
-            server: Whose address.
-            uri: What the server calls it.
+            server: The owner of the address.
+            uri: The server's own address.
             shown: Addresses and templates of the server that may be read.
 
         Raises:
-            NotAllowed: It waits for a review, or only a template that does stands for it.
+            NotAllowed: It waits for review, or only a withheld template matches it.
         """
         reason = self._reason(server, uri, shown)
         if reason is not None:
@@ -45,7 +45,7 @@ class WithheldResources:
 
     def _reason(self, server: str, uri: str, shown: Iterable[str]) -> WithholdingReason | None:
         if not self._resources.get(server) and not self._templates.get(server):
-            return None  # of nearly every server
+            return None  # true for nearly every server
         readable = frozenset(shown)
         if uri in readable:
             return None

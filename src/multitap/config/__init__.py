@@ -2,7 +2,7 @@
 
 In: files of any known host, the environment, a folder. Out: `Settings`, and each `Problem` with its
 file and line. `search` finds files, `owners` checks whether they are safe, `formats` parses them,
-`dialects` reads them, `layers` merges them, an `approval` decides what counts of a project's,
+`dialects` reads them, `layers` merges them, an `approval` decides which parts of a project count,
 `validate` makes models, `expand` resolves variables just before use, and `watch` reports changes.
 It must not know what happens to a server; only `watch` needs an event loop.
 """

@@ -20,7 +20,7 @@ from multitap.records import dataclass
 from multitap.regular_file import open_regular
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
-"""In this order; the first one that is there starts the server."""
+"""In order of preference; the first one that exists starts the server."""
 CONFIG = "config.jsonc"
 PROJECT = "pyproject.toml"
 
@@ -40,12 +40,12 @@ class Toolbox:
 def scan(
     folder: Path, *, toolbox: Toolbox | None = None, within: Path | None = None
 ) -> tuple[Reading, Reading]:
-    """What the scripts in a folder say by themselves, and what their own `config.jsonc` amend.
+    """The servers of the scripts in a folder, and the amendments in their `config.jsonc`.
 
     Args:
-        folder: Which.
+        folder: The folder of servers.
         toolbox: The programs that can run scripts.
-        within: The folder of the project that brings it along: nothing is read outside of it.
+        within: The folder of its project; nothing is read outside it.
     """
     tools = toolbox or Toolbox()
     found: list[Entry] = []
@@ -73,10 +73,10 @@ def scan(
 
 
 def scripts(folder: Path) -> tuple[Path, ...]:
-    """The entry scripts in a folder's folders, in the order of their names.
+    """The entry scripts in a folder's subfolders, in the order of their names.
 
     Raises:
-        OSError: The folder is there, but cannot be read.
+        OSError: The folder exists, but cannot be read.
     """
     try:
         folders = [path for path in entries_of(folder) if _may_be_server(path.name)]
@@ -87,7 +87,7 @@ def scripts(folder: Path) -> tuple[Path, ...]:
 
 
 def _may_be_server(name: str) -> bool:
-    # The name of a folder becomes the name of a server, and stands in messages on a terminal.
+    # The name of a folder becomes the name of a server, and appears in messages on a terminal.
     return name.isprintable() and not name.startswith((".", "_")) and name != "node_modules"
 
 
@@ -114,7 +114,7 @@ def _entry(script: Path, tools: Toolbox) -> tuple[Entry, list[Problem]]:
 
 
 def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
-    """The command that runs a script, and what is missed to run it well."""
+    """The command that runs a script, and a missing program, if any."""
     if script.suffix == ".py":
         return _python(script, tools)
     # Bun first: it runs TypeScript as it is, while node needs a flag for it.
@@ -128,7 +128,7 @@ def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
 
 
 def _python(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
-    """The current Python, or uv where the script says what it needs."""
+    """The current Python, or uv if the script declares dependencies."""
     plain = (tools.python, str(script))
     inline = _has_inline_metadata(script)
     if not inline and not is_file(script.parent / PROJECT):
@@ -152,7 +152,7 @@ def _amendment(folder: Path) -> Reading:
     document, problems = read_file(folder / CONFIG)
     if document is None and not problems:
         return Reading("mcpservers/")
-    if document is None:  # it may have said that the server is off
+    if document is None:  # it may have disabled the server
         node = Document(folder / CONFIG, {}).root
         return Reading(
             "mcpservers/", (Entry(folder.name, node, {}, broken=True),), problems=problems

@@ -1,4 +1,4 @@
-"""A parsed file in which every value knows its line and column."""
+"""A parsed file with the line and column of every value."""
 
 import re
 from bisect import bisect_left
@@ -29,18 +29,18 @@ class Malformed(ValueError):
         self.offset = offset
 
     def words(self, kind: Format) -> str:
-        """What is wrong with the file."""
+        """The problem to report."""
         return f"not valid {kind.upper()}: {self}"
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a format's reader found."""
+    """The result of a format's parser."""
 
     data: Any
     marks: Mapping[KeyPath, Mark]
     duplicates: tuple[KeyPath, ...] = ()
-    """Keys written twice in one table; the last one counts."""
+    """Duplicate keys in one table; the last one counts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +53,7 @@ class Document:
     text: str = field(default="", repr=False)
     marks: Mapping[KeyPath, Mark] = field(default_factory=dict[KeyPath, Mark], repr=False)
     _line_ends: list[int] = field(default_factory=list[int], init=False, repr=False)
-    """Filled by the first who asks for a place; counting lines for each would take minutes."""
+    """Filled on the first use; counting lines for each place would take minutes."""
 
     @property
     def root(self) -> "Node":
@@ -68,7 +68,7 @@ class Document:
         return Place(self.path, line + 1, offset - before)
 
     def mark(self, key: KeyPath) -> Mark | None:
-        """The mark of the value, or of the nearest thing around it."""
+        """The mark of the value, or of the nearest one around it."""
         while key and key not in self.marks:
             key = key[:-1]
         return self.marks.get(key)
@@ -76,7 +76,7 @@ class Document:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A value in a document; its place stays when the value is put in other words."""
+    """A value in a document; keeps its place when the value is converted."""
 
     value: Any = field(repr=False)
     key: KeyPath
@@ -102,14 +102,14 @@ class Node:
         return str(self.key[-1]) if self.key else self.document.path.stem
 
     def of(self, value: Any) -> "Node":
-        """The same place with another value."""
+        """A node at the same place with another value."""
         return replace(self, value=value)
 
     def child(self, step: str | int) -> "Node":
         return Node(self.value[step], (*self.key, step), self.document)
 
     def find(self, *steps: str) -> "Node | None":
-        """The node this many tables further down, if there is one."""
+        """The node at this path within the value, if there is one."""
         node = self
         for step in steps:
             if not is_table(node.value) or step not in node.value:

@@ -18,7 +18,7 @@ def seconds(value: object, *, bare: Unit | None = None) -> float:
     """Seconds in `value`: a text with units, or a number of `bare` units where a number is allowed.
 
     Raises:
-        ValueError: saying what was expected.
+        ValueError: The message says what was expected.
     """
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         parts = _PART.findall(value)
@@ -41,7 +41,7 @@ def expectation(bare: Unit | None) -> str:
 
 
 def spell(span: float, *, bare: Unit | None) -> float | str:
-    """Seconds as a file has them: a number of `bare` units, or a text with its unit."""
+    """Seconds in a file's format: a number of `bare` units, or a text with its unit."""
     thousandths = round(span * 1000, 6)
     if bare is None:
         whole = thousandths % 1000 == 0

@@ -32,10 +32,10 @@ _NAME = re.compile(r"(?:export\s+)?([A-Za-z_][\w.]*)")
 def expand_server(
     config: ServerConfig, scope: Scope, *, places: Mapping[str, Place] | None = None
 ) -> ServerConfig:
-    """The server with all its variables put in; `places` says where each field is written.
+    """The server with its variables expanded; `places` says where each field is written.
 
     Raises:
-        ConfigError: naming the variable, the field and its place.
+        ConfigError: Names the variable, the field and its place.
     """
     put = _FieldExpander(scope, places or {})
     match config:
@@ -47,7 +47,7 @@ def expand_server(
             return config
     given = {name: getattr(config, name) for name in config.model_fields_set}
     try:
-        # Validated again: a variable may hold a line break for a header, or anything but an
+        # Validated again: a variable may contain a line break for a header, or an invalid
         # address.
         expanded = type(config).model_validate({**given, **changed})
     except ValidationError as exc:
@@ -56,16 +56,16 @@ def expand_server(
         invalid = ConfigError(f"not valid after its variables are expanded: {reason}")
         raise put.at_field(invalid, str(error["loc"][0])) from None
     expanded = expanded.at_home(config.home)
-    # From here on, logs and errors of this server leave these values out.
+    # From here on, these values are redacted from logs and errors of this server.
     expanded.redact.learn(put.confided)
     return expanded
 
 
 def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
-    """The model with its variables put in.
+    """The model with its variables expanded.
 
     Raises:
-        ConfigError: naming the variable and the field.
+        ConfigError: Names the variable and the field.
     """
     put = _FieldExpander(scope, {})
     texts = {"name": config.name, "base_url": config.base_url, "api_key": config.api_key}
@@ -76,7 +76,7 @@ def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
 
 
 def variables(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:
-    """Every variable of a server with the field it stands in; malformed ones are left out."""
+    """Every variable of a server with its field; malformed ones are left out."""
     found: list[tuple[str, Reference]] = []
     for key, text in _texts(config):
         with suppress(ConfigError):
@@ -85,9 +85,9 @@ def variables(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:
 
 
 def may_wait(config: ServerConfig) -> bool:
-    """Whether expanding the variables may take a while: they are in a keyring or in files.
+    """Whether expanding the variables may be slow because it reads a keyring or files.
 
-    The files of a project's server are compared with what was trusted, too.
+    The files of a project's server are also compared with the trusted ones.
     """
     sources = {reference.source for _, reference in variables(config)}
     has_file = isinstance(config, StdioServer) and config.env_file is not None
@@ -96,12 +96,12 @@ def may_wait(config: ServerConfig) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FieldExpander:
-    """Puts variables into the fields of one server."""
+    """Expands variables in the fields of one server."""
 
     scope: Scope
     places: Mapping[str, Place]
     confided: set[str] = field(default_factory=set[str], repr=False)
-    """What variables held that is secret."""
+    """Secret values of variables."""
 
     def __call__(self, key: str, text: str) -> str:
         try:
@@ -109,14 +109,14 @@ class _FieldExpander:
         except ConfigError as exc:
             raise self.at_field(exc, key) from exc
 
-    # Folders aside: to blank out the home folder in every message would hide no secret.
+    # Except folders: redacting the home folder in every message would hide no secret.
     def _confide(self, key: str, reference: Reference, value: str) -> None:
         if reference.source != "folder":
             telling = reference.source == "auth" or is_telling(key) or is_telling(reference.name)
             self.confided.update(in_value(value, telling=telling))
 
     def content(self, key: str, path: str) -> str:
-        """What is in the file that a field names."""
+        """The content of the file that a field names."""
         name = self(key, path)
         try:
             return content(name, self.scope)
@@ -124,7 +124,7 @@ class _FieldExpander:
             raise self.at_field(exc, key) from exc
 
     def at_field(self, exc: ConfigError, key: str) -> ConfigError:
-        """The error with the field it came up in."""
+        """The error with its field."""
         place = self.places.get(key)
         where = f"{place}: `{key}`" if place else f"`{key}`"
         message = f"{where}: {exc}"

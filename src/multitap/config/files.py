@@ -18,12 +18,12 @@ SUFFIXES: dict[str, Format] = {
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path exists and may be looked at; `Path.exists` raises where it may not."""
+    """Whether a path exists; false if it may not be accessed, where `Path.exists` raises."""
     return _mode(path) is not None
 
 
 def is_file(path: Path) -> bool:
-    """Whether a path is a file that can be read to its end: no pipe, no device."""
+    """Whether a path is a regular file, not a pipe or a device."""
     return stat.S_ISREG(_mode(path) or 0)
 
 
@@ -35,7 +35,7 @@ def _mode(path: Path) -> int | None:
 
 
 def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
-    """The document in a file; None where there is none, with the reason unless it is missing."""
+    """The document in a file, or None, with the reason unless the file is missing."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -60,7 +60,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
 
 
 def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
-    """The document in a text; `path` says which format it has and is named in problems."""
+    """The document in a text; `path` determines the format and is named in problems."""
     kind = SUFFIXES.get(path.suffix.lower()) or (
         "json" if text.lstrip()[:1] in ("{", "/") else "toml"
     )
@@ -78,7 +78,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
 
 
 def _parse(text: str, kind: Format) -> Parsed:
-    # a reader is loaded by the first file that needs it: YAML alone takes 60 ms
+    # a parser is loaded for the first file that needs it: YAML alone takes 60 ms
     match kind:
         case "json":
             from multitap.config.formats import jsonc  # noqa: PLC0415
@@ -99,7 +99,7 @@ def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
 
 
 def _nothing(document: Document, message: str) -> Problem:
-    """Editors and deployment tools empty a file before they write it; nobody means that by it."""
+    """The problem of an empty file: editors and tools empty a file before they write it."""
     words = "# no servers" if document.format == "toml" else "{}"
     return _problem(Place(document.path), message, hint=f"write `{words}` to configure no servers")
 

@@ -7,11 +7,11 @@ from itertools import islice
 from pathlib import Path
 
 MOST_ENTRIES = 1000
-"""In a folder of servers, skills or environments, each entry of which is looked into."""
+"""Entries of a folder of servers, skills or environments, each of which is opened."""
 
 
 def entries_of(folder: Path, most: int = MOST_ENTRIES) -> list[Path]:
-    """What is in a folder, in the order of names.
+    """The entries of a folder, in the order of names.
 
     Raises:
         OSError: It is not a folder, cannot be read, or has more entries.
@@ -27,11 +27,11 @@ def files_below(folder: Path, *, skips: Callable[[str], bool]) -> Iterator[Path]
     """All files below a folder, in a fixed order; links to folders are not followed.
 
     Args:
-        folder: Where to begin.
+        folder: The top folder.
         skips: Whether a folder of this name is left out.
     """
-    # Not `os.walk`, which calls itself for each level before Python 3.12: a thousand folders in
-    # one another would end it.
+    # Not `os.walk`, which recurses for each level before Python 3.12 and fails with a thousand
+    # nested folders.
     waiting = [folder]
     while waiting:
         place = waiting.pop()

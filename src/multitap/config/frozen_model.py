@@ -1,7 +1,7 @@
 """Frozen, validated models: like pydantic's, built on pydantic-core alone.
 
-Importing `pydantic`, and having it work out what each class means, takes longer than a whole
-command may. The core checks, converts and complains in the same way and in the same words.
+Importing `pydantic` and building its classes takes longer than a whole command may. The core
+validates, converts and reports errors in the same way and with the same messages.
 """
 
 import inspect
@@ -54,22 +54,22 @@ _PLAIN: Mapping[Any, CoreSchema] = {
 }
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # hashed as a part of types, defaults and all
+@dataclass(frozen=True, slots=True, eq=False)  # hashed as part of types, with defaults
 class Setting:
-    """What is said about a field, or about a type, besides what it is."""
+    """Properties of a field or type besides its type."""
 
     default: Any = _REQUIRED
     default_factory: Callable[..., Any] | None = None
     limits: Mapping[str, Any] | None = None
-    """As the core calls them: `ge`, `gt`, `le`, `min_length`, `pattern`."""
+    """By the core's names: `ge`, `gt`, `le`, `min_length`, `pattern`."""
     shown: bool = True
-    """Off: it may be a secret."""
+    """False if it may be a secret."""
     before: Callable[[Any], Any] | None = None
     after: Callable[[Any], Any] | None = None
     written: Mapping[str, Any] | None = None
-    """The JSON Schema of what may be written in a file, where the type does not say it."""
+    """The JSON Schema of the value in a file, if the type does not determine it."""
     tag: str | None = None
-    """The field whose value says which type of a union it is."""
+    """The field whose value selects the type of a union."""
 
     @property
     def is_required(self) -> bool:
@@ -87,14 +87,14 @@ def setting(  # noqa: D417 - the others are the core's
     tag: str | None = None,
     **limits: Any,
 ) -> Any:
-    """The default of a field, in place of a mere value, or a word about a type in `Annotated`.
+    """The properties of a field, as its default, or of a type in `Annotated`.
 
     Args:
-        default: Its value where none is given.
-        default_factory: Makes it; one with a parameter gets the fields before it.
+        default: Its default value.
+        default_factory: Makes the default; with a parameter, gets the previous fields.
         repr: Whether it is shown.
-        before: Takes what is given, before it is checked.
-        after: Takes what was checked; a `ValueError` is a complaint.
+        before: Converts the input before validation.
+        after: Converts the validated value; a `ValueError` is a validation error.
         written: See `Setting`.
         tag: See `Setting`.
     """
@@ -103,10 +103,10 @@ def setting(  # noqa: D417 - the others are the core's
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(setting,))
 class FrozenModel:
-    """A value of several fields, declared as those of a dataclass.
+    """A value of several fields, declared like those of a dataclass.
 
     Raises:
-        pydantic_core.ValidationError: The fields given do not fit; all complaints at once.
+        pydantic_core.ValidationError: The fields are not valid; has all errors.
     """
 
     __slots__ = (
@@ -118,7 +118,7 @@ class FrozenModel:
     __pydantic_fields_set__: set[str]
 
     model_fields: ClassVar[Mapping[str, Any]] = {}
-    """The declared type of each field, with all that is said about it."""
+    """The declared type of each field, with its properties."""
     _settings: ClassVar[Mapping[str, Setting]] = {}
     _core_schema: ClassVar[Any]
 
@@ -128,7 +128,7 @@ class FrozenModel:
         for name, kind in inspect.get_annotations(cls).items():
             said: Any = cls.__dict__.get(name, _REQUIRED)
             if name in cls.__dict__:
-                # or reading a missing field would find the class's declaration instead of failing
+                # otherwise reading a missing field would find the declaration instead of failing
                 delattr(cls, name)  # a field belongs to an instance
             if not isinstance(said, Setting):
                 said = Setting(said)
@@ -142,17 +142,17 @@ class FrozenModel:
 
     @classmethod
     def model_validate(cls, given: Any) -> Self:
-        """One from a table of its fields."""
+        """Make one from a table of its fields."""
         made: Self = cls._validator().validate_python(given)
         return made
 
     @property
     def model_fields_set(self) -> AbstractSet[str]:
-        """The fields that were given, rather than left to their defaults."""
+        """The fields that were set explicitly."""
         return self.__pydantic_fields_set__
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        """The same with other values, which are not checked."""
+        """A copy with other values, which are not validated."""
         given = update or {}
         fields_set = self.__pydantic_fields_set__ | given.keys()
         copy: Self = _make(type(self), {**self.__dict__, **given}, fields_set)
@@ -168,7 +168,7 @@ class FrozenModel:
         exclude_none: bool = False,
         exclude_defaults: bool = False,
     ) -> dict[str, Any]:
-        """Its fields as a table, and those of the values in them."""
+        """Its fields as a table, nested models included."""
         table: dict[str, Any] = SchemaSerializer(self._core_schema).to_python(
             self,
             mode=mode,
@@ -182,18 +182,18 @@ class FrozenModel:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, *_: object) -> CoreSchema:
-        """For those who use it as a field of a pydantic model."""
+        """Lets a pydantic model have it as a field."""
         schema: CoreSchema = cls._core_schema
         return schema
 
     def check_whole(self) -> Self:
-        """Itself, once all fields are known; a `ValueError` is a complaint about the whole."""
+        """Validate all fields together; a `ValueError` is a validation error of the whole."""
         return self
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, FrozenModel) or type(self) is not type(other):
             return NotImplemented
-        # whatever was given: an entry that spells out a default is the same server
+        # by value: an entry that spells out a default is the same server
         return self._fields() == other._fields()
 
     def __hash__(self) -> int:
@@ -211,17 +211,17 @@ class FrozenModel:
         raise AttributeError(f"{type(self).__name__} is frozen: make another with `model_copy`")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # not through `__init__`: what was valid once is not checked again in another process
+        # not through `__init__`: valid values are not validated again in another process
         return _make, (type(self), self._fields(), self.__pydantic_fields_set__)
 
     @classmethod
     @cache
     def _validator(cls) -> SchemaValidator:
-        """Made when it is first needed: most models are only looked at as parts of others."""
+        """Built on first use: most models are only used as parts of others."""
         return SchemaValidator(cls._core_schema, _config(cls))
 
     def _fields(self) -> dict[str, Any]:
-        """The values of its fields, without what was worked out from them and kept beside."""
+        """The values of its fields, without cached properties."""
         return {name: self.__dict__[name] for name in self.model_fields}
 
     def _show(self, name: str) -> object:
@@ -240,7 +240,7 @@ def _make(kind: Any, fields: Mapping[str, Any], given: AbstractSet[str]) -> Any:
 
 
 def _core_schema(model: type[FrozenModel]) -> CoreSchema:
-    """What the core has to know about a model."""
+    """The core's schema of a model."""
     name = model.__name__
     fields = {
         key: {"type": "model-field", "schema": _field(kind)}
@@ -314,7 +314,7 @@ def _annotate(kind: Any, *said: Setting) -> CoreSchema:
 
 
 def _restrict(schema: CoreSchema, said: Setting) -> CoreSchema:
-    # a limit is about the value: None has no length
+    # a limit applies to the value: None has no length
     if schema["type"] == "nullable":
         return {**schema, "schema": _restrict(schema["schema"], said)}
     return _wrap_calls({**schema, **(said.limits or {})}, before=said.before, after=said.after)
@@ -348,5 +348,5 @@ def _union(members: tuple[Any, ...], tag: str | None) -> CoreSchema:
 
 
 def _words(model: type[FrozenModel], tag: str) -> tuple[Any, ...]:
-    """The values of the field that tells a model from the others of a union."""
+    """The values of the field that selects a model of a union."""
     return get_args(get_args(model.model_fields[tag])[0])

@@ -10,8 +10,8 @@ from multitap.records import dataclass
 # Most servers refuse longer addresses; here one counts as unclear, which no rule allows.
 LONGEST = 8192
 
-# Only what every parser reads in the same way: no user, no backslash, no white space, no empty
-# host. Programs disagree about the rest, and the one that counts is not ours.
+# Only URLs that every parser reads in the same way: no user, no backslash, no white space, no
+# empty host. Programs disagree about others, and the server's own parser decides.
 _URL = re.compile(
     r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?"
     r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/\\?#@:\[\]%\x00-\x20\x7f]+)"
@@ -21,14 +21,14 @@ _URL = re.compile(
 _NUMBER = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)")
 _NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
 _DEVIATIONS = frozenset("ßς\u200c\u200d\u0130\u0131")
-"""Letters that the versions of IDNA turn into different names."""
+"""Letters that versions of IDNA convert to different names."""
 
 Address = IPv4Address | IPv6Address
 
 
 @dataclass(frozen=True)
 class HostList:
-    """Hosts as a rule lists them."""
+    """The hosts of a rule."""
 
     written: tuple[str, ...]
 
@@ -47,7 +47,7 @@ class HostList:
         return tuple(ip_network(one, strict=False) for one in self.written if "/" in one)
 
     def has(self, url: object) -> bool | None:
-        """Whether a URL leads to one of the hosts; None where programs may disagree about that."""
+        """Whether a URL leads to one of the hosts; None if programs may disagree about that."""
         if not isinstance(url, str) or len(url) > LONGEST:
             return None
         match = _URL.fullmatch(url)
@@ -65,7 +65,7 @@ class HostList:
 
 
 def is_host(written: str) -> bool:
-    """Whether a rule's word for a host can be understood."""
+    """Whether an entry of a rule is a valid host."""
     try:
         return bool(ip_network(written, strict=False) if "/" in written else _written_name(written))
     except ValueError:
@@ -73,7 +73,7 @@ def is_host(written: str) -> bool:
 
 
 def _written_name(written: str) -> str:
-    """`host:port` with an empty port where any will do; empty for a network or a mistake."""
+    """`host:port`, with an empty port for any; empty for a network or an invalid entry."""
     if "/" in written:
         return ""
     wild = written.startswith("*.")
@@ -85,7 +85,7 @@ def _written_name(written: str) -> str:
 
 
 def _canonical(host: str) -> str | None:
-    """The host as DNS and sockets know it; None where programs read it differently."""
+    """The host as DNS and sockets know it; None if programs read it differently."""
     try:
         if host.startswith("["):
             return f"[{IPv6Address(host[1:-1])}]"
@@ -95,7 +95,9 @@ def _canonical(host: str) -> str | None:
             host = host.encode("idna").decode("ascii")
         host = host.lower().removesuffix(".")
         if _NUMBER.fullmatch(host.rpartition(".")[2]):
-            return str(IPv4Address(host))  # 127.1, 0x7f000001 and 0177.0.0.1 are addresses to some
+            return str(
+                IPv4Address(host)
+            )  # some programs accept 127.1, 0x7f000001 and 0177.0.0.1 as addresses
     except ValueError:
         return None
     return host if _NAME.fullmatch(host) else None

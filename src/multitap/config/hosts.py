@@ -26,7 +26,7 @@ OF_USER = (
     ("agent-core", ".config/tong_work/agent-core/tong_work.jsonc"),
     ("agent-core", ".config/tong_work/agent-core/environments/*/config.jsonc"),
 )
-"""Below the home directory."""
+"""Paths below the home directory."""
 OF_SYSTEM = (
     ("claude-desktop", "Claude/claude_desktop_config.json"),
     ("vscode", "Code/User/mcp.json"),
@@ -36,7 +36,7 @@ OF_SYSTEM = (
     ("cline", "*/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
     ("otter", "otter/config.toml"),
 )
-"""Below the directory where this system keeps configurations."""
+"""Paths below the system's configuration directory."""
 OF_PROJECT = (
     ("claude-code", ".mcp.json"),
     ("cursor", ".cursor/mcp.json"),
@@ -57,11 +57,11 @@ _MOVABLE = (
     ("CONTINUE_GLOBAL_DIR", ".continue/"),
     ("XDG_CONFIG_HOME", ".config/"),
 )
-"""Variables that move a host's folder elsewhere."""
+"""Variables that relocate a host's folder."""
 
 
 def host_files(where: Surroundings) -> tuple[Source, ...]:
-    """The configurations of other hosts that are there, the user's before the project's."""
+    """The existing configurations of other hosts, the user's before the project's."""
     of_user = [(dialect, *_of_user(where, pattern)) for dialect, pattern in OF_USER]
     of_system = [(dialect, where.config.parent, pattern) for dialect, pattern in OF_SYSTEM]
     of_project = [(dialect, where.folder, pattern) for dialect, pattern in OF_PROJECT]
@@ -79,9 +79,9 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
 
 
 def host_file(dialect: str, where: Surroundings) -> Path | None:
-    """The file in which a host keeps its user's servers, there or not; None: in no file.
+    """The file for a host's user-level servers, which may not exist; None if it has no file.
 
-    Of several editions of a host, it is that of the one that is installed.
+    If a host has several editions, the file of the installed one.
     """
     of_user = [_of_user(where, path) for host, path in OF_USER if host == dialect]
     of_system = [(where.config.parent, path) for host, path in OF_SYSTEM if host == dialect]
@@ -93,7 +93,7 @@ def host_file(dialect: str, where: Surroundings) -> Path | None:
 
 
 def _of_user(where: Surroundings, pattern: str) -> tuple[Path, str]:
-    """The folder that a pattern below the home directory starts at, and the rest of it."""
+    """The base folder of a pattern below the home directory, and the rest of it."""
     if pattern == ".claude.json" and (folder := where.env.get("CLAUDE_CONFIG_DIR")):
         return Path(folder), pattern
     for variable, prefix in _MOVABLE:
@@ -108,5 +108,5 @@ def _matching(folder: Path, pattern: str) -> Iterable[Path]:
         return (folder / pattern,)
     try:
         return sorted(folder.glob(pattern))
-    except OSError:  # a folder that may not be looked into
+    except OSError:  # a folder without permission
         return ()

@@ -18,25 +18,25 @@ from multitap.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """What one source says."""
+    """The content of one source."""
 
     reading: Reading
     project: Path | None = None
-    """The folder of the project that brings it along; None: the user chose it."""
+    """The folder of its project; None if the user chose it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The outcome of all layers."""
+    """The merged layers."""
 
     settings: Settings
     problems: tuple[Problem, ...]
     servers: Mapping[str, Stack]
-    """Broken ones and those that do not count, too."""
+    """All servers, also broken and untrusted ones."""
     hub: Stack
-    """What is said about the hub itself."""
+    """The settings of the hub itself."""
     pending: tuple[Pending, ...] = ()
-    """What of a project does not count until a person trusts it."""
+    """Parts of a project that are not used until a person trusts them."""
 
 
 def merge(
@@ -45,11 +45,11 @@ def merge(
     """One configuration of all layers, the weakest first; the user's win over any project's.
 
     Args:
-        layers: What the sources say.
-        approval: Who decides what counts of a project; nothing does if not given.
-        folder: The folder that is worked in.
+        layers: The content of the sources.
+        approval: Decides which parts of a project count; without it, none do.
+        folder: The current folder.
     """
-    # The user's layers first, on their own: what a project may add depends on them, and never the
+    # The user's layers first, on their own: they decide what a project may add, never the
     # other way round.
     own = [layer.reading for layer in layers if layer.project is None]
     hub, problems = _hub(own)
@@ -78,7 +78,7 @@ def merge(
 
 
 def _hub(readings: Iterable[Reading]) -> tuple[Stack, list[Problem]]:
-    """What is said about the hub; a value that is wrong costs only itself."""
+    """The settings of the hub; an invalid value affects only itself."""
     entries: list[Entry] = []
     problems: list[Problem] = []
     for reading in readings:
@@ -98,7 +98,7 @@ def _stacks(readings: Iterable[Reading]) -> dict[str, Stack]:
 
 
 def _at_home(model: ServerConfig, stack: Stack) -> ServerConfig:
-    """The same, at home where it is described; what was never in a file stays where we are."""
+    """The server with the home folder of its file; without a file, the current folder."""
     document = stack.merge_entries().node.document
     if not document.path.is_absolute():
         return model
@@ -114,7 +114,7 @@ def _projects(layers: Iterable[Layer]) -> dict[Path, list[Reading]]:
 
 
 def _switch_off(stack: Stack, switch: Node | None) -> Stack:
-    """The same, off where the user has switched all servers off."""
+    """The server, disabled if the user has disabled all servers."""
     if switch is None or switch.value is not False:
         return stack
     off = Entry(stack.entries[0].name, switch, {("enabled",): switch})

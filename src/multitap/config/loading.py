@@ -28,44 +28,44 @@ CONTAINERS = ("mcpServers", "servers", "mcp_servers", "context_servers", "extens
 
 @dataclass(frozen=True, slots=True)
 class SearchedSource:
-    """A source that was looked at."""
+    """A source that was examined."""
 
     source: Source
     found: bool
     dialect: str | None = None
-    """How it was read."""
+    """The dialect in which it was read."""
     intact: bool = True
-    """Whether it could be read at all, or is not there and need not be."""
+    """Whether it could be read, or is optional and missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A configuration with its history."""
+    """A configuration with the origin of its values."""
 
     settings: Settings
     problems: tuple[Problem, ...]
     sources: tuple[SearchedSource, ...]
-    """In the order in which they were looked at."""
+    """In the order in which they were examined."""
     search: Search = field(repr=False)
     merged: Merged = field(repr=False)
     stamps: Stamps = field(repr=False)
-    """What the files looked like just before they were read."""
+    """The state of the files just before they were read."""
     approval: Approval = field(default_factory=TrustNothing, repr=False)
-    """Who decided what counts of a project."""
+    """Decided which parts of a project count."""
 
     @property
     def watched(self) -> tuple[Source, ...]:
-        """What may change the outcome."""
+        """The files that may change the result."""
         return (*self.search.sources, *_decisions(self.approval))
 
     @property
     def intact(self) -> bool:
-        """Whether every source could be read; if not, servers are missing that nobody took away."""
+        """Whether every source could be read; if not, servers may be missing by mistake."""
         return all(seen.intact for seen in self.sources)
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What it is written in, those that must be there included."""
+        """The files it comes from, required missing ones included."""
         return tuple(
             os.path.realpath(seen.source.path)
             for seen in self.sources
@@ -74,22 +74,22 @@ class Loaded:
 
     @property
     def pending(self) -> tuple[Pending, ...]:
-        """What of a project does not count until a person trusts it."""
+        """Parts of a project that are not used until a person trusts them."""
         return self.merged.pending
 
     @property
     def held(self) -> Mapping[str, Pending]:
-        """Servers of a project that do not count, by name."""
+        """Servers of a project that are not trusted, by name."""
         return {one.name: one for one in self.pending if one.kind == "server"}
 
     def project_of(self, name: str) -> Path | None:
-        """The folder of the project that describes a server; None if the user does."""
+        """The folder of the project that describes a server; None if the user described it."""
         stack = self.merged.servers.get(name)
         return stack.project if stack else None
 
     @property
     def scope(self) -> Scope:
-        """What variables stand for, as of now."""
+        """Expands variables with their current values."""
         return Scope.of_process(self.search.folder)
 
     @property
@@ -103,7 +103,7 @@ class Loaded:
 
     @property
     def broken(self) -> Mapping[str, tuple[Problem, ...]]:
-        """Servers that are written down but cannot be used, and why."""
+        """Configured servers that cannot be used, and why."""
         lost = self.merged.servers.keys() - self.settings.servers.keys()
         problems = {
             name: tuple(problem for problem in self.errors if problem.server == name)
@@ -112,10 +112,10 @@ class Loaded:
         return {name: reasons for name, reasons in problems.items() if reasons}
 
     def check(self) -> None:
-        """Let a configuration pass of which every source could be read.
+        """Check that every source could be read.
 
         Raises:
-            ConfigError: One could not, so that servers would be missing; says where and why.
+            ConfigError: One could not, so servers would be missing; says where and why.
         """
         if not self.intact:
             hints = (problem.hint for problem in self.errors if problem.hint)
@@ -123,10 +123,10 @@ class Loaded:
             raise ConfigError(reasons, hint=next(hints, None))
 
     def explain(self, name: str | None = None) -> Explanation:
-        """Every value of a server, or of the hub itself: where it is written, what it overrode.
+        """Every value of a server, or of the hub itself: where it is set, and what it overrides.
 
         Raises:
-            UnknownName: no source says anything about such a server.
+            UnknownName: No source mentions such a server.
         """
         if name is None:
             return _with_defaults(self.merged.hub.explain(), self.settings)
@@ -136,12 +136,12 @@ class Loaded:
         raise UnknownName(f"no file defines {name!r}", hint=hint)
 
     def place(self, name: str) -> Place | None:
-        """Where a server's entry is written; None where no file says anything about it."""
+        """The place of a server's entry; None if no file mentions it."""
         stack = self.merged.servers.get(name)
         return stack.merge_entries().node.key_place if stack else None
 
     def places(self, name: str) -> Mapping[str, Place]:
-        """Where each field of a server is written, by its dotted name."""
+        """The place of each field of a server, by its dotted name."""
         values = self.explain(name).values
         return {value.key: value.place for value in values if value.place}
 
@@ -168,15 +168,15 @@ def load(
     Never raises for the content of a file: see `problems`.
 
     Args:
-        where: Which files and folders.
+        where: The files and folders.
         toolbox: The programs that can run scripts.
-        on_top: More settings, which win over every file.
-        approval: Who decides what counts of a project's files; without one, they are read, and
-            nothing that they say counts (`pending` has it).
+        on_top: Settings that override every file.
+        approval: Decides which parts of a project's files count; without it, they are read, but
+            none of them counts (`pending` lists them).
     """
     wanted = where or search.native(Surroundings.here())
     decides = approval or TrustNothing()
-    # Before anything is read: what changes during the read differs from these stamps, and is read
+    # Before anything is read: a file that changes meanwhile differs from its stamp, and is read
     # again.
     before = stamps((*wanted.sources, *_decisions(decides)))
     seen: list[SearchedSource] = []
@@ -187,7 +187,7 @@ def load(
         said = [Layer(reading, source.project) for reading in readings]
         layers += said
         seen.append(_to_seen(source, readings[0], found=found))
-        # hosts that take the first file they find do not merge it with others
+        # hosts that use the first file they find do not merge it with others
         if found and wanted.first_only and _counts(said, decides, wanted.folder):
             break
     merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)
@@ -199,12 +199,12 @@ def _decisions(approval: Approval) -> tuple[Source, ...]:
 
 
 def _counts(layers: Sequence[Layer], approval: Approval, folder: Path) -> bool:
-    """Whether a source is the first one; a stranger's must not hide the user's own."""
+    """Whether a source is the first one; a stranger's file must not hide the user's own."""
     return not merge(layers, approval=approval, folder=folder).pending
 
 
 def _to_seen(source: Source, reading: Reading, *, found: bool) -> SearchedSource:
-    # what a stranger put there, and we refuse to read, is not missing
+    # an unsafe file that we refuse to read is not missing
     ignored = reading.refused and source.project is not None
     intact = bool(reading.dialect or not reading.problems or ignored)
     return SearchedSource(source, found, reading.dialect or None, intact)
@@ -231,7 +231,7 @@ def _read(source: Source, folder: Path, toolbox: discover.Toolbox | None) -> tup
 
 
 def read_document(document: Document, folder: Path, *, told: str | None = None) -> Reading:
-    """What a document says, in the dialect that was told or is found out."""
+    """Read a document in the given or detected dialect."""
     if not is_table(document.data):
         place = document.root.place
         problem = Problem(Severity.ERROR, "expected a table at the top", place)

@@ -23,7 +23,7 @@ _OPTION = re.compile(r"(--?[\w-]+)=(.*)", re.DOTALL)
 
 
 def masked(key: str, value: Any) -> Any:
-    """The value of a field by its dotted name, without what could be a secret."""
+    """The value of a field, by its dotted name, with possible secrets masked."""
     table, _, name = key.partition(".")
     if is_table(value):
         return {inner: masked(f"{key}.{inner}", member) for inner, member in value.items()}
@@ -37,7 +37,7 @@ def masked(key: str, value: Any) -> Any:
 
 
 def masked_text(text: str) -> str:
-    """Variables stay visible, with their defaults hidden; any other text is hidden as a whole."""
+    """Variables stay visible, without their defaults; any other text is masked."""
     scheme = _SCHEME.match(text)
     start = scheme.end() if scheme else 0
     found = [*_REFERENCE.finditer(text, start)]
@@ -48,7 +48,7 @@ def masked_text(text: str) -> str:
 
 
 def masked_url(url: str) -> str:
-    """Without a password, the values of the query, and what looks random in the path."""
+    """A URL without its password, query values and random-looking parts of the path."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -61,7 +61,7 @@ def masked_url(url: str) -> str:
 
 
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
-    """Without the values of options whose name tells that they are secret."""
+    """Arguments without the values of options with telling names."""
     shown: list[str] = []
     for argument in arguments:
         before = shown[-1] if shown else ""

@@ -150,7 +150,7 @@ class OAuth(_ConfigModel):
     """The id of a registered client, or the https address of a client metadata document."""
     client_secret: str | None = setting(default=None, repr=False)
     private_key: str | None = setting(default=None, repr=False)
-    """PEM; in place of a client secret (`private_key_jwt`)."""
+    """A private key in PEM, instead of a client secret (`private_key_jwt`)."""
     issuer: str | None = None
     """The authorization server that the client is registered with; no other gets its secret."""
     grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = "authorization_code"
@@ -161,12 +161,12 @@ class OAuth(_ConfigModel):
     assertion_file: Path | None = None
     """A file with the JWT, read whenever a token is needed."""
     identity_provider: str | None = None
-    """Token endpoint of a company's identity provider, where the JWT is an ID token of its own
-    that has to be exchanged first."""
+    """Token endpoint of a company's identity provider, if the JWT is an ID token that the provider
+    has to exchange first."""
     identity_client_id: str | None = None
     """Our client id at the identity provider, if it is not `client_id`."""
     scope: str | None = None
-    """Separated by spaces; by default, what the server asks for."""
+    """Scopes, separated by spaces; by default, those that the server asks for."""
     callback_port: int | None = setting(default=None, ge=1, le=65535)
     """The port for the redirect on this machine; by default, any free port."""
     redirect_uri: str | None = None
@@ -175,11 +175,11 @@ class OAuth(_ConfigModel):
 
 
 class _SecretHolder(_ConfigModel):
-    """Somebody who is given secrets."""
+    """A server or model that gets secrets."""
 
     @cached_property
     def redact(self) -> Redactor:
-        """Takes them out of a text, wherever they show up."""
+        """Removes its secrets from a text."""
         return Redactor(self._secrets())
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
@@ -193,7 +193,7 @@ class _SecretHolder(_ConfigModel):
 
 @dataclass(frozen=True, slots=True)
 class ServerHome:
-    """The folders of one server, instead of the current folder, which may be a stranger's."""
+    """The folders of one server, used instead of the current folder, which may be a stranger's."""
 
     paths: Path | None = None
     """The base of relative paths in its configuration; None: the current folder."""
@@ -208,77 +208,77 @@ class _Server(_SecretHolder):
         return ServerHome()
 
     def at_home(self, home: ServerHome) -> Self:
-        """The same, at home somewhere else."""
+        """The same server with another home folder."""
         copy = self.model_copy()
-        copy.__dict__["home"] = home  # kept beside the fields: no file can say it
+        copy.__dict__["home"] = home  # kept beside the fields: no file can set it
         return copy
 
     enabled: bool = True
     description: str | None = None
-    """For people; tools keep their own."""
+    """A description for people."""
     provenance: Provenance = "user"
-    """Who described the server; whatever a project's file says here, it is `project`. Servers that
-    the user did not write down are held to stricter defaults."""
+    """Who described the server; always `project` for a project's file. Servers that the user did
+    not describe have stricter defaults."""
     start: Literal["eager", "lazy"] = "eager"
     """`lazy`: tools come from the stored catalog, the server starts with the first call."""
     idle_timeout: Duration | None = None
-    """Seconds without a call after which a lazy server is stopped; 300 where not given."""
+    """Seconds without a call after which a lazy server is stopped; by default, 300."""
     timeout: Duration = 30.0
-    """Seconds to wait for an answer; every progress report restarts them. By default, the
-    gateway waits for `serve.timeout`."""
+    """Seconds to wait for an answer; every progress report restarts the time. At the gateway, the
+    default is `serve.timeout`."""
     timeouts: Mapping[str, Duration] = {}
-    """The same by the server's own tool name."""
+    """The same for single tools, by the server's own names."""
     hard_timeout: Duration = setting(default_factory=_hard_timeout)
-    """Seconds after which a call ends, progress or not; 600, or the longest `timeout`."""
+    """Seconds after which a call ends despite progress; 600, or the longest `timeout`."""
     connect_timeout: Duration = 60.0
     """Seconds from start to the first list; `npx` may have to download first."""
     health_interval: Duration | None = None
-    """Seconds between health checks; the settings' value where not given."""
+    """Seconds between health checks; by default, the settings' value."""
     reconnect: bool = True
-    """Off: a server that is lost or fails to start stays down until it is restarted by hand."""
+    """If false, a server that is lost or fails to start stays down until you restart it."""
     retry: Literal["hinted", "never"] = "hinted"
-    """`hinted`: a lost call is repeated when the tool says that it is read-only or idempotent."""
+    """`hinted`: a lost call is repeated if the tool says that it is read-only or idempotent."""
     check_arguments: CheckArguments | None = None
-    """What becomes of a call whose arguments do not fit the tool's schema: `refuse` it, `warn` and
-    pass it on, or `off`: not looked at. Where not given, `off` at the gateway, `refuse` elsewhere.
-    """
+    """How to treat arguments that do not match the tool's schema: `refuse` the call, `warn` and
+    pass it on, or `off`: do not check. By default, `off` at the gateway, `refuse` elsewhere."""
     check_results: CheckResults = "warn"
-    """What becomes of results that do not fit the tool's output schema, and of malformed content:
-    `warn` and drop the malformed blocks, or `off`: not looked at."""
+    """How to treat results that do not match the tool's output schema, and malformed content:
+    `warn` and drop the malformed blocks, or `off`: do not check."""
     pin: Annotated[Pin, setting()] | None = None
-    """What becomes of tools that are not as they were when first seen: `enforce` withholds them
-    until `multitap pins review`, `report` says so, `off` does not look. Where not given, `enforce`
-    for servers from a registry and `report` for others; always `enforce` for a project's."""
+    """How to treat tools that have changed since they were first seen: `enforce` withholds them
+    until `multitap pins review`, `report` only reports them, `off` does not check. By default,
+    `enforce` for servers from a registry and `report` for others; always `enforce` for a
+    project's."""
     scan: Annotated[Scan, setting()] | None = None
-    """What becomes of tools that look like an attack: `block` withholds them, `report` says so,
-    `off` does not look. Where not given, `report`; a project cannot turn it off."""
+    """How to treat tools that look like an attack: `block` withholds them, `report` only reports
+    them, `off` does not scan. By default, `report`; a project cannot turn it off."""
     scan_results: bool = False
-    """Whether results are searched for the same, up to 256 Ki characters and in a thread; with
-    `scan = "block"`, one that looks like an attack is refused."""
+    """Whether results are scanned as well, up to 256 Ki characters of each, in a thread; with
+    `scan = "block"`, a result that looks like an attack is refused."""
     filter: ToolFilter = ToolFilter()
-    """By the server's own tool names."""
+    """Which tools exist, by the server's own names."""
     tool_names: Mapping[str, str] = setting(default={}, after=_distinct)
-    """Other names for tools, by the server's own: with `create_issue = "new_issue"`, callers see
-    `github_new_issue`."""
+    """Other names for tools, by the server's own names: with `create_issue = "new_issue"`, callers
+    see `github_new_issue`."""
     tool_descriptions: Mapping[str, str] = {}
-    """What models read about a tool instead of its own description, by the server's own name."""
+    """Descriptions that replace the server's own, by its own tool names."""
     policy: tuple[PolicyRule, ...] = ()
     """Which calls are allowed, asked about or denied; the first rule that applies counts. The
-    settings' rules hold as well: the stricter of the two decides."""
+    settings' rules apply as well: the stricter of the two decides."""
     elicitation: Elicitation = Elicitation()
     """What the server may ask people."""
     sampling: Sampling = Sampling()
     """How much the server may use models."""
     result_cap: int | None = setting(default=None, ge=100)
-    """Characters of a result's text; the settings' value where not given."""
+    """Characters of a result's text; by default, the settings' value."""
     result_caps: Mapping[str, int] = {}
-    """The same by the server's own tool name."""
+    """The same for single tools, by the server's own names."""
     limits: Limits = Limits()
     # The SDK has the same words in another order, and `typing` takes both for one union.
     log_level: Annotated[LogLevel, setting()] | None = None
-    """From which level on the server should send log messages; not given: as it likes."""
+    """The lowest level of log messages that the server should send; by default, it decides."""
     session: Literal["shared", "per-client"] = "shared"
-    """`per-client`: each client of the gateway gets a session, and so a process, of its own."""
+    """`per-client`: each client of the gateway gets its own session, and so its own process."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """Which protocol era to speak; `auto` asks the server and remembers."""
 
@@ -292,15 +292,14 @@ class SandboxRules(_ConfigModel):
     """Files and folders that it may change as well."""
     hosts: tuple[str, ...] = setting(default=(), after=_hosts)
     """Hosts that it may reach through the counting proxy: `api.example.com`, `*.example.com`,
-    `example.com:8080`, `10.0.0.0/8`, `*` for every public one. Ports 80 and 443 if none is
-    named."""
+    `example.com:8080`, `10.0.0.0/8`, `*` for every public host. Without a port, 80 and 443."""
     processes: int = setting(default=256, ge=1)
-    """Processes that it may have at a time, without threads."""
+    """Processes that it may have at a time; threads do not count."""
     memory: int = setting(default=8192 * MIB, ge=64 * MIB)
     """Bytes of data that each of its processes may have."""
     proc: bool = False
-    """Whether all of its processes may read their own `/proc/self`. The first one always may; to
-    let the others, Multitap looks at every file that the server opens, which slows it down."""
+    """Whether all of its processes may read their own `/proc/self`, not only the first. Multitap
+    then checks every file that the server opens, which slows it down."""
 
 
 class StdioServer(_Server):
@@ -311,14 +310,14 @@ class StdioServer(_Server):
     args: tuple[str, ...] = setting(default=(), after=_without_nul)
     env: Mapping[str, str] = setting(default={}, repr=False, after=_settable)
     env_file: Path | None = None
-    """A file of `NAME=value` lines; `env` wins over it."""
+    """A file of `NAME=value` lines; `env` overrides it."""
     cwd: Path | None = None
-    """Where the program starts; by default, for a server of your own configuration, your home
-    folder, and for one of a file that you named, the folder of that file."""
+    """The folder in which the program starts; by default, your home folder for a server of your own
+    configuration, and the folder of the file for a file that you named."""
     sandbox: Literal["auto", "bubblewrap"] | bool = "auto"
-    """Whether the program is confined: `auto` confines what a project or a registry described,
-    `true` refuses to start it where that is not possible. `bubblewrap` does the same, and has it
-    see no other process and none of the user's private files."""
+    """Whether the program is confined: `auto` confines programs from a project or a registry,
+    `true` refuses to start the program if it cannot be confined. `bubblewrap` is like `true`, and
+    also hides other processes and the user's private files."""
     sandbox_rules: SandboxRules = SandboxRules()
     replicas: int = setting(default=1, ge=1, le=64)
     """In a cluster: how many gateways run the program; the others reach it through these."""
@@ -327,7 +326,7 @@ class StdioServer(_Server):
 
     @property
     def start_folder(self) -> Path | None:
-        """Where the program starts; None: in the current folder."""
+        """The folder in which the program starts; None for the current folder."""
         return self.cwd or self.home.start
 
     def _secrets(self) -> Iterator[str]:
@@ -344,7 +343,7 @@ class HttpServer(_Server):
     """May contain `${...}`, which is expanded when the server connects."""
     headers: Mapping[str, str] = setting(default={}, repr=False, after=_one_line)
     oauth: OAuth | Literal[False] | None = None
-    """`False`: never log in; by default, when the server asks for it."""
+    """`false`: never log in. By default, logs in when the server asks for it."""
 
     def _secrets(self) -> Iterator[str]:
         yield from in_url(self.url)
@@ -378,12 +377,12 @@ class Serve(_ConfigModel):
     require_token: bool = False
     """Whether clients on this machine need a token as well."""
     timeout: Duration = 300.0
-    """Seconds a client's call waits for a server that has no `timeout` of its own."""
+    """Seconds that a client's call waits for a server without its own `timeout`."""
     tools: ToolListing = "all"
     """What clients list: `all` tools; `search`: three tools that find, describe and call all
     others; `auto`: all tools up to `token_budget`, and the three above it."""
     token_budget: int = setting(default=20_000, ge=1)
-    """Tokens that the definitions of all tools may take with `tools = "auto"`, estimated."""
+    """With `tools = "auto"`, estimated tokens that the definitions of all tools may take."""
 
 
 class ModelConfig(_SecretHolder):
@@ -416,7 +415,7 @@ class Agent(ToolFilter):
 
     description: str | None = None
     prompt: str | None = None
-    """The name of the prompt that is its system prompt."""
+    """The name of the prompt to use as its system prompt."""
     model: ModelConfig | None = None
     """By default, the model of the settings."""
     max_steps: int = setting(default=20, ge=1)
@@ -437,19 +436,19 @@ class Profile(ToolFilter):
     environment: bool = False
     """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
     tools: Annotated[ToolListing, setting()] | None = None
-    """What its clients list, as in `[serve]`, which is the default."""
+    """What its clients list; by default, as in `[serve]`."""
     token_budget: int | None = setting(default=None, ge=1)
-    """The budget, as in `[serve]`, which is the default."""
+    """The budget for `auto`; by default, that of `[serve]`."""
 
 
 class PromptConfig(_ConfigModel):
-    """A text for a model, here or in its own file."""
+    """A text for a model, in the configuration or in its own file."""
 
     text: str | None = None
     file: Path | None = None
     description: str | None = None
     arguments: Mapping[str, str] = {}
-    """What each `{name}` in the text stands for."""
+    """A description of each `{name}` in the text."""
 
     def check_whole(self) -> Self:
         if (self.text is None) is (self.file is None):
@@ -467,11 +466,11 @@ class Environment(_ConfigModel):
     tools: tuple[str, ...] = ()
     """Python functions: `module:function`, or `path/to/file.py:function` beside this file."""
     skills: tuple[Path, ...] = (Path("skills"),)
-    """Folders of skills: each folder in them holds a `SKILL.md`."""
+    """Folders of skills: each subfolder contains a `SKILL.md`."""
     execute_tool: bool = False
     """Whether other programs may call tools through the environment's own server."""
     invoke_llm: bool = False
-    """Whether other programs may ask the model through it."""
+    """Whether other programs may use the model through it."""
 
 
 class Audit(_ConfigModel):
@@ -487,14 +486,14 @@ class Audit(_ConfigModel):
 
 
 def _agent(given: object) -> object:
-    """A mere filter is an agent too."""
+    """Accept a plain filter as an agent."""
     return Agent(**given.model_dump()) if type(given) is ToolFilter else given
 
 
 def _twice_the_cores() -> int:
-    """A start is mostly CPU time, with short waits in between that another one can use."""
+    """A start is mostly CPU time, with short waits that another start can use."""
     try:
-        cores = len(os.sched_getaffinity(0))  # those we may use
+        cores = len(os.sched_getaffinity(0))  # the cores that this process may use
     except AttributeError:  # macOS
         cores = os.cpu_count() or 1
     return 2 * cores
@@ -511,7 +510,7 @@ class Settings(_ConfigModel):
     servers: Mapping[str, ServerConfig] = {}
     environment: Environment = Environment()
     model: ModelConfig | None = None
-    """For agents without their own model, and for clients that may ask one."""
+    """For agents without their own model, and for clients that may use it."""
     agents: Mapping[str, Annotated[Agent, setting(before=_agent)]] = {}
     profiles: Mapping[str, Profile] = {}
     policy: tuple[PolicyRule, ...] = ()
@@ -522,18 +521,18 @@ class Settings(_ConfigModel):
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
     start_concurrency: int = setting(default_factory=_twice_the_cores, ge=1)
-    """Programs that may use the CPU to start at the same time; by default, twice the cores."""
+    """Programs that may use the CPU to start at a time; by default, twice the number of cores."""
     result_cap: int = setting(default=5000, ge=100)
     """Characters of a result's text; the rest is kept for paging."""
     drain_timeout: Grace = 10.0
     """Seconds that a replaced or removed server has to finish its calls."""
     record: Recording = "off"
-    """Which calls keep their arguments and results for later: bounded in size and age, redacted."""
+    """Which calls keep their arguments and results: bounded in size and age, and redacted."""
     registry: str | None = setting(default=None, pattern=URL.pattern)
     """Address of the registry for `search` and `add`; by default, the official one."""
     state_dir: Path | None = None
     """The folder for logs, call history and catalogs; by default, the user's state directory."""
 
     def with_servers(self, servers: Mapping[str, ServerConfig]) -> Self:
-        """The same settings for other servers."""
+        """The same settings with other servers."""
         return self.model_copy(update={"servers": servers})

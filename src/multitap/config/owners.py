@@ -14,11 +14,11 @@ from multitap.config.problems import Place, Problem, Severity
 
 
 def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> Problem | None:
-    """Why a file or folder must not be used; None if it may, or is not there.
+    """Why a file or folder must not be used; None if it may be, or does not exist.
 
     Args:
-        path: Which.
-        within: The folder that it must not lead out of, for what a project brings along.
+        path: The file or folder.
+        within: The folder that it must not lead out of, for a project's files.
         named: Whether the user chose it by name: then it may belong to somebody else.
     """
     real = Path(os.path.realpath(path))
@@ -29,14 +29,14 @@ def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> P
             Place(path),
             hint="put the file itself there",
         )
-    # Both ways to it: changing the link is as good as changing the file.
+    # Both paths: changing the link has the same effect as changing the file.
     return next(
         (found for one in (real, path) if (found := _writers(one, path, named=named))), None
     )
 
 
 def is_within(path: Path, folder: Path) -> bool:
-    """Whether a path is in a folder, or is the folder, whatever links it goes through."""
+    """Whether a path is in a folder, or is the folder, with links resolved."""
     try:
         return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
     except ValueError:  # no file has such a name
@@ -94,7 +94,7 @@ def _status(path: Path) -> os.stat_result | None:
 
 @lru_cache(maxsize=64)
 def _is_private(gid: int) -> bool:
-    """Whether a group is the user's alone; root's counts as root does."""
+    """Whether a group has only this user as a member; root's group is fine, like root."""
     import grp  # noqa: PLC0415 - only a file that a group can write needs it
     import pwd  # noqa: PLC0415
 

@@ -90,7 +90,7 @@ class PolicyRule(FrozenModel):
     tools: tuple[str, ...] = ("*",)
     """Globs over the servers' own tool names."""
     hints: Mapping[Hint, bool] = {}
-    """What the tool's annotations must say; where they say nothing, MCP's defaults count."""
+    """What the tool's annotations must say; missing ones have MCP's defaults."""
     arguments: Mapping[str, ArgumentTest] = {}
     """Tests by argument name; `options.path` is in an object, `paths[*]` each item of a list."""
     reason: str | None = None
@@ -104,12 +104,12 @@ class PolicyRule(FrozenModel):
 
     @property
     def place(self) -> Place | None:
-        """Where it is written; not a part of its value, so that a moved rule is the same one."""
+        """Where it is written; not part of its value, so a moved rule stays equal."""
         place: Place | None = self.__dict__.get("_place")
         return place
 
     def at(self, place: Place) -> Self:
-        """The same rule, written there."""
+        """The same rule with its place."""
         copy = self.model_copy()
         copy.__dict__["_place"] = place
         return copy

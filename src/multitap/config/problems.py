@@ -7,16 +7,16 @@ from enum import StrEnum
 from pathlib import Path
 
 _LONGEST_WORD = 200
-"""Characters; comparing takes quadratic time, and nobody mistypes more."""
+"""Characters of compared words; comparing takes quadratic time."""
 
 
 class Severity(StrEnum):
     ERROR = "error"
-    """It cost a server, a value or a whole file."""
+    """A server, a value or a whole file is lost."""
     WARNING = "warning"
-    """It was understood, but hardly meant that way."""
+    """It is valid, but probably not intended."""
     NOTE = "note"
-    """Right where it was written for, without effect here."""
+    """Valid in its host, without effect here."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -25,7 +25,7 @@ class Place:
 
     file: Path
     line: int = 0
-    """Zero: the file as a whole."""
+    """Zero for the whole file."""
     column: int = 0
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong; never carries a value that could be a secret."""
+    """One problem; never contains a value that could be secret."""
 
     severity: Severity
     message: str
@@ -51,13 +51,13 @@ class Problem:
 
     @property
     def reason(self) -> str:
-        """The same for an error message, which says that it is one."""
+        """The text for an error message, without the severity."""
         key = f"`{self.key}`: " if self.key else ""
         return f"{self.place}: {key}{self.message}"
 
 
 def serious(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """Those that are more than a note."""
+    """Errors and warnings, without notes."""
     return tuple(problem for problem in problems if problem.severity is not Severity.NOTE)
 
 
@@ -71,7 +71,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
-    """A hint when `word` looks like a slip of the pen, or None."""
+    """A hint if `word` looks like a typing mistake, or None."""
     return f"did you mean `{match}`?" if (match := nearest(word, candidates)) else None
 
 

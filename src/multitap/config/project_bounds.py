@@ -1,4 +1,4 @@
-"""Checks that what a project names is inside the project, before it is trusted."""
+"""Checks that the paths of a project are inside the project, before it is trusted."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,14 +12,13 @@ from multitap.errors import ConfigError
 OUTSIDE = "is outside the project"
 
 
-# Before trust is given, a path with a variable in it must not carry a value of the environment
-# anywhere.
+# Before trust is given, a path with a variable must not reveal a value of the environment.
 def folders_only(folder: Path, root: Path) -> Scope:
-    """What variables stand for to a project that nobody has trusted: folders, and nothing else.
+    """The variables of a project that nobody has trusted: only folders.
 
     Args:
-        folder: The folder that is worked in.
-        root: The project's folder, where its relative paths start.
+        folder: The current folder.
+        root: The project's folder, the base of its relative paths.
     """
     return Scope({}, folder, Path.home(), base=root)
 
@@ -30,7 +29,7 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
     Args:
         path: As it is written.
         root: The project's folder.
-        folder: The folder that is worked in.
+        folder: The current folder.
     """
     scope = folders_only(folder, root)
     try:
@@ -41,7 +40,7 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
 
 
 def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tuple[str, str]]:
-    """The fields of a project's server that lead out of the project, and why each does."""
+    """The fields of a project's server that lead out of the project, with the reasons."""
     for key, reference in variables(config):
         if reference.source == "file":
             scope = folders_only(folder, root)
@@ -53,7 +52,7 @@ def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tu
 
 
 def paths_of(config: ServerConfig) -> Iterator[tuple[str, Path]]:
-    """The files and folders that a server's entry names by fields of their own."""
+    """The files and folders in the path fields of a server's entry."""
     match config:
         case StdioServer():
             found = {"env_file": config.env_file, "cwd": config.cwd}

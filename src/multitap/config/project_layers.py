@@ -1,7 +1,7 @@
 """What a project's files may set: its own servers, and settings that affect only them.
 
-A project adds. It never changes what the user owns: a name that the user's configuration uses stays
-the user's, and what governs all servers is for the user alone to say.
+A project only adds: a name that the user's configuration uses stays the user's, and only the user
+sets what governs all servers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,16 +21,16 @@ from multitap.errors import ConfigError
 from multitap.records import dataclass
 
 NAMED = ("agents.*", "profiles.*", "prompts.*")
-"""Tables whose members have names: one that the user defines is the user's as a whole."""
+"""Tables with named members: one that the user defines stays the user's as a whole."""
 MAY = (
     *NAMED,
     *(f"environment.{key}" for key in ("id", "display_name", "description", "version")),
     "environment.tools",
     "environment.skills",
 )
-"""What a project may say besides its servers, once it is trusted."""
+"""What a project may set besides its servers, once it is trusted."""
 NEVER = ("agents.*.model",)
-"""Within that: who gets the user's keys is for the user to say."""
+"""Exceptions: only the user decides who gets the user's keys."""
 _SWITCH = ("enabled",)
 _SKILLS = "skills"
 
@@ -39,7 +39,7 @@ Fields = Mapping[FieldPath, Node]
 
 @dataclass(frozen=True, slots=True)
 class ProjectLayers:
-    """All that one project's files say."""
+    """The content of one project's files."""
 
     proposal: Proposal
     stacks: Mapping[str, Stack]
@@ -49,24 +49,24 @@ class ProjectLayers:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedLayers:
-    """What became of it."""
+    """The usable part of a project."""
 
     stacks: Mapping[str, Stack]
-    """All servers under names that the user does not use."""
+    """All servers with names that the user does not use."""
     servers: Mapping[str, ServerConfig]
-    """Those that count."""
+    """The trusted servers."""
     settings: Entry | None
     problems: tuple[Problem, ...]
     pending: tuple[Pending, ...]
 
 
 def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLayers:
-    """What a project would have us do, as far as it may say so at all.
+    """What a project would set, as far as it may.
 
     Args:
-        readings: What its files say, the weakest first.
+        readings: The content of its files, the weakest first.
         root: The project's folder.
-        folder: The folder that is worked in.
+        folder: The current folder.
     """
     said = [*readings]
     settings: dict[FieldPath, Node] = {}
@@ -103,17 +103,17 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
 def adopt(
     said: ProjectLayers, approval: Approval, hub: Stack, servers: Mapping[str, Stack]
 ) -> AdoptedLayers:
-    """What counts of it beside what the user wrote.
+    """The part of a project that is used beside the user's configuration.
 
     Args:
-        said: What the project says.
-        approval: Who decides.
-        hub: What the user says about the hub.
+        said: The content of the project.
+        approval: Decides which parts count.
+        hub: The user's settings of the hub.
         servers: The user's servers.
     """
     decision = approval.decide(said.proposal)
-    # As a whole, not field by field: a project that could add an `env` to the user's server would
-    # run its own code with the user's secrets.
+    # As a whole, not field by field: a project that adds an `env` to the user's server could run
+    # its own code with the user's secrets.
     stacks = {name: stack for name, stack in said.stacks.items() if name not in servers}
     fields, refused = _not_owned(said.fields, hub.fields)
     problems = [one for one in said.problems if one.server is None or one.server not in servers]
@@ -191,7 +191,7 @@ def _stray(fields: Fields, key: str, reason: str, server: str) -> Problem:
 def _fields(
     settings: Fields, root: Path, folder: Path
 ) -> tuple[dict[FieldPath, Node], list[Problem]]:
-    """What of a project's settings can be used; its prompts' files become their texts."""
+    """The usable settings of a project; prompts' files are replaced by their texts."""
     allowed = {
         path: node
         for path, node in settings.items()
@@ -223,7 +223,7 @@ def _says_nothing(path: FieldPath, node: Node) -> bool:
 
 
 def _confine(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[FieldPath, Node]:
-    """A field whose paths are in the project.
+    """A field after checking that its paths are in the project.
 
     Raises:
         ConfigError: They are not, or a prompt's file cannot be read.
@@ -232,7 +232,7 @@ def _confine(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[Fie
         case ("prompts", name, "file"):
             _check_inside(str(node.value), root, folder)
             scope = folders_only(folder, root)
-            # The text, not the path, so that what a person trusts is what the model will read.
+            # The text, not the path, so that a person trusts exactly what the model will read.
             text = content(expand(str(node.value), scope), scope)
             return ("prompts", name, "text"), node.of(text)
         case ("environment", "skills"):
@@ -248,7 +248,7 @@ def _confine(path: FieldPath, node: Node, root: Path, folder: Path) -> tuple[Fie
 
 
 def _function(reference: str, root: Path, folder: Path) -> str:
-    """A function as it will be found: what is trusted is the file that is imported."""
+    """A function with its resolved file: the trusted file is the one that is imported."""
     where, colon, name = reference.rpartition(":")
     if not where.endswith(".py"):
         return reference
@@ -257,7 +257,7 @@ def _function(reference: str, root: Path, folder: Path) -> str:
 
 
 def _locate_once(path: str, scope: Scope) -> str:
-    """A path without variables, that stays the same when it is expanded once more."""
+    """A path without variables, which a second expansion does not change."""
     return literal(str(locate(expand(path, scope), scope)))
 
 
@@ -267,7 +267,7 @@ def _check_inside(path: str, root: Path, folder: Path) -> None:
 
 
 def _not_owned(said: Fields, own: Fields) -> tuple[dict[FieldPath, Node], list[Problem]]:
-    """Without what the user has said something about; each such table is reported once."""
+    """The settings without those that the user has set; each such table is reported once."""
     owners = {_owned_part(path): node for path, node in reversed([*own.items()])}
     left: dict[FieldPath, Node] = {}
     refused: dict[FieldPath, Problem] = {}

@@ -1,4 +1,4 @@
-"""What a project's file may say about the sandbox and the limits of its servers."""
+"""What a project's file may set for the sandbox and the limits of its servers."""
 
 import os
 from pathlib import Path
@@ -13,10 +13,10 @@ _HINT = "describe the server in your own configuration if it needs that"
 def restrain(
     model: StdioServer | HttpServer, entry: Entry
 ) -> tuple[StdioServer | HttpServer, tuple[Problem, ...]]:
-    """The server with no more than a project may give it: nothing outside the project's folder.
+    """The server restricted to what a project may allow: nothing outside its folder.
 
     Args:
-        model: What the project's file describes.
+        model: The server in the project's file.
         entry: Where it is written.
     """
     limits, problems = _within_usual(model.limits, entry)
@@ -70,7 +70,7 @@ def _inside(paths: tuple[Path, ...], entry: Entry) -> tuple[Path, ...]:
 
 
 def _is_inside(path: str, folder: str) -> bool:
-    if path.startswith(("~", "$")):  # it leads to wherever somebody says
+    if path.startswith(("~", "$")):  # its value is not under our control
         return False
     # A link in the repository may lead to anywhere.
     real = os.path.realpath(path)

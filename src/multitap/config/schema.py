@@ -41,7 +41,7 @@ _LIMITS = {
 
 
 def json_schema() -> Schema:
-    """What our file may hold, generated from the models."""
+    """The schema of our file, generated from the models."""
     definitions: Schema = {}
     whole = _model(Settings, definitions)
     del definitions["LocalServer"]
@@ -61,7 +61,7 @@ def json_schema() -> Schema:
 
 
 def json_schema_text() -> str:
-    """The file that is kept in `schema/`."""
+    """The text of the file in `schema/`."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -79,7 +79,7 @@ def _model(model: type[FrozenModel], definitions: Schema) -> Schema:
 
 
 def _property(declared: Any, definitions: Schema) -> Schema:
-    """A field; a default of null is not written down, since TOML has no null."""
+    """The schema of a field; a null default is left out, because TOML has no null."""
     said: Setting = get_args(declared)[-1]
     schema = _schema_of(declared, definitions)
     if not said.is_required and said.default_factory is None and said.default is not None:
@@ -94,7 +94,7 @@ def _plain(value: Any) -> Any:
 def _schema_of(  # noqa: PLR0911 - one line per kind of type
     kind: Any, definitions: Schema
 ) -> Schema:
-    """What may be written for a value of this type."""
+    """The schema of a value of this type in a file."""
     origin, members = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _limit(_schema_of(members[0], definitions), members[1:])
@@ -126,7 +126,7 @@ def _limit(schema: Schema, said: tuple[Setting, ...]) -> Schema:
 def _define(kind: Any, definitions: Schema) -> str:
     name: str = kind.__name__
     if name not in definitions:
-        definitions[name] = {}  # it may hold itself
+        definitions[name] = {}  # it may be recursive
         if issubclass(kind, FrozenModel):
             definitions[name] = _model(kind, definitions)
         else:
@@ -167,7 +167,7 @@ def _describe(definition: Schema, texts: dict[str, str]) -> None:
 
 
 def _accept_list(program: Schema) -> None:
-    """A command may be written with its arguments in one list."""
+    """Allows a command with its arguments in one list."""
     words = {"type": "array", "items": {"type": "string"}, "minItems": 1}
     program["properties"]["command"] = {"anyOf": [program["properties"]["command"], words]}
 

@@ -16,10 +16,9 @@ from multitap.errors import ConfigError
 from multitap.records import dataclass
 from multitap.regular_file import read_regular
 
-# For tokens and certificates; a `${file:}` that names a log or a device must not fill the memory.
+# For tokens and certificates; a `${file:}` of a log or a device must not exhaust memory.
 LARGEST_FILE = 1024 * 1024
-# `auth` is looked up by the caller, which knows the server: a secret is bound to those that may use
-# it.
+# The caller looks up `auth`, because it knows the server: a secret is bound to servers.
 SOURCES = ("env", "auth", "file")
 FOLDERS = ("workspaceFolder", "workspaceFolderBasename", "userHome", "pathSeparator", "/")
 
@@ -38,17 +37,17 @@ def _read(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Where the values of variables come from."""
+    """The sources of variables."""
 
     env: Mapping[str, str] = field(repr=False)
     folder: Path
-    """The folder that is worked in."""
+    """The current folder."""
     home: Path
     auth: Callable[[str], str | None] = _no_secrets
     """Looks up a secret; None if there is none of that name. May raise `Unresolved`."""
     read: Callable[[Path], str] = _read
     base: Path | None = None
-    """Where relative paths start, if not in the folder that is worked in."""
+    """The base of relative paths, if not the current folder."""
 
     @classmethod
     def of_process(cls, folder: Path | None = None) -> "Scope":
@@ -71,7 +70,7 @@ class Unresolved(ConfigError):
         super().__init__(message, hint=hint)
         self.variable = variable
         self.key = key
-        """The field it stands in."""
+        """Its field."""
         self.place = place
 
 
@@ -86,10 +85,10 @@ class Reference:
 
 
 def parse_reference(body: str) -> Reference:
-    """What stands between `${` and `}`.
+    """Parse the text between `${` and `}`.
 
     Raises:
-        ConfigError: it is not a variable.
+        ConfigError: It is not a variable.
     """
     head, separator, default = body.partition(":-")
     source, colon, name = head.partition(":")
@@ -111,15 +110,15 @@ OnValue = Callable[[Reference, str], None]
 
 
 def expand(text: str, scope: Scope, on_value: OnValue = lambda _, __: None) -> str:
-    """The text with its variables put in; what they hold is never expanded again.
+    """The text with its variables expanded; their values are not expanded again.
 
     Args:
-        text: As it is written.
-        scope: What the variables stand for.
+        text: The text with variables.
+        scope: The sources of variables.
         on_value: Called with each value.
 
     Raises:
-        ConfigError: a variable has no value, or `${` starts none.
+        ConfigError: A variable has no value, or `${` does not start one.
     """
 
     def value(match: re.Match[str]) -> str:
@@ -137,7 +136,7 @@ def references(text: str) -> tuple[Reference, ...]:
     """The variables in a text.
 
     Raises:
-        ConfigError: `${` starts none.
+        ConfigError: `${` does not start a variable.
     """
     matches = _REFERENCE.finditer(text)
     return tuple(_reference(match) for match in matches if match.group() != "$${")
@@ -187,10 +186,10 @@ def _file(reference: Reference, scope: Scope) -> str:
 
 
 def content(name: str, scope: Scope) -> str:
-    """What a file holds, without the line break at its end.
+    """The content of a file, without a final line break.
 
     Raises:
-        Unresolved: it cannot be read.
+        Unresolved: It cannot be read.
     """
     try:
         return scope.read(locate(name, scope)).rstrip("\r\n")
@@ -200,7 +199,7 @@ def content(name: str, scope: Scope) -> str:
 
 
 def locate(path: str, scope: Scope) -> Path:
-    """A path with `~` put in; a relative one starts where the scope says."""
+    """A path with `~` expanded; relative ones start at the scope's base."""
     if path == "~" or path.startswith("~/"):
         return scope.home / path[2:]
     return (scope.base or scope.folder) / path

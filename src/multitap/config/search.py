@@ -21,18 +21,18 @@ EXCELMANUS_VARIABLE = "EXCELMANUS_MCP_CONFIG"
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file, or one folder of servers, that may say something."""
+    """One file, or one folder of servers, that may contribute."""
 
     path: Path
     dialect: str | None = None
-    """None: found out from the content."""
+    """None to detect it from the content."""
     folder: bool = False
-    """A folder of servers: each folder in it is one."""
+    """Whether it is a folder of servers: each subfolder is one."""
     project: Path | None = None
-    """The folder of the project that brings it along, found by a search: nothing that it says
-    counts before a person has trusted it. None: the user, or their program, chose it."""
+    """The folder of its project if a search found it: nothing in it counts before a person has
+    trusted it. None if the user, or their program, chose it."""
     required: bool = False
-    """Asked for by name: a problem where it is missing."""
+    """Whether it was named explicitly, so that it must exist."""
 
     @property
     def trusted(self) -> bool:
@@ -42,14 +42,14 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """An order of sources and what holds when none of them says otherwise."""
+    """The order of sources, and the defaults."""
 
     sources: tuple[Source, ...]
     """The weakest first, or, with `first_only`, the strongest."""
     folder: Path = field(default_factory=Path.cwd)
-    """The folder that is worked in."""
+    """The current folder."""
     first_only: bool = False
-    """The first source that exists is the only one that counts."""
+    """Whether only the first existing source is used."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
@@ -58,7 +58,7 @@ class Surroundings:
     """What a search depends on."""
 
     folder: Path
-    """The folder that is worked in."""
+    """The current folder."""
     home: Path
     config: Path
     """The user's configuration directory."""
@@ -66,7 +66,7 @@ class Surroundings:
 
     @classmethod
     def here(cls, folder: Path | None = None) -> "Surroundings":
-        """Those of this process and its user."""
+        """The surroundings of this process and its user."""
         config = Path(platformdirs.user_config_dir("multitap", appauthor=False))
         return cls((folder or Path.cwd()).absolute(), Path.home(), config, os.environ)
 
@@ -74,7 +74,7 @@ class Surroundings:
 def native(
     where: Surroundings, files: Sequence[Path] = (), *, dialect: str | None = None
 ) -> Search:
-    """Named files stand alone; else the user's configuration, then the project's."""
+    """Only named files, if any; otherwise the user's configuration, then the project's."""
     named = files or [Path(part) for part in where.env.get(VARIABLE, "").split(os.pathsep) if part]
     if named:
         paths = [where.folder / path.expanduser() for path in named]
@@ -91,7 +91,7 @@ def native(
 
 
 def _both(folder: Path, project: Path | None = None) -> tuple[Source, Source]:
-    """Our file has the last word on the servers found beside it."""
+    """The folder of servers, then our file, which overrides it."""
     return (
         Source(folder / FOLDER, folder=True, project=project),
         Source(folder / FILE, "multitap", project=project),
@@ -103,7 +103,7 @@ def _is_same(folder: Path, other: Path) -> bool:
 
 
 def project_folder(where: Surroundings) -> Path:
-    """The nearest folder with a configuration within the repository, else the one worked in.
+    """The nearest folder with a configuration within the repository, else the current one.
 
     Not further up: anyone may have put a file into `/tmp`. The search ends below the home
     directory, at a folder of somebody else's and at the border of a file system.
@@ -121,7 +121,7 @@ def _above(where: Surroundings) -> Iterator[Path]:
             return
         for path in where.folder.parents:
             status = path.stat()
-            # Above that, others decide what lies there, and the home folder is not a project.
+            # Above that, others control the files, and the home folder is not a project.
             if os.path.realpath(path) == home or is_foreign(status) or status.st_dev != device:
                 return
             yield path
@@ -153,7 +153,7 @@ def otter(where: Surroundings) -> Search:
 
 
 def excelmanus(where: Surroundings, file: Path | None = None) -> Search:
-    """The variable's file, the argument's, the workspace's, the user's: the first one there is."""
+    """The first that exists of the variable's file, the argument's, the workspace's, the user's."""
     named = where.env.get(EXCELMANUS_VARIABLE)
     chosen = [Path(named).expanduser()] if named else []
     chosen += [file] if file else []
@@ -184,17 +184,17 @@ def agent_core(where: Surroundings, environment: str, *, root: Path | None = Non
 
 
 def start_folder(file: Path) -> Path:
-    """Where programs start that a file of the user's describes, unless it says where.
+    """The default working directory of programs in a file of the user.
 
-    Never the current folder, which may be a stranger's repository: `npx` would run what lies in
-    its `node_modules`, and programs would read its `.env`.
+    Never the current folder, which may be a stranger's repository: `npx` would run code from its
+    `node_modules`, and programs would read its `.env`.
     """
     whole = file.absolute()
     settings = platformdirs.user_config_path("multitap", appauthor=False).parent
     if whole.is_relative_to(settings):
         return Path.home()
     folder = whole.parent
-    # `.vscode/mcp.json` and `~/.cursor/mcp.json` are about the folder around them
+    # `.vscode/mcp.json` and `~/.cursor/mcp.json` apply to the folder around them
     return folder.parent if folder.name.startswith(".") else folder
 
 

@@ -1,8 +1,8 @@
 """Decides which values of a server's configuration are secret.
 
-A value is one because of its name (`API_TOKEN`, `--password`), because of where it stands (the
-password of a URL), or because it looks like one. What reads like a word, a path, a number or a
-host's name is none: to hide these would make every message a riddle.
+A value is secret because of its name (`API_TOKEN`, `--password`), its place (the password of a URL)
+or its looks. A word, a path, a number or a host name is not: hiding these would make messages
+unreadable.
 """
 
 import base64
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 LEAST, LEAST_NEUTRAL = 6, 8
-"""Characters of a secret, where its name says that it is one, and where only its looks do."""
+"""Minimum characters of a secret that is recognised by its name, and by its looks."""
 
 _TELLING = re.compile(
     r"(?i)key|token|secret|pass(?:w|phrase|[_-]|$)|pwd|credential|auth(?!or(?!i))|bearer|cookie"
@@ -24,23 +24,23 @@ _WORD = re.compile(
     r"|external|internal|local|localhost|manual|none|optional|password|production|public|required"
     r"|secret|service|staging|strict|system|test|testing|token|undefined|unknown|user|username"
 )
-"""What may stand under a telling name and says nothing."""
+"""Values under a telling name that are not secret."""
 _ROOTS = (
     "Applications|Library|Users|Volumes|app|bin|data|dev|etc|home|lib|lib64|media|mnt|nix|opt|private"
     "|proc|root|run|sbin|snap|srv|tmp|usr|var|work|workspace|workspaces"
 )
 _PATH = re.compile(rf"(?:~|\.{{1,2}})(?:/.*)?|/(?:{_ROOTS})(?:/.*)?|[A-Za-z]:\\.*", re.DOTALL)
 _MIXED = "[A-Za-z][0-9][A-Za-z0-9]?|[0-9][A-Za-z][A-Za-z0-9]?|[A-Za-z]{2}[0-9]|[0-9]{2}[A-Za-z]"
-_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"  # no two of them match the same
+_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"  # mutually exclusive alternatives
 _ORDINARY = re.compile(rf"[@-]{{0,2}}{_PART}(?:[-_.:/@+,;= ]+{_PART})*")
-"""Words and numbers with something between them: names, versions, dates, hosts, options."""
+"""Words and numbers with separators: names, versions, dates, hosts, options."""
 _RANDOM = re.compile(r"(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[\w.~-]{16,}")
 _TOKEN = re.compile(
     r"\b(?:sk|pk|rk)[-_][\w-]{16,}|\bgh[opsru]_\w{16,}|\bgithub_pat_\w{16,}|\bglpat-[\w-]{16,}"
     r"|\bxox[a-z]-[\w-]{10,}|\bAKIA\w{16}|\bAIza[\w-]{30,}|\bhf_\w{16,}|\bnpm_\w{16,}"
     r"|\beyJ[\w-]{8,}\.[\w-]+\.?[\w-]*"
 )
-"""Tokens that show what they are."""
+"""Tokens with a known prefix."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s'\"<>]+")
 _ASSIGNED = re.compile(r"([A-Za-z_][\w.-]{0,60})=([^\s'\";&|]+)")
 _HEADER = re.compile(r"([A-Za-z][\w-]*):(?!//)\s*(\S.*)", re.DOTALL)
@@ -48,12 +48,12 @@ _SCHEME = re.compile(r"(apikey|basic|bearer|token)\s+(\S.*)", re.DOTALL | re.IGN
 
 
 def is_telling(name: str) -> bool:
-    """Whether a name says that what it names is secret."""
+    """Whether a name suggests a secret value."""
     return _TELLING.search(name) is not None
 
 
 def in_value(value: str, *, telling: bool) -> Iterator[str]:
-    """What is secret of a value, whether its name tells that it is one or not."""
+    """The secret parts of a value; `telling` says whether its name suggests a secret."""
     yield from in_text(value)
     is_url = _URL.fullmatch(value) is not None
     if not is_url and _is_secret(value, LEAST if telling else LEAST_NEUTRAL, certain=telling):
@@ -61,13 +61,13 @@ def in_value(value: str, *, telling: bool) -> Iterator[str]:
 
 
 def in_variables(env: Mapping[str, str]) -> Iterator[str]:
-    """What is secret of a program's environment."""
+    """The secrets in a program's environment."""
     for name, value in env.items():
         yield from in_value(value, telling=is_telling(name))
 
 
 def in_headers(headers: Mapping[str, str]) -> Iterator[str]:
-    """What is secret of a request's headers."""
+    """The secrets in a request's headers."""
     for name, value in headers.items():
         scheme = _SCHEME.fullmatch(value)
         given = scheme[2] if scheme else value
@@ -80,7 +80,7 @@ def in_headers(headers: Mapping[str, str]) -> Iterator[str]:
 
 
 def in_url(url: str) -> Iterator[str]:
-    """A password, the values of a query, and what looks random in the path."""
+    """The secrets in a URL: its password, query values and random-looking parts of the path."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -93,7 +93,7 @@ def in_url(url: str) -> Iterator[str]:
     for name, value in parse_qsl(parts.query):
         if _is_secret(value, LEAST, certain=is_telling(name)):
             yield value
-    # Encoded as it was sent, too: logs and error messages quote the address, not its parts.
+    # Also in encoded form: logs and error messages quote the whole address.
     for pair in parts.query.split("&"):
         name, _, value = pair.partition("=")
         if _is_secret(value, LEAST, certain=is_telling(name)):
@@ -104,7 +104,7 @@ def in_url(url: str) -> Iterator[str]:
 
 
 def in_arguments(arguments: Iterable[str]) -> Iterator[str]:
-    """What is secret of a program's arguments."""
+    """The secrets in a program's arguments."""
     before = ""
     for argument in arguments:
         if before.startswith("-") and is_telling(before) and not argument.startswith("-"):
@@ -114,7 +114,7 @@ def in_arguments(arguments: Iterable[str]) -> Iterator[str]:
 
 
 def in_text(text: str) -> Iterator[str]:
-    """What shows that it is secret within an argument or a value."""
+    """The recognisable secrets within an argument or a value."""
     yield from _TOKEN.findall(text)
     for url in _URL.findall(text):
         yield from in_url(url)

@@ -13,27 +13,27 @@ from multitap.records import dataclass
 ENVIRONMENTS = "environments"
 CONFIG = "config.jsonc"
 USUAL = "default"
-"""The environment that is meant where there are several."""
+"""The environment to use if there are several."""
 
 
 @dataclass(frozen=True, slots=True)
 class SeedFile:
-    """A file in the folder that is worked in, and the search that its design makes for it."""
+    """A file of a design in the current folder, and that design's search."""
 
     path: Path
     title: str
-    """Whose it is, for people."""
+    """The name of the design."""
     search: Search
 
 
 def at_prompt(
     where: Surroundings, files: tuple[Path, ...] = (), *, dialect: str | None = None
 ) -> tuple[Search, tuple[SeedFile, ...]]:
-    """Where a command looks, and the files of other designs that this rests on.
+    """The search of a command, and the files of other designs that it is based on.
 
-    Named files stand alone, and a folder with files of ours is ours. In any other the first of
-    these files that is there brings the search order and the naming of its design, on top of the
-    user's own configuration; those after it are only mentioned.
+    Named files, and files of ours in the folder, take precedence. Otherwise, the first existing
+    file of another design determines the search order and naming, on top of the user's own
+    configuration; the others are only reported.
     """
     native = search.native(where, files, dialect=dialect)
     is_named = any(source.required for source in native.sources)
@@ -49,7 +49,7 @@ def at_prompt(
 
 
 def seed_files(where: Surroundings) -> Iterator[SeedFile]:
-    """The files of other designs in the folder, in the order in which one is preferred."""
+    """The files of other designs in the folder, in order of preference."""
     plain: tuple[tuple[str, str, Callable[[Surroundings], Search]], ...] = (
         (".kode.json", "kode", search.kode),
         ("otter.toml", "otter", search.otter),
@@ -66,7 +66,7 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
 
 
 def _environment(folder: Path) -> str | None:
-    """The only environment in a folder, or the usual one among several."""
+    """The only environment in a folder, or the default one among several."""
     try:
         there = [
             path.name
@@ -81,7 +81,7 @@ def _environment(folder: Path) -> str | None:
 
 
 def _resolve(chosen: Search, where: Surroundings) -> Iterator[Source]:
-    """The sources that count, those within the folder as what they are: the project's."""
+    """The sources to use, with those in the folder marked as the project's."""
     sources = chosen.sources
     if chosen.first_only:
         there = [source for source in sources if is_there(source.path)]
@@ -92,7 +92,7 @@ def _resolve(chosen: Search, where: Surroundings) -> Iterator[Source]:
 
 
 def several_environments(where: Surroundings) -> bool:
-    """Whether the folder has several environments, and nothing says which one is meant."""
+    """Whether the folder has several environments, and none is the default."""
     if _environment(where.folder) is not None or is_there(where.folder / FILE):
         return False
     try:

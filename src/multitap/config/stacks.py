@@ -1,4 +1,4 @@
-"""Merges what several files say about one name; the last one wins, the rest is remembered."""
+"""Merges the entries of several files for one name; the last one wins, the others are kept."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -19,7 +19,7 @@ WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
 
 @dataclass(frozen=True, slots=True)
 class Overridden:
-    """A value that lost to a later one."""
+    """A value that a later one overrides."""
 
     value: Any = field(repr=False)
     place: Place
@@ -27,51 +27,51 @@ class Overridden:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One value in force, where it was written, and what it overrode."""
+    """One effective value, where it is set, and what it overrides."""
 
     key: str
-    """Dotted, in our words."""
+    """The dotted name of our field."""
     value: Any = field(repr=False)
     """Unexpanded, and perhaps secret."""
     place: Place | None
-    """None: our default."""
+    """None for a default."""
     overrode: tuple[Overridden, ...] = ()
     """The nearest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Everything the files say about one server, or about the hub itself."""
+    """All values of one server, or of the hub itself, from all files."""
 
     values: tuple[Explained, ...]
     dropped: tuple[Explained, ...] = ()
-    """Said by an entry that a later one replaced as a whole, and not in force."""
+    """Values of an entry that a later one replaced as a whole; not effective."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stack:
-    """What the layers say about one name, the strongest last."""
+    """The entries of all layers for one name, the strongest last."""
 
     entries: tuple[Entry, ...]
     project: Path | None = None
-    """The folder of the project that says all of it; None if the user does."""
+    """The folder of the project that defines it; None if the user does."""
 
     @property
     def base(self) -> int:
-        """The last entry that says how to reach the server; it replaces whatever lies below.
+        """The last entry that says how to reach the server; it replaces all earlier ones.
 
-        Amended key by key, one server's credentials would follow another one's address.
+        Merging key by key could send one server's credentials to another one's address.
         """
         complete = [index for index, entry in enumerate(self.entries) if entry.complete]
         return complete[-1] if complete else 0
 
     @property
     def fields(self) -> Mapping[FieldPath, Node]:
-        """What is in force."""
+        """The effective values."""
         return self.merge_entries().fields if self.entries else {}
 
     def merge_entries(self) -> Entry:
-        """One entry in place of all."""
+        """Merge all entries into one."""
         base, *amendments = self.entries[self.base :]
         fields = dict(base.fields)
         for amendment in amendments:
@@ -114,24 +114,24 @@ class Stack:
 
 
 def usable(fields: Mapping[FieldPath, Node]) -> tuple[dict[FieldPath, Node], tuple[Problem, ...]]:
-    """What can be used of settings; a value that is wrong costs only itself."""
+    """The valid settings; an invalid value affects only itself."""
     _, problems = validate.validate_fields(Settings, fields)
-    # with the dot, or a problem of `a` would also cost `ab`
+    # with the dot, otherwise a problem of `a` would also affect `ab`
     wrong = tuple(f"{problem.key}." for problem in problems)
     good = {path: node for path, node in fields.items() if not f"{node.dotted}.".startswith(wrong)}
     return good, problems
 
 
 def build(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
-    """The server that a stack describes; None, with the reasons, where it cannot be used."""
+    """The server that a stack describes; None, with the reasons, if it cannot be used."""
     entry = stack.merge_entries()
     if entry.broken:
         return None, ()
-    # a file may switch off a server that another machine has and this one does not
+    # a file may disable a server that exists only on another machine
     if entry.complete or [*entry.fields] != [("enabled",)] or entry.fields["enabled",].value:
         model, problems = validate.server(entry)
         if model is not None and stack.project:
-            # Set here, not read: no file can say that it is the user's.
+            # Set here, not read: no file can claim to be the user's.
             model = model.model_copy(update={"provenance": "project"})
             model, refused = restrain(model, entry)
             problems = (*problems, *refused)
@@ -142,8 +142,8 @@ def build(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
 
 
 def _replaced_field(path: FieldPath, node: Node) -> FieldPath | None:
-    """What of a lower layer a field takes the place of: the same one, or the table around it."""
-    empty = is_table(node.value) and not node.value  # says only that it is there
+    """The field of a lower layer that a field replaces: the same one, or the table around it."""
+    empty = is_table(node.value) and not node.value  # only marks its presence
     return within(path, WHOLE) or (None if empty else path)
 
 

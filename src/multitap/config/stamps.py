@@ -10,17 +10,17 @@ from multitap.config.folders import entries_of
 from multitap.config.search import Source
 
 Stamp = tuple[int, int, int] | None
-"""Time of change, size and inode; None: not there."""
+"""Modification time, size and inode; None if missing."""
 Stamps = Mapping[Path, Stamp]
 
 
 def stamps(sources: Iterable[Source]) -> Stamps:
-    """The stamp of every file that matters, there or not."""
+    """The stamp of every relevant file, existing or not."""
     return {path: _stamp(path) for source in sources for path in _files(source)}
 
 
 def changed_files(before: Stamps, after: Stamps) -> frozenset[Path]:
-    """The files that came, went or were written."""
+    """The files that were created, deleted or written."""
     return frozenset(
         path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
     )
@@ -29,9 +29,8 @@ def changed_files(before: Stamps, after: Stamps) -> frozenset[Path]:
 def folders(sources: Iterable[Source]) -> Mapping[Path, int]:
     """The folders to watch so that no change is missed, each with its inode.
 
-    One that is not there yet is left out, and found by the next look. To watch the one above it
-    instead would wake us for whatever else happens there: above our own trust file that is every
-    write to the call log.
+    A missing one is left out, and found by the next check. Watching its parent instead would wake
+    us for unrelated changes: above our own trust file, that is every write to the call log.
     """
     wanted: set[Path] = set()
     for source in sources:
@@ -72,4 +71,4 @@ def _folder_inode(path: Path) -> int | None:
 
 
 def _target(path: Path) -> Path:
-    return Path(os.path.realpath(path))  # `Path.resolve` raises where links go round in a circle
+    return Path(os.path.realpath(path))  # `Path.resolve` raises for circular links

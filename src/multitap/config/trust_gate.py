@@ -1,8 +1,8 @@
 """What a project asks for, and what a person has approved of it.
 
-The files of a project come with the project, often from a stranger. They are read as data, and
-nothing that they say counts before an `Approval` says so. What a program or a person names
-(`--config`, `MULTITAP_CONFIG`, a path or settings in Python) is their own choice, and needs none.
+The files of a project often come from a stranger. They are read as data, and nothing in them counts
+before an `Approval` says so. Files that a program or a person names (`--config`,
+`MULTITAP_CONFIG`, a path or settings in Python) need no approval.
 """
 
 from collections.abc import Mapping
@@ -20,44 +20,44 @@ from multitap.errors import ConfigError
 from multitap.records import dataclass
 
 MANUAL = "SKILL.md"
-"""What makes a folder a skill."""
-# A project that nobody has trusted must not decide how long the look at it takes.
+"""The file that makes a folder a skill."""
+# An untrusted project must not decide how long its inspection takes.
 MAX_SKILLS = 200
 
 PartKind = Literal["server", "settings", "skill"]
 
 
 class Untrusted(ConfigError):
-    """Something of a project that nobody has trusted, or that changed since."""
+    """A part of a project is not trusted, or has changed since."""
 
 
 class TrustState(StrEnum):
-    """What a person has said to a part of a project."""
+    """A person's decision about a part of a project."""
 
     TRUSTED = "trusted"
     NEW = "not trusted"
     CHANGED = "changed"
-    """They trusted another content."""
+    """A different content was trusted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """All that the files of one project say; variables are still in it."""
+    """The content of one project's files, with unexpanded variables."""
 
     root: Path
     """The project's folder."""
     folder: Path
-    """The folder that is worked in."""
+    """The current folder."""
     servers: Mapping[str, ServerConfig] = field(default_factory=dict[str, ServerConfig])
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What it says about anything else, as tables."""
+    """Everything else, as tables."""
     places: Mapping[str, Place] = field(default_factory=dict[str, Place])
-    """Where each server is written; by the empty name, the rest."""
+    """The place of each server; the empty name stands for the rest."""
     skills: tuple[Path, ...] = ()
     """Folders of skills."""
 
     def find_skills(self) -> tuple[Path, ...]:
-        """The folder of each skill; one that leads out of the project is none."""
+        """The folder of each skill, without those that lead out of the project."""
         found: list[Path] = []
         for folder in self.skills:
             try:
@@ -72,7 +72,7 @@ class Proposal:
 
 @dataclass(frozen=True, slots=True)
 class TrustDecision:
-    """What counts of a proposal."""
+    """Which parts of a proposal count."""
 
     servers: Mapping[str, TrustState] = field(default_factory=dict[str, TrustState])
     settings: TrustState = TrustState.NEW
@@ -81,21 +81,21 @@ class TrustDecision:
 
 
 class Approval(Protocol):
-    """Who decides what counts of a project."""
+    """Decides which parts of a project count."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Where decisions are kept: when one changes, they may be others."""
+        """The files that contain decisions, to be watched for changes."""
         ...
 
     def decide(self, proposal: Proposal, /) -> TrustDecision:
-        """What counts of this content, as it is now."""
+        """Which parts of the current content count."""
         ...
 
     def check_start(
         self, root: Path, folder: Path, name: str, config: ServerConfig
     ) -> frozenset[str]:
-        """Let a server start whose configuration, and the files it names, are trusted right now.
+        """Check that a server's configuration, and the files it names, are trusted right now.
 
         Returns:
             The secrets that it may use.
@@ -132,7 +132,7 @@ class TrustNothing:
 
 
 def nothing_trusted(proposal: Proposal) -> TrustDecision:
-    """The decision that nothing of it counts."""
+    """The decision that no part counts."""
     return TrustDecision(
         dict.fromkeys(proposal.servers, TrustState.NEW),
         skills=dict.fromkeys(proposal.find_skills(), TrustState.NEW),
@@ -141,12 +141,12 @@ def nothing_trusted(proposal: Proposal) -> TrustDecision:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A part of a project that does not count, until a person trusts it."""
+    """A part of a project that is not used until a person trusts it."""
 
     root: Path
     kind: PartKind
     name: str
-    """Of the server or skill."""
+    """The name of the server or skill."""
     standing: TrustState
     place: Place
 
@@ -162,7 +162,7 @@ class Pending:
         return trust_hint(self.root)
 
     def refusal(self) -> Untrusted:
-        """The error for somebody who wants to use it."""
+        """The error for using it."""
         return Untrusted(f"{self.name!r} {self.words}", hint=self.hint)
 
 

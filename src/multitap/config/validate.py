@@ -1,4 +1,4 @@
-"""Validates what the files say; every problem carries its position."""
+"""Validates entries; every problem has its position."""
 
 from collections.abc import Mapping
 from itertools import takewhile
@@ -19,11 +19,11 @@ _NOUNS: Mapping[type[FrozenModel], str] = {StdioServer: "a program", HttpServer:
 
 
 def server(entry: Entry) -> tuple[StdioServer | HttpServer | None, tuple[Problem, ...]]:
-    """The model of an entry; None, with the reasons, where it does not hold together."""
+    """The model of an entry; None, with the reasons, if it is not valid."""
     kind = _kind(entry)
     if isinstance(kind, Problem):
         return None, (kind,)
-    # a key of the other kind is harmless, and people leave them when they change a server
+    # a key of the other kind is harmless, and often left over when a server is changed
     fitting = {path: node for path, node in entry.fields.items() if path[0] in kind.model_fields}
     idle = [
         _problem(Severity.WARNING, node, f"has no effect for {_NOUNS[kind]}", entry.name)
@@ -58,14 +58,14 @@ def nest(fields: Fields) -> dict[str, Any]:
         for step in path[:-1]:
             table = table.setdefault(step, {})
         if node.value == {}:
-            table.setdefault(path[-1], {})  # its members go into a new one
+            table.setdefault(path[-1], {})  # its members go into a new table
         else:
             table[path[-1]] = node.value
     return tree
 
 
 def missing(entry: Entry, *names: str) -> Problem:
-    """An entry does not say how to reach its server."""
+    """The problem of an entry that does not say how to reach its server."""
     words = [entry.words.get(name, name) for name in names]
     quoted = [f"`{word}`" for word in words]
     message = f"{quoted[0]} is missing" if len(quoted) == 1 else f"neither {' nor '.join(quoted)}"
@@ -119,7 +119,7 @@ def _blame(location: tuple[int | str, ...], fields: Fields) -> Node:
 
 
 def _shared_steps(path: FieldPath, location: tuple[int | str, ...]) -> int:
-    """How many steps they go together."""
+    """The length of the common prefix."""
     pairs = zip(path, location, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 

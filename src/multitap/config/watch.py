@@ -13,20 +13,20 @@ from multitap.config.search import Source
 from multitap.config.stamps import Stamps, changed_files, folders, stamps
 
 QUIET_MS = 100
-"""A burst of changes counts as finished after this long without another."""
-# A program that never stops writing must not keep a change from being seen.
+"""Seconds without a change after which a burst of changes is over."""
+# A program that never stops writing must not delay a change forever.
 LONGEST_BURST_MS = 1500
 RECHECK_MS = 1000
-"""Files are checked at least this often: network drives and containers do not always report."""
+"""Seconds between checks without events, which network drives and containers may not send."""
 
 
 async def changes(
     sources: Iterable[Source], *, since: Stamps | None = None
 ) -> AsyncGenerator[frozenset[Path], None]:
-    """Yield the files that changed, each time some did; leave it by `contextlib.aclosing`.
+    """Yield the changed files after each change; use it with `contextlib.aclosing`.
 
     Folders are watched, not files: editors replace a file, and a watch on it dies with the old one.
-    What the system reports only wakes us; the stamps decide whether something changed.
+    System events only wake us; the stamps decide whether a file changed.
     """
     wanted = tuple(sources)
     known = stamps(wanted) if since is None else since
@@ -57,7 +57,7 @@ async def changes(
 
 
 async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None:
-    """Return when something stirs, or after a while anyway."""
+    """Return after an event, or after a timeout."""
     async with anyio.create_task_group() as group:
         group.start_soon(_release, stop)
         try:
@@ -65,7 +65,7 @@ async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None
         except Exception:  # noqa: BLE001 - boundary: whatever the watcher lacks, looking helps
             await anyio.sleep(RECHECK_MS / 1000)
         group.cancel_scope.cancel()
-    # `_release` set it on its way out; the same watch serves the next look.
+    # `_release` set it when it ended; the same watch is used for the next check.
     stop.clear()
 
 

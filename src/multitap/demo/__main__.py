@@ -17,7 +17,9 @@ from multitap.events import LinkState, ServerSnapshot, Snapshot
 
 
 async def main() -> None:
-    logging.getLogger("multitap").addHandler(logging.NullHandler())  # the story says the same
+    logging.getLogger("multitap").addHandler(
+        logging.NullHandler()
+    )  # the printed text says the same
     with TemporaryDirectory(prefix="multitap-demo-") as state:
         async with open_hub(demo_settings.settings(Path(state))) as hub:
             await show_start(hub)
@@ -86,7 +88,7 @@ async def show_recovery(hub: Hub) -> None:
 
 
 async def until(hub: Hub, holds: Callable[[Snapshot], object]) -> None:
-    """Wait until the snapshot is as wanted; every change of the hub is a reason to look again."""
+    """Wait until the snapshot meets a condition, checked after every change of the hub."""
     with hub.events.subscribe() as events, anyio.fail_after(60):
         if holds(hub.snapshot()):
             return

@@ -16,7 +16,7 @@ def bundled_server(name: str, *, connect_timeout: float = 60.0) -> StdioServer:
 
 
 def settings(state_dir: Path) -> Settings:
-    """All of them; nobody waits long for the one that hangs."""
+    """All bundled servers; the one that hangs has a short timeout."""
     good = {name: bundled_server(name) for name in GOOD}
     bad = {name: bundled_server(name, connect_timeout=6.0) for name in BAD}
     return Settings(servers=good | bad, state_dir=state_dir)

@@ -45,8 +45,8 @@ class ConfiguredEnvironment(BaseEnvironment):
     It follows the files while it is open. `problems` says what in them cannot be used.
 
     Args:
-        files: Which ones, or what reads them. What a project brings along counts once a person
-            has trusted it.
+        files: The files, or what reads them. Parts of a project are used once a person has
+            trusted them.
     """
 
     def __init__(self, files: Search | Loader) -> None:
@@ -91,7 +91,7 @@ class ConfiguredEnvironment(BaseEnvironment):
         await super()._on_open(tasks)
 
     async def _follow(self, hub: Hub) -> None:
-        """Whenever the files are read again, gather again what they bring along."""
+        """Whenever the files are read again, load their functions, skills and prompts again."""
         with hub.events.subscribe(calls=False) as events:
             while True:
                 # compared before waiting: they may have been read again before we subscribed
@@ -101,9 +101,9 @@ class ConfiguredEnvironment(BaseEnvironment):
 
     async def _equip(self) -> None:
         loaded, scope = self.servers.files.loaded, self.servers.scope
-        # Importing functions runs code of the user, which may take its time.
+        # Importing functions runs the user's code, which may be slow.
         found = await to_thread.run_sync(gather, loaded, scope, abandon_on_cancel=True)
-        # old ones first: a function that stays keeps its name, which must be free for it
+        # old ones first: the name of a function that stays must be free
         for tool in self._equipment.tools:
             self.registry.unregister(tool.name)
         added: list[ToolDef] = []
@@ -122,7 +122,7 @@ class ConfiguredEnvironment(BaseEnvironment):
 
 @dataclass(frozen=True, slots=True)
 class Equipment:
-    """What the files bring along besides servers."""
+    """The functions, skills and prompts of the files."""
 
     tools: tuple[ToolDef, ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -131,7 +131,7 @@ class Equipment:
 
 
 def gather(loaded: Loaded, scope: Scope) -> Equipment:
-    """Load functions, skills and prompts; what is wrong with one is that one's problem."""
+    """Load functions, skills and prompts; a broken one affects no other."""
     tools, problems = _functions(loaded, scope)
     folders, about_folders = skill_folders(loaded, scope)
     accepts = skill_gate(loaded)
@@ -149,7 +149,7 @@ def find_skills(loaded: Loaded, scope: Scope) -> Skills:
 
 
 def skill_gate(loaded: Loaded) -> Accepts:
-    """Whether a skill may be read: one of a project, as long as it is what was trusted."""
+    """Whether a skill may be read: a project's skill must be as it was trusted."""
     # a skill may be in several projects, one inside the other; each has to accept it
     roots = {seen.source.project for seen in loaded.sources} - {None}
 
@@ -163,7 +163,7 @@ def skill_gate(loaded: Loaded) -> Accepts:
 
 
 def skill_folders(loaded: Loaded, scope: Scope) -> tuple[list[Path], list[Problem]]:
-    """The folders that are named, else `skills` beside every file that was read."""
+    """The configured folders, otherwise `skills` beside every file that was read."""
     said = loaded.settings.environment
     if "skills" not in said.model_fields_set:
         files = (seen.source for seen in loaded.sources if seen.found)
@@ -216,7 +216,7 @@ def _prompts(loaded: Loaded, scope: Scope) -> Iterator[Problem]:
 
 
 def _dangling(loaded: Loaded) -> Iterator[Problem]:
-    """Prompts that agents and profiles name but cannot use."""
+    """Problems of prompts that agents and profiles name but cannot use."""
     settings, prompts = loaded.settings, loaded.settings.prompts
     users = {
         **{f"agents.{name}.prompt": agent.prompt for name, agent in settings.agents.items()},

@@ -25,10 +25,10 @@ Function = Callable[..., Any]
 
 
 def load_tool(reference: str) -> ToolDef:
-    """The tool that `module:function`, or `path/to/file.py:function`, stands for.
+    """The tool for `module:function` or `path/to/file.py:function`.
 
     Raises:
-        ConfigError: There is none, or it cannot be loaded; says why.
+        ConfigError: There is none, or it cannot be loaded.
     """
     function = load_function(reference)
     try:
@@ -39,12 +39,12 @@ def load_tool(reference: str) -> ToolDef:
 
 
 def load_function(reference: str) -> Function:
-    """The function that `module:function`, or `path/to/file.py:function`, stands for.
+    """The function for `module:function` or `path/to/file.py:function`.
 
-    A file runs again each time, so that a reload sees what it says now.
+    A file runs again each time, so that a reload sees its current content.
 
     Raises:
-        ConfigError: There is none, or what should define it fails.
+        ConfigError: There is none, or its module or file fails to load.
     """
     where, _, name = reference.rpartition(":")
     if not where or not name:
@@ -64,7 +64,7 @@ def load_function(reference: str) -> Function:
 
 
 class _UncachedLoader(SourceFileLoader):
-    """Runs what the file says now: compiled files are compared by the second only."""
+    """Loads the current source: compiled files are compared by the second only."""
 
     def path_stats(self, path: str) -> Mapping[str, Any]:
         raise OSError(f"{path} is not cached")
@@ -77,7 +77,7 @@ def _run(path: Path) -> ModuleType:
     loader = _UncachedLoader(called, str(path))
     module = module_from_spec(ModuleSpec(called, loader, origin=str(path)))
     before = sys.modules.get(called)
-    sys.modules[called] = module  # annotations that are texts are looked up there
+    sys.modules[called] = module  # string annotations are resolved there
     try:
         loader.exec_module(module)
     except BaseException:

@@ -43,8 +43,8 @@ class EnvClient:
     """A typed client for the ten tools of the Env protocol, on one server of a hub.
 
     Every method waits for a server that is still starting. It raises `Unavailable` while the
-    server is down, `UnknownName` where it does not offer the tool, `ToolFailed` with its words
-    where it cannot answer, and otherwise what `Hub.call` raises.
+    server is down, `UnknownName` if it does not offer the tool, `ToolFailed` with its message
+    if it cannot answer, and otherwise what `Hub.call` raises.
 
     Args:
         hub: The hub that is connected to it.
@@ -64,7 +64,7 @@ class EnvClient:
 
         Args:
             config: How to reach it.
-            state_dir: Where to remember what it offers; the user's state directory if not given.
+            state_dir: Where to store what it offers; by default, the user's state directory.
 
         Raises:
             Unavailable: It cannot be reached.
@@ -102,7 +102,7 @@ class EnvClient:
     async def execute_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, agent: str | None = None
     ) -> ToolOutcome:
-        """Run one of its tools; a failure of the tool is an outcome too."""
+        """Run one of its tools; a failed tool is a normal outcome, not an error."""
         request = ToolRequest(name=name, arguments=arguments or {}, agent=agent)
         return await self._ask("execute_tool", request, ToolOutcome)
 
@@ -133,7 +133,7 @@ class EnvClient:
     async def _find(self, name: str) -> Tool:
         tool = self._look(name)
         if tool is None:
-            # only now: what is known of the server from the store needs no waiting
+            # only now: names from the stored catalog need no waiting
             await self._hub.settled()
             tool = self._look(name)
         if tool is None:
@@ -142,7 +142,7 @@ class EnvClient:
 
     def _look(self, name: str) -> Tool | None:
         catalog = self._hub.catalog
-        # tools of a server that is down are found, too: calling one says why it is down
+        # also finds tools of a server that is down: calling one says why it is down
         for tools in (catalog.tools, catalog.absent):
             for tool in tools.values():
                 if tool.server == self._server and find(tool.raw_name) is ENV_TOOLS[name]:
@@ -164,7 +164,7 @@ class EnvClient:
 
 
 def _data(result: ToolResult) -> Any:
-    """The answer as data; of servers that know only text, what the text says."""
+    """The answer as data; for servers that send only text, the parsed text."""
     if result.structured is not None:
         return result.structured
     texts = (block.text for block in result.blocks if isinstance(block, TextBlock))

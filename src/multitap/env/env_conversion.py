@@ -81,7 +81,7 @@ def prompt(name: str, answer: types.GetPromptResult) -> PromptText:
 
 
 def request(asked: LlmRequest) -> ModelRequest:
-    """What a model is asked on behalf of somebody else."""
+    """The request to a model for an `env_invoke_llm` call."""
     system = [message.content for message in asked.messages if message.role == "system"]
     return ModelRequest(
         messages=_conversation(asked),

@@ -15,14 +15,14 @@ from multitap.errors import MultitapError, NotAllowed
 logger = logging.getLogger(__name__)
 
 Powers = Mapping[str, bool]
-"""Whether each tool that does more than look is on."""
+"""Whether each tool that does more than read is turned on."""
 
 
 class EnvDispatch:
     """Answers calls of the Env tools with a world.
 
     Args:
-        world: Where the answers come from.
+        world: The source of the answers.
         powers: Which of the powerful tools are on right now.
     """
 
@@ -36,21 +36,21 @@ class EnvDispatch:
         return tuple(tool for tool in ENV_TOOLS.values() if powers.get(tool.name, True))
 
     async def call(self, tool: EnvTool, arguments: Mapping[str, Any]) -> types.CallToolResult:
-        """Answer a call; whatever goes wrong, the result says so."""
+        """Answer a call; every failure becomes a result."""
         try:
             return _result(await self._answer(tool, arguments))
         except MultitapError as exc:
             return _failure(f"{exc}; {exc.hint}" if exc.hint else str(exc))
-        except Exception as exc:  # boundary: what breaks in a world is its own problem
+        except Exception as exc:  # boundary: a broken world must not stop the server
             logger.exception("%s could not be answered", tool.listed)
-            # Only the type: the message of a foreign exception may hold what the client must not
-            # see.
+            # Only the type: the message of a foreign exception may contain something that the
+            # client must not see.
             return _failure(f"the environment could not answer: {type(exc).__name__}")
 
     async def _answer(self, tool: EnvTool, arguments: Mapping[str, Any]) -> BaseModel:
         powers = self._powers()
-        # Checked for each call as well: a client may know the name of a tool that is not listed, or
-        # no longer.
+        # Checked for each call as well: a client may know the name of a tool that is not, or no
+        # longer, listed.
         if not powers.get(tool.name, True):
             raise NotAllowed(
                 f"{tool.listed} is turned off in this environment",

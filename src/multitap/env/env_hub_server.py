@@ -37,7 +37,7 @@ _Paged = types.PaginatedRequestParams | None
 
 
 class HubMember(HasWorld, Protocol):
-    """An environment, and what is its own rather than a server's."""
+    """An environment with its own functions, prompts and skills."""
 
     @property
     def settings(self) -> Settings: ...
@@ -45,11 +45,11 @@ class HubMember(HasWorld, Protocol):
     def skills(self) -> Skills: ...
     @property
     def own_tools(self) -> Mapping[str, ToolDef]:
-        """Its functions that are loaded, by name."""
+        """Its loaded functions, by name."""
         ...
 
     async def ready(self) -> None:
-        """Wait until they are those of the settings."""
+        """Wait until the functions match the settings."""
         ...
 
 
@@ -76,11 +76,11 @@ class EnvHubServer:
             on_read_resource=self._read_resource,
             on_subscriptions_listen=ListenHandler(self._news),
         )
-        """For a `LocalServer`."""
+        """The SDK server, for a `LocalServer`."""
 
     async def announce_change(self) -> None:
         """Tell the hub to list everything again."""
-        # all three: nobody keeps track of which of them a changed file concerns
+        # all three: a changed file may affect any of them
         for event in (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged()):
             await self._news.publish(event)
 
@@ -89,7 +89,7 @@ class EnvHubServer:
         return {"execute_tool": said.execute_tool, "invoke_llm": said.invoke_llm}
 
     def _protocol(self) -> Mapping[str, EnvTool]:
-        """The tools of the protocol that somebody may see, by the names they have here."""
+        """The visible tools of the protocol, by their names here."""
         settings = self._host.settings
         if not shows_protocol(settings):
             return {}
@@ -201,12 +201,12 @@ class EnvHubServer:
 
 
 def own_name(tool: EnvTool, naming: Naming) -> str:
-    """What a tool of the protocol is called here, so that the hub's name for it has one `env`."""
+    """A protocol tool's name here, chosen so that the hub's name for it has only one `env`."""
     return tool.listed if naming is Naming.BARE else tool.name
 
 
 def address(skill: str, file: str = MANUAL) -> str:
-    """What a file of a skill is called as a resource."""
+    """The address of a skill's file as a resource."""
     return f"{SCHEME}{quote(skill)}/{quote(file)}"
 
 

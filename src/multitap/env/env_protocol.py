@@ -29,7 +29,7 @@ class _EnvModel(BaseModel):
 
 
 class _Question(_EnvModel):
-    # answers may grow in a later version; a question with an unknown key is a mistake
+    # later versions may add keys to answers; an unknown key in a request is a mistake
     model_config = ConfigDict(extra="forbid")
 
 
@@ -37,9 +37,9 @@ class EnvCapabilities(_EnvModel):
     """What an environment can do."""
 
     logs: bool = True
-    """`query_logs` finds something."""
+    """It has a log for `query_logs`."""
     events: bool = True
-    """What happens is published as it happens, and `query_logs` finds it later."""
+    """It publishes events, which `query_logs` finds later."""
     profiles: bool = True
     """It has profiles."""
     prompts: bool = False
@@ -66,7 +66,7 @@ class EnvProfile(_EnvModel):
 
 
 class EnvDescription(_EnvModel):
-    """What an environment says of itself."""
+    """An environment's description of itself."""
 
     id: str
     display_name: str
@@ -83,9 +83,9 @@ class EnvAgent(_EnvModel):
     display_name: str
     description: str = ""
     instructions: str | None = None
-    """The system prompt it works by."""
+    """Its system prompt."""
     model: str | None = None
-    """The model it thinks with."""
+    """Its model."""
     tools: tuple[str, ...] = ()
     """The names of the tools it may use."""
     metadata: Mapping[str, Any] = Field(default_factory=dict[str, Any])
@@ -105,11 +105,11 @@ class ToolDescription(_EnvModel):
 
 
 class _Answer(msgspec.Struct):
-    content: Any = None  # foreign: `_media` looks at each block
+    content: Any = None  # foreign: `_media` checks each block
 
 
 class ToolOutcome(_EnvModel):
-    """What became of the use of a tool."""
+    """The outcome of a tool call."""
 
     success: bool
     output: str = ""
@@ -119,11 +119,11 @@ class ToolOutcome(_EnvModel):
     content: tuple[Mapping[str, Any], ...] = ()
     """Everything but text: images, audio, resources, as MCP content blocks."""
     structured_content: Any = None
-    """The answer as data, of tools that give it."""
+    """The structured content, if the tool returns any."""
 
     @classmethod
     def of(cls, result: ToolResult) -> "ToolOutcome":
-        """What a tool's result says.
+        """The outcome that a tool's result describes.
 
         Raises:
             BadAnswer: It cannot be read.
@@ -157,25 +157,25 @@ class PromptText(_EnvModel):
 
     @property
     def text(self) -> str:
-        """All of it in one piece."""
+        """The text of all messages."""
         return "\n\n".join(message.text for message in self.messages)
 
 
 class LogEntry(_EnvModel):
-    """One thing that happened."""
+    """One entry of the log."""
 
     at: AwareDatetime
     level: LogLevel
     kind: LogKind
     server: str | None = None
-    """The MCP server it happened with."""
+    """The MCP server it is about."""
     text: str
     tool: str | None = None
     """The tool that was called, by the server's own name."""
     agent: str | None = None
     """Who called it."""
     session: str | None = None
-    """In which session of the caller's."""
+    """The caller's session."""
     seconds: float | None = None
     """How long the call took."""
     outcome: Outcome | None = None
@@ -191,7 +191,7 @@ class LogPage(_EnvModel):
 
     @classmethod
     def of(cls, found: Page[Activity]) -> "LogPage":
-        """What a store found."""
+        """The entries that a store found."""
         return cls(entries=tuple(map(_entry, found.records)), cursor=found.cursor)
 
 
@@ -226,7 +226,7 @@ class LlmReply(_EnvModel):
     text: str
     model: str
     stop_reason: str | None = None
-    """Why it stopped: `stop`, `length`, or what its maker calls it."""
+    """Why it stopped: `stop`, `length`, or the provider's own word."""
     usage: LlmUsage = LlmUsage()
 
 
@@ -236,37 +236,37 @@ class Nothing(_Question):
 
 class ProfileRequest(_Question):
     id: str
-    """One of those that `list_profiles` has."""
+    """The id of a profile in `list_profiles`."""
 
 
 class AgentRequest(_Question):
     id: str
-    """One of those that `list_agents` has."""
+    """The id of an agent in `list_agents`."""
 
 
 class LogQuery(_Question):
-    """Which log entries to look for; every condition that is given must hold."""
+    """A search in the log; every given condition must hold."""
 
     level: LogLevel = "debug"
-    """Only what is at least as bad as this."""
+    """Only entries of this level and worse."""
     since: AwareDatetime | None = None
-    """Only what happened then or later."""
+    """Only entries from this time on."""
     until: AwareDatetime | None = None
-    """Only what happened before."""
+    """Only entries before this time."""
     server: str | None = None
-    """Only what has to do with this MCP server."""
+    """Only entries about this MCP server."""
     text: str | None = None
-    """Only entries that contain this, in capitals or not."""
+    """Only entries that contain this text, ignoring case."""
     limit: int = Field(default=100, ge=1, le=MAX_LOGS)
-    """How many to answer with."""
+    """The maximum number of entries."""
     cursor: str | None = None
-    """Where the page before ended."""
+    """The cursor of the previous page."""
 
     async def ask(self, store: Store) -> LogPage:
-        """What the store has of it.
+        """The page that the store returns.
 
         Raises:
-            BadArguments: The cursor is none of its own.
+            BadArguments: The cursor is not one of the store's.
         """
         found = await store.logs(
             level=self.level,
@@ -287,10 +287,10 @@ class ToolsRequest(_Question):
 
 class ToolRequest(_Question):
     name: str
-    """One of those that `list_tools` has."""
+    """The name of a tool in `list_tools`."""
     arguments: Mapping[str, Any] = Field(default_factory=dict[str, Any])
     agent: str | None = None
-    """In whose name, and so by whose rules."""
+    """The agent whose rules apply."""
 
 
 class PromptRequest(_Question):
@@ -299,15 +299,15 @@ class PromptRequest(_Question):
 
 
 class LlmRequest(_Question):
-    """What to say to the environment's model."""
+    """A request to the environment's model."""
 
     messages: tuple[LlmMessage, ...] = Field(min_length=1)
     model: str | None = None
-    """Another model than the environment's own choice, if it allows that."""
+    """A model other than the default, if the environment allows it."""
     max_tokens: int | None = Field(default=None, ge=1)
     temperature: float | None = Field(default=None, ge=0)
     stop: tuple[str, ...] = ()
-    """Where it is to end."""
+    """Stop sequences."""
 
 
 class ProfileList(_EnvModel):
@@ -325,8 +325,8 @@ class ToolList(_EnvModel):
 class World(Protocol):
     """An environment, as the Env protocol sees it.
 
-    A question about what does not exist raises `UnknownName`; every `MultitapError` reaches the
-    client in words.
+    A request for something that does not exist raises `UnknownName`; clients get the message of
+    every `MultitapError`.
     """
 
     async def describe(self) -> EnvDescription: ...
@@ -345,7 +345,7 @@ class World(Protocol):
 
 @runtime_checkable
 class HasWorld(Protocol):
-    """Something that a world belongs to, such as an environment."""
+    """An object with a world, such as an environment."""
 
     @property
     def world(self) -> World: ...

@@ -23,7 +23,7 @@ def json_schema() -> Schema:
     return {
         "$schema": DIALECT,
         "title": "Env protocol",
-        "description": "MCP tools by which environments describe and use each other.",
+        "description": "MCP tools through which environments describe and use each other.",
         "tools": tools,
         "$defs": dict(sorted(definitions.items())),
     }
@@ -35,7 +35,7 @@ def json_schema_text() -> str:
 
 
 def _share(schema: Schema, name: str, definitions: Schema) -> Schema:
-    """A reference to a schema, which is added to the definitions with all that it needs."""
+    """A reference to a schema, which is added to the definitions with its dependencies."""
     inner: Schema = schema.get("$defs", {})
     definitions |= inner
     definitions[name] = {key: value for key, value in schema.items() if key != "$defs"}

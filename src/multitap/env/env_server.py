@@ -43,7 +43,7 @@ class Front:
     """The address of an environment while it is served."""
 
     url: str | None = None
-    """None: over the standard input and output of this process."""
+    """None on standard input and output."""
     closed: anyio.Event = field(default_factory=anyio.Event, repr=False)
     """Set when serving has ended: the client closed its pipes, or the block was left."""
 
@@ -56,7 +56,7 @@ class EnvMCPServer:
         execute_tool: Whether others may use the world's tools.
         invoke_llm: Whether others may use the world's model.
         name: The name that clients see.
-        version: Its version; ours if not given.
+        version: Its version; by default, ours.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class EnvMCPServer:
 
         Args:
             config: Transport and address.
-            insecure: Allow an address that other machines can reach, whatever the configuration
-                says about that.
+            insecure: Allow an address that other machines can reach, regardless of the
+                configuration.
         """
         if config.transport == "stdio":
             return self.serve_stdio()
@@ -96,7 +96,7 @@ class EnvMCPServer:
 
     @asynccontextmanager
     async def serve_stdio(self) -> AsyncGenerator[Front]:
-        """Within the block, talk to the program that started this process.
+        """Within the block, serve the program that started this process.
 
         Everything else that this process prints meanwhile goes to stderr.
         """
@@ -134,10 +134,10 @@ class EnvMCPServer:
 
         Args:
             host: The address to listen on.
-            port: 0: any that is free; the front's `url` says which.
-            insecure: Let anybody who can reach the address use the environment, without a token.
+            port: 0 chooses a free one; the front's `url` says which.
+            insecure: Accept every client that can reach the address, without a token.
             require_token: Whether clients of the same user need a token, too.
-            allowed_hosts: Names, besides `host`, that clients may call this machine by.
+            allowed_hosts: Host names, besides `host`, that requests may have.
 
         Raises:
             ConfigError: The address cannot, or may not, be listened on.
@@ -157,11 +157,11 @@ class EnvMCPServer:
 
     @asynccontextmanager
     async def _gateway(self) -> AsyncGenerator[Gateway]:
-        """A gateway to a hub whose only server this is.
+        """A gateway to a hub with this as its only server.
 
         The hub calls the tools `env/x`, as the seed does; to clients they are `env_x`, and the
-        gateway takes either. The names that a hub remembers would get in the way of each other
-        where several environments share a state directory, so this one remembers nothing.
+        gateway accepts either. Stored names would conflict if several environments shared a
+        state directory, so this hub stores nothing.
         """
         off = ENV_TOOLS.keys() - {tool.name for tool in self._dispatch.tools()}
         server = LocalServer(
@@ -175,11 +175,11 @@ class EnvMCPServer:
                 lambda handlers: open_hub(settings, handlers=handlers),
                 info={"name": self._name, "version": self._version},
             ) as gateway:
-                await gateway.hub.settled()  # or the first client would get no instructions
+                await gateway.hub.settled()  # otherwise the first client would get no instructions
                 yield gateway
 
     def _make_server(self, tools: Mapping[str, EnvTool]) -> Server[Any]:
-        """An SDK server that lists tools by these names, and takes calls by any of theirs."""
+        """An SDK server that lists tools by these names, and accepts calls by any of theirs."""
 
         async def list_tools(
             _context: _Context, _params: types.PaginatedRequestParams | None
@@ -217,8 +217,8 @@ def _input_schema(name: str) -> Mapping[str, Any] | None:
 
 @contextmanager
 def _standard_streams_restored() -> Generator[None]:
-    """Afterwards descriptors 0 and 1 lead where they did: a program goes on after it served."""
-    kept = os.dup(0), os.dup(1)  # the front takes them away, and leaves it at that
+    """Restores descriptors 0 and 1 afterwards, for a program that continues after serving."""
+    kept = os.dup(0), os.dup(1)  # the front replaces them, and does not restore them
     try:
         yield
     finally:

@@ -33,7 +33,7 @@ from multitap.errors import BadArguments
 from multitap.records import dataclass
 
 PREFIXES = ("env_", "env/")
-"""Before each name: as it is listed, and as it may be written too."""
+"""Prefixes of tool names: as listed, and the alternative spelling."""
 _REPORTED = 3
 
 Schema = dict[str, Any]
@@ -49,13 +49,13 @@ class EnvTool:
     question: type[BaseModel]
     answer: type[BaseModel]
     work: Callable[[World, Any], Awaitable[BaseModel]]
-    """Has a world answer a question."""
+    """Calls the method of a world that answers."""
     powerful: bool = False
-    """It does more than look, and is off until turned on."""
+    """Whether it does more than read; such tools are off by default."""
 
     @property
     def listed(self) -> str:
-        """Its name on the wire: MCP has no room for a `/`."""
+        """Its name on the wire: MCP allows no `/`."""
         return PREFIXES[0] + self.name
 
     @cached_property
@@ -67,15 +67,15 @@ class EnvTool:
         return _tidy(self.answer.model_json_schema(mode="serialization"))
 
     def read(self, arguments: Mapping[str, Any]) -> BaseModel:
-        """The question that `arguments` ask.
+        """The request in `arguments`.
 
         Raises:
-            BadArguments: They ask none; `path` says where.
+            BadArguments: They do not match; `path` says where.
         """
         try:
             return self.question.model_validate(dict(arguments))
         except ValidationError as exc:
-            # without what was given: it may be a secret, and the error goes to a log
+            # without the values: they may be secret, and the error is logged
             errors = exc.errors(include_url=False, include_context=False, include_input=False)
             words = [f"{pointer(error['loc'])}: {error['msg']}" for error in errors[:_REPORTED]]
             if len(errors) > _REPORTED:
@@ -84,12 +84,12 @@ class EnvTool:
 
 
 def plain(model: BaseModel) -> dict[str, Any]:
-    """A model as it is on the wire: what it does not have is not there."""
+    """A model as JSON on the wire, without missing values."""
     return model.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def find(name: str) -> EnvTool | None:
-    """The tool that is called `name` on the wire, in either spelling."""
+    """The tool with this name on the wire, in either spelling."""
     for prefix in PREFIXES:
         if name.startswith(prefix):
             return ENV_TOOLS.get(name.removeprefix(prefix))
@@ -103,7 +103,7 @@ def _tidy(schema: Schema) -> Schema:
         for key, member in schema.items()
         if key != "title" and not (key == "default" and member is None)
     }
-    # pydantic writes an optional value as one of two; here it is simply absent
+    # pydantic writes an optional value as a union with null; here it is absent instead
     choices: list[Schema] = members.pop("anyOf", [])
     kept = [choice for choice in choices if choice.get("type") != "null"]
     if len(kept) == 1:
@@ -169,8 +169,7 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
         for tool in (
             EnvTool(
                 "get_description",
-                "Says what this environment is, what it can do, and which profiles it has."
-                " Start with it.",
+                "Describes this environment, its capabilities and its profiles. Call it first.",
                 Nothing,
                 EnvDescription,
                 _get_description,
@@ -183,7 +182,11 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
                 _list_profiles,
             ),
             EnvTool(
-                "get_profile", "One profile by its id.", ProfileRequest, EnvProfile, _get_profile
+                "get_profile",
+                "Returns one profile by its id.",
+                ProfileRequest,
+                EnvProfile,
+                _get_profile,
             ),
             EnvTool(
                 "list_agents",
@@ -192,10 +195,12 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
                 AgentList,
                 _list_agents,
             ),
-            EnvTool("get_agent", "One agent by its id.", AgentRequest, EnvAgent, _get_agent),
+            EnvTool(
+                "get_agent", "Returns one agent by its id.", AgentRequest, EnvAgent, _get_agent
+            ),
             EnvTool(
                 "query_logs",
-                "Searches what happened here, newest first: calls and how they ended, messages of"
+                "Searches the log, newest first: calls and how they ended, messages of"
                 " servers, servers that came and went. Survives restarts.",
                 LogQuery,
                 LogPage,
@@ -211,7 +216,7 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
             ),
             EnvTool(
                 "execute_tool",
-                "Uses one of the tools that list_tools has, and answers with its outcome.",
+                "Runs one of the tools in list_tools, and returns its outcome.",
                 ToolRequest,
                 ToolOutcome,
                 _execute_tool,
@@ -219,14 +224,14 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
             ),
             EnvTool(
                 "get_prompt",
-                "One prompt of this environment by its name, with its arguments filled in.",
+                "Returns one prompt of this environment, with its arguments filled in.",
                 PromptRequest,
                 PromptText,
                 _get_prompt,
             ),
             EnvTool(
                 "invoke_llm",
-                "Has this environment's language model answer some messages.",
+                "Sends messages to this environment's language model, and returns its answer.",
                 LlmRequest,
                 LlmReply,
                 _invoke_llm,

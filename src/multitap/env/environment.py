@@ -40,16 +40,16 @@ class BaseEnvironment(EnvironmentHooks):
     """Seconds that opening waits for servers; tools of slower servers are added later."""
 
     _recall: ClassVar[bool] = False
-    """Whether what a server had last time is listed while it starts."""
+    """Whether a server's tools from the last run are listed while it starts."""
     _place: Placements = local_placements
     """Where its servers run."""
     _tools_of: ClassVar[type[HubTools]] = HubTools
-    """Which tools of its servers it has."""
+    """Selects the tools of its servers."""
 
     def __init__(self) -> None:
         super().__init__()
         self._life: AbstractAsyncContextManager[None] | None = None
-        self._owner = 0  # the task that opened it: a task group is left where it was entered
+        self._owner = 0  # the task that opened it: a task group must be left where it was entered
         self._front: FrontSwitch | None = None
 
     async def __aenter__(self) -> Self:
@@ -99,7 +99,7 @@ class BaseEnvironment(EnvironmentHooks):
         """Serve the environment to MCP clients, as `mcp_server_config` says, until it is closed.
 
         Args:
-            insecure: Let anybody who can reach the address use the environment, without a token.
+            insecure: Accept every client that can reach the address, without a token.
                 `insecure` in the configuration does the same.
 
         Raises:
@@ -132,7 +132,7 @@ class BaseEnvironment(EnvironmentHooks):
 
         Raises:
             UnknownName: None of that name is configured.
-            Unavailable: It does not come up, or is disabled; says why.
+            Unavailable: It does not come up, or is disabled.
         """
         await self.servers.reconnect(name)
 
@@ -140,7 +140,7 @@ class BaseEnvironment(EnvironmentHooks):
         """Add a tool, or a plain function as one.
 
         Raises:
-            MultitapError: One of that name was registered before, or the name is taken.
+            MultitapError: The name is taken.
         """
         self.registry.register(tool)
 
@@ -192,13 +192,13 @@ class BaseEnvironment(EnvironmentHooks):
                     await self._on_open(tasks)
                     yield
                 finally:
-                    # first for callers, who then get `HubClosed`, then the tasks that may call
+                    # callers first, which then get `HubClosed`, then the tasks that may call
                     self.servers.running = self._front = None
                     self.registry.detach(tools)
                     tasks.cancel_scope.cancel()
 
     async def _on_open(self, tasks: TaskGroup) -> None:  # noqa: ARG002 - for subclasses
-        """What is still to be done before it is open, and what runs while it is."""
+        """Finish opening; subclasses may start `tasks` that run while it is open."""
         with anyio.move_on_after(self.settle_timeout):
             await self.hub.settled()
         if self.is_mcp_server_enabled():

@@ -83,9 +83,9 @@ class EnvironmentHooks:
         return McpServerOptions(execute_tool=said.execute_tool, invoke_llm=said.invoke_llm)
 
     def handlers(self) -> Handlers:
-        """Callbacks for what servers ask; by default, the model if `invoke_llm` is on."""
+        """Callbacks for requests of servers; by default, the model if `invoke_llm` is on."""
         said = self.settings
-        # the user pays for it, so servers get the model only where that is said
+        # the user pays for it, so servers get the model only if configured
         shared = said.environment.invoke_llm and said.model is not None
         return Handlers(sample=self.models.sample if shared else None, sample_tools=shared)
 
@@ -121,7 +121,7 @@ class EnvironmentHooks:
 
 
 def _program_layer(clients: Mapping[str, ClientConfig]) -> Layer:
-    """What a program says in agent-core's words."""
+    """Reads a server in agent-core's format."""
     entries = {name: one for name, one in clients.items() if isinstance(one, Mapping)}
     document = Document(Path("(program)"), {"mcp": entries})
     return Layer(read_document(document, Path.cwd(), told="spec07"))

@@ -28,17 +28,17 @@ Sampled: TypeAlias = (
 
 
 class EnvironmentModels:
-    """The models that the settings name, each opened for one question.
+    """The models in the settings, each opened for one request.
 
     Args:
-        servers: Whose settings.
+        servers: The source of the settings.
     """
 
     def __init__(self, servers: EnvironmentServers) -> None:
         self._servers = servers
 
     def of(self, agent: str | None = None) -> ModelConfig:
-        """The model of an agent, else the environment's.
+        """The model of an agent, otherwise the environment's.
 
         Raises:
             ConfigError: None is configured.
@@ -51,12 +51,12 @@ class EnvironmentModels:
         return model
 
     async def complete(self, request: env_protocol.LlmRequest) -> env_protocol.LlmReply:
-        """What a model answers: the environment's, or another that is configured for an agent.
+        """Ask a model: the environment's, or one that is configured for an agent.
 
         Raises:
             ConfigError: There is none.
-            UnknownName: None has the name that is asked for.
-            ModelError: It gave no answer; says why.
+            UnknownName: No configured model has the requested name.
+            ModelError: It gave no answer; the message says why.
         """
         config = self.of() if request.model is None else self._find_model(request.model)
         async with models.open_model(config, scope=self._servers.scope) as model:
@@ -65,7 +65,7 @@ class EnvironmentModels:
     async def sample(
         self, asked: RequestOrigin, params: types.CreateMessageRequestParams
     ) -> Sampled:
-        """For `Handlers.sample`: let servers ask the environment's model."""
+        """A handler for `Handlers.sample` that lets servers use the environment's model."""
         try:
             async with models.open_model(self.of(), scope=self._servers.scope) as model:
                 return await sampling.sampler(model)(asked, params)

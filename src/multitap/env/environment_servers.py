@@ -21,7 +21,7 @@ class McpClientLoadResult:
 
 
 class EnvironmentServers:
-    """Servers that a configuration names, each connected unless somebody disconnects it.
+    """The configured servers, each connected unless it was disconnected explicitly.
 
     Args:
         load: Reads the configuration, each time from the start.
@@ -37,7 +37,7 @@ class EnvironmentServers:
 
     @cached_property
     def files(self) -> Reloader:
-        """The configuration; not read before the first look, when a subclass is complete."""
+        """The configuration; first read on access, when a subclass is fully initialised."""
         return Reloader(self._read)
 
     @property
@@ -52,7 +52,7 @@ class EnvironmentServers:
         return self.running
 
     def not_open(self) -> HubClosed:
-        """That the environment has to be open for this."""
+        """The error for a closed environment."""
         return HubClosed(f"{self._owner} is not open", hint="use it inside its `async with` block")
 
     @property
@@ -62,7 +62,7 @@ class EnvironmentServers:
 
     @property
     def scope(self) -> Scope:
-        """What variables in the configuration stand for."""
+        """Expands variables in the configuration."""
         return model_scope(self.files.loaded.search.folder)
 
     async def load(self) -> McpClientLoadResult:
@@ -73,14 +73,14 @@ class EnvironmentServers:
         return self.outcome()
 
     def outcome(self) -> McpClientLoadResult:
-        """Which servers are up right now, of those that are switched on."""
+        """Which of the enabled servers are up now."""
         wanted = {name: link for name, link in self.hub.links.items() if link.config.enabled}
         up = [name for name, link in wanted.items() if is_up(link)]
         failed = {*self.files.loaded.broken, *wanted} - {*up}
         return McpClientLoadResult(len(up), tuple(sorted(failed)))
 
     def disconnect(self, name: str) -> None:
-        """Stop a server until it is reconnected; none of that name is fine."""
+        """Stop a server until it is reconnected; ignores unknown names."""
         hub = self.hub
         self._disconnected |= {name}
         hub.apply(self._without_disconnected(hub.settings))
@@ -90,7 +90,7 @@ class EnvironmentServers:
 
         Raises:
             UnknownName: None of that name is configured.
-            Unavailable: It does not come up, or is disabled; says why.
+            Unavailable: It does not come up, or is disabled.
         """
         hub = self.hub
         if name in self._disconnected:
@@ -121,7 +121,9 @@ async def _wait_for_answer(hub: Hub, name: str) -> None:
     Raises:
         Unavailable: It is not, or is no longer wanted.
     """
-    with hub.events.subscribe() as events:  # before the first look, or a change could be missed
+    with (
+        hub.events.subscribe() as events
+    ):  # before the first check, otherwise a change could be missed
         while (link := hub.links.get(name)) is not None and not link.is_settled:
             await anext(events)
     if link is None:

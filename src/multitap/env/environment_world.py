@@ -26,7 +26,7 @@ class EnvironmentWorld:
     """The agents, profiles, prompts, tools and logs of an environment; a `World`.
 
     Args:
-        environment: Whose. Its hooks have the last word on who lives there.
+        environment: The environment. Its hooks can replace agents and profiles.
     """
 
     def __init__(self, environment: EnvironmentHooks) -> None:
@@ -112,7 +112,7 @@ class EnvironmentWorld:
         return _one(self._environment.get_agents(), agent, "agent")
 
     async def query_logs(self, query: env_protocol.LogQuery, /) -> env_protocol.LogPage:
-        """What happened, to calls and servers alike; it survives restarts."""
+        """The log of calls and servers; it survives restarts."""
         return await query.ask(self._servers.hub.store)
 
     async def list_tools(self, agent: str | None = None) -> Sequence[env_protocol.ToolDescription]:
@@ -135,7 +135,7 @@ class EnvironmentWorld:
         )
 
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> env_protocol.PromptText:
-        """One of the settings' prompts, else one of a server's, by its catalog name.
+        """A prompt of the settings, otherwise of a server, by its catalog name.
 
         Raises:
             UnknownName: There is none.
@@ -156,7 +156,7 @@ class EnvironmentWorld:
     def _filter_of(self, agent: str) -> ToolFilter:
         if (filter_ := self._servers.settings.agents.get(agent)) is not None:
             return filter_
-        tools = _one(self._environment.get_agents(), agent, "agent").tools  # a hook names it
+        tools = _one(self._environment.get_agents(), agent, "agent").tools  # named by a hook
         # names, not globs: a tool called `a*` must not open every tool that begins with a
         return ToolFilter(allow=tuple(map(escape, tools)))
 
@@ -164,7 +164,7 @@ class EnvironmentWorld:
         if (profile := self._servers.settings.profiles.get(name)) is not None:
             return profile
         _one(self._environment.get_profiles(), name, "profile")
-        return Profile()  # a hook names it, and no hook says anything about its tools
+        return Profile()  # named by a hook, and no hook says anything about its tools
 
     def _instructions(self, agent: str) -> str | None:
         try:

@@ -33,7 +33,7 @@ class FrontSwitch:
         self._front: Front | None = None
 
     async def start(self, open_front: Open) -> Front:
-        """Open it, and return once it can be reached; an open one stays.
+        """Open it, and return once it can be reached; does nothing if it is open.
 
         Raises:
             ConfigError: The address cannot be listened on.
@@ -45,7 +45,7 @@ class FrontSwitch:
             return front
 
     async def stop(self) -> None:
-        """Close it, and return once it is closed; a closed one is fine."""
+        """Close it, and return once it is closed; does nothing if it is closed."""
         async with self._turn:
             if self._front is not None:
                 self._scope.cancel()

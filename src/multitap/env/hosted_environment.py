@@ -35,7 +35,7 @@ else:
 
 
 class _OtherServersTools(HubTools):
-    """The tools of all servers but the environment's own, which has them by other names."""
+    """The tools of all servers except the environment's own server, which repeats them."""
 
     def _shown(self, name: str) -> bool:
         catalog = self._hub.catalog
@@ -44,13 +44,13 @@ class _OtherServersTools(HubTools):
 
 
 class HostedEnvironment(ConfiguredEnvironment):
-    """What files say, as one of the servers of its own hub if there is anything of it to show.
+    """The environment in the files, as a server of its own hub if it has anything to show.
 
-    What is hidden from a client elsewhere is hidden from it here.
+    Clients do not see anything here that is hidden from them elsewhere.
 
     Args:
         loader: Reads the files.
-        audience: That of the client whose request is being answered.
+        audience: The audience of the client whose request is being answered.
     """
 
     _recall = True
@@ -71,10 +71,10 @@ class HostedEnvironment(ConfiguredEnvironment):
     async def open(
         self, handlers: Handlers, *, place: Placements = local_placements
     ) -> AsyncGenerator[Hub]:
-        """A running hub that has it; leaving the block closes both.
+        """Open a hub with it; leaving the block closes both.
 
         Args:
-            handlers: Callbacks for what servers ask of the host.
+            handlers: Callbacks for requests of servers.
             place: Where servers run, if not all in this process.
         """
         self._handlers = handlers
@@ -84,16 +84,16 @@ class HostedEnvironment(ConfiguredEnvironment):
 
     @property
     def answers(self) -> Handlers:
-        """For servers whose client cannot sample: the model, if others may ask it."""
+        """Answers sampling requests that the client cannot answer, if others may use the model."""
         return Handlers(sample=self._sample_if_shared, sample_tools=True)
 
     @property
     def own_tools(self) -> Mapping[str, ToolDef]:
-        """Its functions that are loaded, by name."""
+        """Its loaded functions, by name."""
         return {tool.name: tool for tool in self._equipment.tools}
 
     async def ready(self) -> None:
-        """Wait until the functions are those that the files name now."""
+        """Wait until the functions match the files."""
         # in a loop: the files may change again while their functions are loaded
         while self._equipment.loaded is not self.servers.files.loaded:
             await self._equipped.wait()
@@ -129,9 +129,9 @@ class HostedEnvironment(ConfiguredEnvironment):
 
 
 def with_server(loaded: Loaded, shown: Callable[[], env_hub_server.EnvHubServer]) -> Loaded:
-    """The configuration with its environment as one more server, if that has anything to show.
+    """The configuration with the environment as one more server, if it has anything to show.
 
-    A server that is called so already stays what it is.
+    A configured server of that name takes precedence.
     """
     if not shows_something(loaded):
         return loaded
@@ -150,7 +150,7 @@ def with_server(loaded: Loaded, shown: Callable[[], env_hub_server.EnvHubServer]
     )
     server = LocalServer(
         server=shown().server,
-        # its tools may call other servers' tools, whose time limits are what counts
+        # its tools may call other servers' tools, which have their own time limits
         timeout=TIMEOUT,
         enabled=settings.enabled,
         on_request=() if shows_protocol_to_all(settings) else protocol,

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class ProfileWorld(EnvironmentWorld):
-    """A world in which nothing exists that the client's audience does not see.
+    """A world that contains only what the client's audience may see.
 
     Args:
         environment: The environment.
-        audience: That of the client whose request is being answered.
+        audience: The audience of the client whose request is being answered.
     """
 
     def __init__(self, environment: EnvironmentHooks, audience: Callable[[], Audience]) -> None:
@@ -60,7 +60,7 @@ class ProfileWorld(EnvironmentWorld):
         limits, theirs = self._limits, self._servers.hub.catalog.prompts.get(name)
         if theirs is not None and name not in self._servers.settings.prompts:
             shown = limits.has(theirs.server)
-            # the same words as for a prompt that does not exist: hidden means not there
+            # the same message as for a prompt that does not exist: hidden means not there
             if not shown or theirs.server == SERVER:
                 raise UnknownName(f"no prompt named {name!r}")
         return await super().get_prompt(name, arguments)
@@ -86,5 +86,5 @@ class ProfileWorld(EnvironmentWorld):
 
     @property
     def _limits(self) -> AudienceLimits:
-        """What the client that asks may see."""
+        """What the requesting client may see."""
         return self._audience().limits(self._servers.settings.profiles)

@@ -6,9 +6,9 @@ from multitap.tools import ToolInfo
 from multitap.tools.tool import server_of
 
 SERVER = "env"
-"""What a hub calls an environment: the tools of the protocol then have their usual names."""
+"""The environment's name in a hub; it gives the protocol's tools their usual names."""
 TIMEOUT = 600.0
-"""Seconds for a call of it: what it calls in turn has limits of its own."""
+"""Seconds for a call; the tools that it calls have their own limits."""
 
 Globs = tuple[str, ...]
 
@@ -20,7 +20,7 @@ def is_of(tool: ToolInfo, servers: Globs) -> bool:
 
 
 def shows_protocol(settings: Settings) -> bool:
-    """Whether clients see the tools of the protocol: all of them do, or those of some profile."""
+    """Whether any client sees the tools of the protocol: all, or those of a profile."""
     return shows_protocol_to_all(settings) or any(
         profile.environment for profile in settings.profiles.values()
     )

@@ -18,7 +18,7 @@ _ELSEWHERE = frozenset({301, 302, 303, 307, 308})
 
 
 async def download(address: str, path: Path) -> None:
-    """Write what is at an address into a file; its content is for others to check.
+    """Download an address into a file; the content is checked elsewhere.
 
     Raises:
         Unavailable: It cannot be downloaded.
@@ -30,7 +30,7 @@ async def download(address: str, path: Path) -> None:
                 elsewhere = await _fetch(url, path)
                 if elsewhere is None:
                     return
-                # never from https to http: what a release page points to is as safe as the page
+                # never from https to http: the download must be as safe as the release page
                 if url.scheme == "https" and elsewhere.scheme != "https":
                     raise Unavailable(str(url.host), "it redirects to an unencrypted address")
                 url = elsewhere
@@ -42,7 +42,7 @@ async def download(address: str, path: Path) -> None:
 
 
 async def _fetch(url: URL, path: Path) -> URL | None:
-    """Fetch it; the address that it leads to instead, if it does."""
+    """Fetch an address; returns the target of a redirect, if any."""
     async with http_client(url) as client:
         response = await client.send(client.head("GET", url, {"Accept": "*/*"}), None)
         try:
@@ -54,7 +54,7 @@ async def _fetch(url: URL, path: Path) -> URL | None:
             async with await anyio.open_file(path, "wb") as file:
                 while piece := await response.chunk():
                     size += len(piece)
-                    # counted as it comes: a length that a server states proves nothing
+                    # counted on arrival: a length that a server states proves nothing
                     if size > MAX_FILE:
                         raise Unavailable(str(url.host), f"it has more than {MAX_FILE:,} bytes")
                     await file.write(piece)

@@ -35,20 +35,20 @@ _BAD_MODES = stat.S_ISUID | stat.S_ISGID | stat.S_ISVTX
 
 
 class BadBundle(ConfigError):
-    """A bundle that is not what it should be; nothing of it was kept."""
+    """A bundle that must not be used; nothing of it was kept."""
 
 
 def bundles_folder() -> Path:
-    """Where bundles are unpacked, each in a folder called by its digest."""
+    """Where bundles are unpacked, each in a folder named after its digest."""
     return Path(platformdirs.user_data_dir("multitap", appauthor=False)) / "bundles"
 
 
 def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -> Path:
-    """The folder with what a bundle holds; one that was unpacked before is used as it is.
+    """The folder of an unpacked bundle; one that was unpacked before is reused.
 
     Args:
         path: The bundle.
-        digest: What its SHA-256 has to be, if that is known.
+        digest: Its expected SHA-256, if known.
         into: Where bundles are unpacked.
 
     Raises:
@@ -63,7 +63,7 @@ def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -
 
 
 def _keep(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
-    # one handle for all: what is unpacked is what was looked at
+    # one handle for all steps: exactly what was checked is unpacked
     found = _digest(file, name)
     if digest is not None and found != digest.lower():
         raise BadBundle(f"{name} has the digest {found}, not {digest}", hint=_FETCH)
@@ -72,8 +72,8 @@ def _keep(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
     if home.is_dir():
         return home
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Unpacked aside and renamed when complete: a folder with the digest as its name is always
-    # whole.
+    # Unpacked aside and renamed when complete: a folder named after its digest is always
+    # complete.
     draft = Path(tempfile.mkdtemp(prefix=".unpacking-", dir=folder))
     try:
         _unpack(file, draft, name)
@@ -92,7 +92,7 @@ def _settle(draft: Path, home: Path) -> None:
     try:
         draft.rename(home)
     except OSError:
-        if not home.is_dir():  # or somebody else unpacked the same one meanwhile
+        if not home.is_dir():  # or another process unpacked the same one meanwhile
             raise
 
 
@@ -122,10 +122,10 @@ def _unpack(file: BinaryIO, folder: Path, name: str) -> None:
 
 
 def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
-    """Write one file; what it says about its size is not believed."""
+    """Write one file; its stated size is not trusted."""
     mode = 0o700 if (entry.external_attr >> 16) & _EXECUTABLE else 0o600
-    # O_EXCL and O_NOFOLLOW again, although names were checked: nothing is ever written over or
-    # through something.
+    # O_EXCL and O_NOFOLLOW although names were checked: never write over a file or through a
+    # link.
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     size = 0
     with os.fdopen(descriptor, "wb") as out, archive.open(entry) as packed:
@@ -167,7 +167,7 @@ def _check_all(entries: list[zipfile.ZipInfo], name: str) -> None:
 def _objections(entry: zipfile.ZipInfo) -> Iterator[str]:
     """Why an entry must not be unpacked."""
     path, mode = entry.filename, entry.external_attr >> 16
-    # Python cuts the name there, other programs do not.
+    # Python cuts the name at a NUL, other programs do not.
     if entry.orig_filename != path and "\0" in entry.orig_filename:
         yield "has a NUL character in its name"
     if not path or len(path) > LONGEST_PATH or not path.isprintable():

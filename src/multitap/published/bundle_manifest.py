@@ -24,18 +24,18 @@ _SETTING = "user_config."
 
 
 def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = None) -> ServerDraft:
-    """Unpack a bundle and say how its server is run.
+    """Unpack a bundle and make a draft of its server.
 
     Args:
         path: The bundle.
-        digest: What its SHA-256 has to be, if that is known.
+        digest: Its expected SHA-256, if known.
         into: Where bundles are unpacked.
 
     Raises:
         BadBundle: It must not be used, and why.
     """
     place = into or bundles_folder()
-    # what was there before belongs to a server that was added, and must not be removed
+    # an existing folder belongs to a server that was added before, and must stay
     before = {one.name for one in place.iterdir()} if place.is_dir() else set[str]()
     folder = unpack(path, digest=digest, into=place)
     try:
@@ -47,10 +47,10 @@ def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = No
 
 
 def read_manifest(folder: Path) -> ServerDraft:
-    """What the manifest in a folder says.
+    """The draft for the manifest in a folder.
 
     Raises:
-        BadBundle: It does not say how to run the server, or says what must not be.
+        BadBundle: It does not say how to run the server, or is not allowed.
     """
     content = _decode(folder)
     server = _table(content.get("server"))
@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> ServerDraft:
 
 
 def _usual(kind: str, folder: Path, entry: Path) -> dict[str, Any]:
-    """How a server of its kind is run, where its manifest leaves that out."""
+    """The default command for a server of this kind."""
     match kind:
         case "node":
             return {"command": "node", "args": [str(entry)]}
@@ -93,7 +93,7 @@ def _usual(kind: str, folder: Path, entry: Path) -> dict[str, Any]:
 
 
 def _program(command: str, folder: Path, entry: Path, kind: str) -> str:
-    """The program itself; one that the bundle brings has to be inside of it."""
+    """The program; one from the bundle must be inside its folder."""
     if kind == "binary" and "/" not in command and not command.startswith("$"):
         return str(entry)
     if "/" in command:
@@ -163,7 +163,7 @@ def _places(text: str) -> str:
 
 
 def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str], str]:
-    """Puts in what a manifest's variables stand for; those of nobody are just text."""
+    """Expands a manifest's variables; unknown ones stay as text."""
 
     def value(match: re.Match[str]) -> str:
         name = match[1]

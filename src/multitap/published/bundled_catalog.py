@@ -16,20 +16,20 @@ FILE = Path(__file__).with_name("catalog.toml")
 
 @dataclass(frozen=True, slots=True)
 class CatalogServer:
-    """One of them."""
+    """A server in the catalog."""
 
     name: str
     description: str
     package: Package
     tools: int
-    """How many it had when it was tried."""
+    """The number of tools when it was tried."""
     args: Sequence[Any] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     inputs: tuple[DraftInput, ...] = ()
     hosts: Sequence[str] = ()
-    """What its sandbox has to let it reach."""
+    """Hosts that its sandbox must open."""
     can_be_confined: bool = True
-    """Whether it can do its work in a sandbox."""
+    """Whether it works in a sandbox."""
 
     def draft(self) -> ServerDraft:
         command, *args = self.package.command()
@@ -46,12 +46,12 @@ class CatalogServer:
 
 @cache
 def servers() -> Mapping[str, CatalogServer]:
-    """All of them, by name."""
+    """All servers of the catalog, by name."""
     return {name: _server(name, table) for name, table in tomllib.loads(FILE.read_text()).items()}
 
 
 def matching(words: str) -> list[CatalogServer]:
-    """Those that have every word in their name, description or package; the best fit first."""
+    """Servers with every word in their name, description or package; the best match first."""
     wanted = words.casefold().split()
 
     def text(server: CatalogServer) -> str:

@@ -1,4 +1,4 @@
-"""Collects what a publisher asks of the user while a draft is made."""
+"""Collects the inputs that a publisher asks for while a draft is made."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ _VARIABLE = re.compile(r"\{([^{}\s]{1,100})\}")
 
 
 class DraftInputs:
-    """The inputs of one draft, each under a name of its own."""
+    """The inputs of one draft, by unique names."""
 
     def __init__(self) -> None:
         self._inputs: dict[str, DraftInput] = {}
@@ -22,11 +22,11 @@ class DraftInputs:
         return tuple(self._inputs.values())
 
     def value(self, name: str, given: Mapping[str, Any], *, multiple: bool = False) -> str:
-        """What to write for a value: itself, with places for what the user has to say.
+        """A value with placeholders for the user's input.
 
         Args:
-            name: What the value is for.
-            given: In the words of `server.json`: `value` with `variables`, or a question.
+            name: The name of the value.
+            given: As in `server.json`: `value` with `variables`, or an input.
             multiple: Whether it may be given several times.
         """
         fixed = given.get("value")
@@ -35,7 +35,7 @@ class DraftInputs:
         return self._ask(name, given, multiple=multiple)
 
     def template(self, text: str, variables: Mapping[str, Any]) -> str:
-        """A text whose `{name}`s are what the user has to say."""
+        """A text with each `{name}` replaced by a placeholder for the user's input."""
         return self._fill(text, variables)
 
     def _fill(self, text: str, variables: Mapping[str, Any]) -> str:
@@ -43,7 +43,7 @@ class DraftInputs:
         end = 0
         for match in _VARIABLE.finditer(text):
             if match[1] not in variables:
-                continue  # braces that mean themselves
+                continue  # literal braces
             parts += (
                 as_literal(text[end : match.start()]),
                 self.value(match[1], _table(variables[match[1]])),

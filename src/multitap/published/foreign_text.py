@@ -13,20 +13,20 @@ _NAME = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 def clean(text: object) -> str:
-    """Words for a person, on one line; empty if it is not text."""
+    """Text for people, on one line; empty if it is not text."""
     if not isinstance(text, str):
         return ""
-    # cut first: nobody has to look through megabytes
+    # cut first, so that megabytes are not processed
     return shortened(printable(_BREAKS.sub(" ", text[: 4 * LONGEST])).strip(), LONGEST)
 
 
 def as_literal(text: object) -> str:
-    """A value as it has to be written so that it means just itself: it names no variable."""
+    """A value with `${` escaped, so that it names no variable."""
     return literal(text if isinstance(text, str) else str(text))
 
 
 def option_name(text: str) -> str:
-    """What an input is called at the prompt: `BRAVE_API_KEY` is `--brave-api-key`."""
+    """The option for an input: `BRAVE_API_KEY` is `--brave-api-key`."""
     return _ODD.sub("-", text.lower()).strip("-")[:40] or "value"
 
 

@@ -44,15 +44,15 @@ class Package:
     kind: PackageKind
     name: str
     version: str | None = None
-    """Exactly; None: the newest."""
+    """The exact version; None for the newest."""
     program: str | None = None
-    """What of it is run, if it is not called like the package."""
+    """The program to run, if its name differs from the package's."""
 
     def check(self) -> "Package":
-        """The same, if it cannot be anything but a package.
+        """The same package, after checking that its name and version are safe.
 
         Raises:
-            ConfigError: Its name or version would mean something else to a program.
+            ConfigError: A launcher could take its name or version for something else.
         """
         if len(self.name) > _LONGEST or not _NAMES[self.kind].fullmatch(self.name):
             raise ConfigError(
@@ -65,11 +65,11 @@ class Package:
         return self
 
     def command(self, runner: str | None = None, options: tuple[object, ...] = ()) -> list[object]:
-        """The words that run it, its own arguments aside.
+        """The command that runs it, without its own arguments.
 
         Args:
-            runner: Which program runs it; the usual one if not given.
-            options: For that program; a list among them stays or goes as a whole.
+            runner: The launcher; by default, the usual one.
+            options: For the launcher; a nested list is kept or dropped as a whole.
         """
         program = runner or RUNNERS[self.kind]
         match self.kind:

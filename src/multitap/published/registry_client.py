@@ -16,12 +16,12 @@ from multitap.http.client.http_client import HttpClient, http_client
 from multitap.published.server_json import PublishedServer, read_server
 
 DEFAULT = "https://registry.modelcontextprotocol.io"
-"""The official one."""
+"""The official registry."""
 VARIABLE = "MULTITAP_REGISTRY"
 TIMEOUT = 15.0
-"""Seconds for everything that is asked at once."""
+"""Seconds for one search or look-up, all pages included."""
 MAX_BYTES = 4 * 1024 * 1024
-"""Of one answer, after decompression."""
+"""Bytes of one answer, after decompression."""
 # 250 servers: nobody reads more, and a cursor that never ends must not keep us asking.
 MOST_PAGES = 5
 PAGE = 50
@@ -45,10 +45,10 @@ class RegistryClient:
         self._base = base.rstrip("/")
 
     async def search(self, words: str) -> list[PublishedServer]:
-        """The servers whose names or descriptions have the words, in their latest versions.
+        """The latest versions of servers with these words in their name or description.
 
         Raises:
-            Unavailable: It cannot be asked, or what it says cannot be used.
+            Unavailable: It cannot be reached, or its answer cannot be used.
         """
         found: list[PublishedServer] = []
         query = {"search": words, "version": "latest", "limit": str(PAGE)}
@@ -67,7 +67,7 @@ class RegistryClient:
         """The latest version of a server, by its whole name; None if there is none.
 
         Raises:
-            Unavailable: It cannot be asked, or what it says cannot be used.
+            Unavailable: It cannot be reached, or its answer cannot be used.
         """
         with _limit_time(self._base):
             async with http_client(URL(self._base)) as client:
@@ -123,7 +123,7 @@ def is_registry_name(text: str) -> bool:
 
 @contextmanager
 def _limit_time(base: str) -> Generator[None]:
-    """Within the block, nothing takes longer than a person waits."""
+    """Limit the time of a block to what a person would wait."""
     try:
         with anyio.fail_after(TIMEOUT):
             yield
@@ -133,7 +133,7 @@ def _limit_time(base: str) -> Generator[None]:
 
 
 def _server(entry: Any) -> PublishedServer | None:
-    """One entry; None where it is not one, or should no longer be used."""
+    """One server of an answer; None if it is malformed or deleted."""
     table = _table(entry)
     meta = _table(_table(table.get("_meta")).get(_OFFICIAL))
     status = meta.get("status")

@@ -15,7 +15,7 @@ from multitap.records import dataclass
 
 MAX_BYTES = 1024 * 1024
 MOST = 64
-"""Packages, remotes, arguments or variables of a server; more are not a description of one."""
+"""The maximum number of packages, remotes, arguments or variables of a server."""
 _RISKY = (
     "--privileged",
     "--cap-add",
@@ -42,7 +42,7 @@ class PublishedServer:
     """One server as its publisher describes it."""
 
     name: str
-    """With its namespace: `io.github.someone/weather`."""
+    """The name with its namespace: `io.github.someone/weather`."""
     title: str
     description: str
     version: str
@@ -51,7 +51,7 @@ class PublishedServer:
     ways: tuple[ServerDraft, ...] = ()
     """How it can be run or reached, in the publisher's order, packages first."""
     runners: tuple[str, ...] = ()
-    """The program that each way needs; empty where it is only reached."""
+    """The program that each way needs; empty for a remote server."""
     bundles: tuple[BundleAddress, ...] = ()
     problems: tuple[str, ...] = field(default=())
     """Why other ways cannot be used."""
@@ -60,7 +60,7 @@ class PublishedServer:
         """The way to add it: the first one whose program is installed.
 
         Raises:
-            ConfigError: There is none that could be used.
+            ConfigError: There is no usable one.
         """
         if not self.ways:
             why = "; ".join(self.problems) or "it names neither packages nor remotes"
@@ -72,15 +72,15 @@ class PublishedServer:
 def read_server(
     data: bytes | Mapping[str, Any], status: str = "active", message: str = ""
 ) -> PublishedServer:
-    """What a `server.json` says.
+    """Parse a `server.json`.
 
     Args:
         data: The file, or its content.
-        status: What its registry says about it.
-        message: The reason for that.
+        status: Its status in the registry.
+        message: The reason for the status.
 
     Raises:
-        ConfigError: It is not one.
+        ConfigError: It is not a valid `server.json`.
     """
     content = data if isinstance(data, Mapping) else _decode(data)
     name = content.get("name")
@@ -114,7 +114,7 @@ def _add_notes(draft: ServerDraft, note: str, warnings: Sequence[str]) -> Server
 
 
 _Way = tuple[ServerDraft | BundleAddress | str, str]
-"""A way, or why it is none, and the program that it needs."""
+"""A draft, or why there is none, and the program that it needs."""
 
 
 def _ways(content: Mapping[str, Any], name: str) -> Iterator[_Way]:
@@ -202,7 +202,7 @@ def _named_tables(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Map
 
 
 def _arguments(given: Any, inputs: DraftInputs) -> Iterator[object]:
-    """Words of a command line; what may be left out with its option is a list."""
+    """Words of a command line; an optional value is in a list with its option."""
     for one in map(_table, _list(given)):
         name, is_repeated = one.get("name"), one.get("isRepeated") is True
         has_value = any(
@@ -214,7 +214,7 @@ def _arguments(given: Any, inputs: DraftInputs) -> Iterator[object]:
         elif not isinstance(name, str) or not name:
             raise ConfigError("a named argument has no `name`")
         elif one.get("format") == "boolean":
-            # a switch: it is there or not, and has no value of its own
+            # a flag: present or absent, without a value
             if "true" in {str(one.get("value")).lower(), str(one.get("default")).lower()}:
                 yield as_literal(name)
         elif not has_value and not one.get("isRequired") and "description" not in one:

@@ -18,8 +18,8 @@ _URL_SAFE = bytes.maketrans(b"-_", b"+/")
 # PNG, GIF and WebP have their size in the first bytes: a picture of megabytes is not decoded to
 # describe it.
 _HEAD = 64
-_JPEG_HEAD = 350_000  # the size of a JPEG comes after its profile and thumbnail
-_ONE_LINE = 200  # characters of a fact that a server states about a block
+_JPEG_HEAD = 350_000  # bytes; the size of a JPEG comes after its profile and thumbnail
+_ONE_LINE = 200  # characters of one property in a block's description
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +33,9 @@ class TextBlock:
 @dataclass(frozen=True)
 class _Media:
     mime_type: str
-    """As the server says; empty where it does not."""
+    """As the server states it; may be empty."""
     encoded: str = field(repr=False)
-    """The bytes in base64, as they came."""
+    """The bytes in base64, as received."""
 
     @cached_property
     def data(self) -> bytes:
@@ -43,7 +43,7 @@ class _Media:
 
     @property
     def size(self) -> int:
-        """Bytes, told without decoding them."""
+        """The size in bytes, computed without decoding."""
         return _size_decoded(self.encoded)
 
 
@@ -85,7 +85,7 @@ class ResourceLink:
     description: str | None = None
     mime_type: str | None = None
     size: int | None = None
-    """Bytes, as the server says."""
+    """The size in bytes, as the server states it."""
 
     def __str__(self) -> str:
         size = "" if self.size is None else _kilobytes(self.size)
@@ -100,7 +100,7 @@ class EmbeddedResource:
     mime_type: str | None = None
     text: str | None = None
     encoded: str | None = field(default=None, repr=False)
-    """The bytes in base64, as they came."""
+    """The bytes in base64, as received."""
 
     @cached_property
     def data(self) -> bytes | None:
@@ -216,7 +216,7 @@ def _untyped_block(_: _Fields) -> str:
 
 
 _Maker = Callable[[_Fields], Block | str]
-"""Makes a block, or says what is wrong with it."""
+"""Makes a block, or returns what is wrong with it."""
 
 _MAKERS: Mapping[str, _Maker] = {
     "text": _text,
@@ -239,13 +239,13 @@ def _is_base64(value: Any) -> bool:
     if not isinstance(value, str):
         return False
     body = _body(value)
-    # one character alone holds six bits, which are no byte; padding is optional in practice
+    # a single character has only six bits, less than a byte; padding is optional in practice
     return len(body) % 4 != 1 and not body.translate(None, _ALPHABET)
 
 
 def _decode(encoded: str) -> bytes:
     body = _body(encoded).translate(_URL_SAFE)
-    whole = body[:-1] if len(body) % 4 == 1 else body  # a head may be cut anywhere
+    whole = body[:-1] if len(body) % 4 == 1 else body  # a prefix may be cut anywhere
     return binascii.a2b_base64(whole + b"=" * (-len(whole) % 4))
 
 
@@ -258,7 +258,7 @@ def _kilobytes(size: int) -> str:
 
 
 def _describe(kind: str, *facts: str | None) -> str:
-    """`[kind: fact, fact]` in one line, whatever the server put into it."""
+    """`[kind: property, property]` on one line, whatever the server sent."""
     return f"[{_line(kind)}: {', '.join(_line(fact) for fact in facts if fact)}]"
 
 

@@ -18,7 +18,7 @@ def dimensions(head: bytes) -> tuple[int, int] | None:
         size = _jpeg(head)
     else:
         return None
-    # a side of 0 is damage, or a JPEG that states its height later
+    # a side of 0 means a damaged image, or a JPEG that states its height later
     return size if size and all(size) else None
 
 

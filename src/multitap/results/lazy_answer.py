@@ -33,12 +33,12 @@ _parse_outline = msgspec.json.Decoder(Outline).decode
 
 
 class LazyAnswer:
-    """Owns what was decoded of one answer; every look at it may raise `BadAnswer`.
+    """Decodes the parts of one answer on access, which may raise `BadAnswer`.
 
     Args:
-        raw: The answer as it came.
-        server: Whose it is.
-        tool: What was called.
+        raw: The answer as received.
+        server: The server that sent it.
+        tool: The tool that was called.
     """
 
     __slots__ = ("_outline", "_raw", "_server", "_text", "_tool")
@@ -65,13 +65,13 @@ class LazyAnswer:
 
     @property
     def has_structured(self) -> bool:
-        """Whether there is an answer as data."""
+        """Whether there is structured content."""
         structured = self.outline.structured
         return len(structured) > len(_NULL) or bytes(structured) not in {b"", _NULL}
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is an answer, rather than a question or a promise."""
+        """Whether it is a final answer, not `input_required` or a task."""
         outline = self.outline
         return len(outline.content) > 0 and bytes(outline.kind) in {b"", _COMPLETE}
 
@@ -80,24 +80,24 @@ class LazyAnswer:
         return self.read(_pieces, self.outline.content)
 
     def block(self, piece: Raw) -> Block:
-        """One of them, decoded."""
+        """One decoded block."""
         return self.read(block, piece)
 
     def structured(self) -> Any:
-        """The answer as data."""
+        """The structured content."""
         return self.read(_json, self.outline.structured)
 
     def meta(self) -> dict[str, Any]:
-        """What is said about it."""
+        """The `_meta` of the answer."""
         return self.read(_meta, self.outline.meta)
 
     def sifted(self) -> Sifted | None:
-        """The content without blocks that no client can use; None where there are none."""
+        """The content without blocks that no client can use; None if all are usable."""
         content = self.outline.content
         return sift(content) if len(content) else None
 
     def read(self, read: Callable[[_Source], _Read], source: _Source) -> _Read:
-        """What `read` makes of a part of it.
+        """The result of `read` on a part of the answer.
 
         Raises:
             BadAnswer: It cannot be read.
@@ -110,7 +110,7 @@ class LazyAnswer:
             ) from None
 
     def _parts_from(self, number: int) -> Iterator[str]:
-        """The text of the blocks, which a line break keeps apart."""
+        """The text of the blocks, separated by line breaks."""
         pieces = self.pieces()
         # servers should repeat structured content as text, and many do not
         if not pieces and number == 0 and self.has_structured:
@@ -133,7 +133,7 @@ def _json(raw: Raw) -> Any:
     # If somebody else has switched it off, it stays off.
     if len(raw) <= EXACT or not gc.isenabled():
         return msgspec.json.decode(raw) if len(raw) else None
-    gc.disable()  # it would look through what is half decoded again and again: half of the time
+    gc.disable()  # the collector would scan the half-decoded data repeatedly, for half of the time
     try:
         return msgspec.json.decode(raw)
     finally:

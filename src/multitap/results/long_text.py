@@ -21,11 +21,11 @@ SMALLEST_CAP = 100
 _LONGEST_PATTERN = 200
 _ROW = 500
 _ID_LENGTH = 6
-_ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # none is mistaken for another
+_ID_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"  # an alphabet without look-alike characters
 _REGEX_SIZE = 1_000_000  # bytes of the compiled pattern; `(a{99}){99}` would take far more
 _SEARCHED = 64 * 1024  # characters searched at a time
 EXACT = 256 * 1024
-"""Bytes of a result up to which it is all decoded, to say how much of it is not shown."""
+"""Bytes up to which a result is fully decoded, to state how much is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Capped:
     """The beginning of a text, and where its pages end."""
 
     text: str
-    """At most the limit, with a note of what is missing."""
+    """The beginning, within the limit, with a note about the rest."""
     missing: int
     """Characters left out."""
     ends: tuple[int, ...]
@@ -49,12 +49,12 @@ class TextLine:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Lines that match, with their neighbours where asked for."""
+    """Matching lines, with their context."""
 
     lines: tuple[TextLine, ...]
     hits: int
     more: bool
-    """There are more hits than were asked for."""
+    """Whether there are more hits than the limit."""
 
     def __str__(self) -> str:
         shown = [f"{line.number}{':' if line.is_hit else '-'} {line.text}" for line in self.lines]
@@ -65,7 +65,7 @@ def cap(text: str, limit: int, *, result_id: str | None = None) -> Capped:
     """`text` cut at the end of a line, else of a word, so that it fits `limit` with its note.
 
     Args:
-        text: The whole.
+        text: The whole text.
         limit: Characters, at least 100.
         result_id: Where the rest is kept, for the note.
     """
@@ -73,7 +73,7 @@ def cap(text: str, limit: int, *, result_id: str | None = None) -> Capped:
         raise ValueError(f"a cap of {limit} leaves no room for the note")
     if len(text) <= limit:
         return Capped(text, 0, (len(text),))
-    # with the largest numbers that the note can have: the real ones are known only after the cut
+    # sized for the largest numbers in the note: the real ones are known only after the cut
     room = len(_note(counted(len(text), "more character"), len(text), result_id))
     ends = tuple(_page_ends(text, limit - room))
     missing = len(text) - ends[0]
@@ -98,7 +98,7 @@ def _page_ends(text: str, size: int) -> Iterator[int]:
 
 
 def _page_end(text: str, start: int, size: int) -> int:
-    """Where the page that begins at `start` ends; the text has to go on beyond it, or end."""
+    """Where the page that begins at `start` ends; `text` must extend beyond it or be complete."""
     half, full = start + size // 2, start + size
     if full >= len(text):
         return len(text)
@@ -107,11 +107,11 @@ def _page_end(text: str, start: int, size: int) -> int:
 
 
 class LongText:
-    """A text that is put together only as far as somebody reads.
+    """A text that is assembled only as far as it is read.
 
     Args:
-        parts_from: The parts of the text, from the one of that number on.
-        size: Bytes that it is made of.
+        parts_from: Returns the parts of the text from a given index on.
+        size: The bytes of its parts.
     """
 
     def __init__(self, parts_from: Callable[[int], Iterable[str]], size: int) -> None:
@@ -122,17 +122,17 @@ class LongText:
 
     @classmethod
     def of(cls, text: str) -> "LongText":
-        """A text that is there already."""
+        """A text that is already assembled."""
         return cls(lambda taken: () if taken else (text,), len(text))
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory that it uses."""
         source = 0 if self._parts_from is None else self.size
         return source + sys.getsizeof(self._text)
 
     def beginning(self, length: int) -> str:
-        """At least the first `length` characters, where it has that many."""
+        """At least the first `length` characters, if it has that many."""
         if self._parts_from is not None and len(self._text) < length:
             # twice as much each time, so that all steps together are linear work
             self._grow(self._parts_from(self._taken), max(length, 2 * len(self._text)))
@@ -156,14 +156,14 @@ class LongText:
 
 
 class KeptResult:
-    """The whole text of a result that was cut.
+    """The full text of a truncated result.
 
-    Of a large one only as much is decoded as a page or a search needs, from its beginning on.
+    A large one is decoded from the beginning, only as far as a page or a search needs.
     """
 
     def __init__(self, result_id: str | None, text: LongText, limit: int) -> None:
         self.id = result_id
-        """None where it was too large to keep."""
+        """None if it was too large to keep."""
         self._text = text
         if text.size <= EXACT:
             capped = cap(text.whole(), limit, result_id=result_id)
@@ -187,7 +187,7 @@ class KeptResult:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory that it holds."""
+        """Bytes of memory that it uses."""
         return self._text.weight
 
     @property
@@ -197,10 +197,10 @@ class KeptResult:
         return len(self._ends)
 
     def page(self, number: int) -> str:
-        """One page of the text; they join to the whole.
+        """One page of the text; all pages together are the whole text.
 
         Args:
-            number: From 1 to `pages`; page 1 is what the cut text shows.
+            number: From 1 to `pages`; page 1 is the truncated text.
         """
         while len(self._ends) < number and self._has_more():
             pass
@@ -213,7 +213,7 @@ class KeptResult:
         return self._text.beginning(end)[start:end]
 
     def _has_more(self) -> bool:
-        """Whether there is one more page, whose end is known then."""
+        """Whether there is one more page; if so, its end is recorded."""
         if not self._room:
             return False
         start = self._ends[-1] if self._ends else 0
@@ -233,7 +233,7 @@ class KeptResult:
             context: How many lines to show before and after each hit.
             limit: How many hits to show.
             regex: Whether the pattern is a regular expression, without look-around and back
-                references. Of a very long line pieces are searched.
+                references. Very long lines are searched in pieces.
         """
         matches = _regex(pattern) if regex else _plain(pattern)
         return _grep(_rows(self._lines()), matches, context, limit)
@@ -247,7 +247,7 @@ class KeptResult:
                 return
             end = text.rfind("\n", at)
             if end < 0:
-                size *= 2  # a line longer than that
+                size *= 2  # a longer line
                 continue
             yield from text[at:end].split("\n")
             at, size = end + 1, _SEARCHED
@@ -283,7 +283,7 @@ def _check(pattern: str) -> None:
 
 
 def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Numbered lines; of a long one overlapping pieces, so that no plain hit is cut in two."""
+    """Numbered lines; a long line as overlapping pieces, so that no plain hit is cut in two."""
     for number, line in enumerate(lines, start=1):
         if len(line) <= _ROW:
             yield number, line
@@ -315,7 +315,7 @@ def _grep(
 
 
 class KeptResults:
-    """The last texts that were cut, within bounds of number and memory."""
+    """The last truncated texts, limited in number and memory."""
 
     def __init__(self, *, count: int = 64, size: int = 64 * 1024 * 1024) -> None:
         self._count = count
@@ -326,8 +326,8 @@ class KeptResults:
         return len(self._results)
 
     def keep(self, text: LongText, limit: int) -> KeptResult:
-        """Cut `text` to `limit` characters and keep the whole, for as long as there is room."""
-        # it alone would push out all others, and then itself
+        """Cut `text` to `limit` characters and keep the whole text while there is room."""
+        # it would evict all others, and then itself
         if text.weight > self._size:
             return KeptResult(None, text, limit)
         result_id = self._free_id()
@@ -353,7 +353,7 @@ class KeptResults:
         return result
 
     def _make_room(self) -> None:
-        """Let go of the oldest; what is kept grows as it is read."""
+        """Evict the oldest texts; kept texts grow as they are read."""
         held = sum(result.weight for result in self._results.values())
         while len(self._results) > self._count or held > self._size:
             _, dropped = self._results.popitem(last=False)

@@ -9,10 +9,10 @@ from msgspec import UNSET, Raw, UnsetType
 from multitap.records import dataclass
 
 AT_ONCE = 64 * 1024
-"""Bytes that are decoded in one go; the interpreter serves other threads only in between."""
-_GROUP = 500  # blocks, to the same end
+"""Bytes decoded at a time; other threads run only in between."""
+_GROUP = 500  # blocks decoded at a time, for the same reason
 _NOTHING = Raw(b"")
-_REPORTED = 3  # blocks that a warning names; a result may have thousands
+_REPORTED = 3  # how many blocks a warning names; a result may have thousands
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -54,7 +54,7 @@ class _Typed(msgspec.Struct):
 
 
 class _Undecoded(msgspec.Struct):
-    """A block, or a resource in one, whose texts are left alone: a long one takes no memory."""
+    """A block, or a resource in one, with undecoded texts: a long one takes no memory."""
 
     type: str = ""
     text: Raw = _NOTHING
@@ -78,13 +78,13 @@ class Sound(msgspec.Struct):
     resultType: Literal["complete"] = "complete"  # noqa: N815 - the wire's spelling
 
     def text(self) -> str | None:
-        """All that it says, where that is nothing but text."""
+        """The whole text, if it contains only text."""
         texts = [block.text for block in self.content if isinstance(block, _Text)]
         return "\n".join(texts) if len(texts) == len(self.content) else None
 
 
 class Large(msgspec.Struct):
-    """The outline of a result that may be sound."""
+    """The outline of a result that may be valid."""
 
     content: tuple[Raw, ...]
     is_error: bool = msgspec.field(default=False, name="isError")
@@ -92,11 +92,11 @@ class Large(msgspec.Struct):
 
 
 parse_sound = msgspec.json.Decoder(Sound).decode
-"""Most results, in one go; raises `msgspec.DecodeError` for those that need a closer look."""
+"""Decode a typical result; raises `msgspec.DecodeError` if it needs closer inspection."""
 
 
 class Outlined(msgspec.Struct):
-    """The same with a look at each block, for results of few large ones."""
+    """The same block by block, for results with a few large blocks."""
 
     content: tuple[_Undecoded, ...]
     is_error: bool = msgspec.field(default=False, name="isError")
@@ -105,7 +105,7 @@ class Outlined(msgspec.Struct):
 
 parse_outlined = msgspec.json.Decoder(Outlined).decode
 parse_large = msgspec.json.Decoder(Large).decode
-"""The same for large ones, whose blocks are still to be sifted."""
+"""The same for large results, whose blocks are sifted later."""
 _parse_known = msgspec.json.Decoder(list[_Known]).decode
 _parse_one = msgspec.json.Decoder(_Known).decode
 _parse_type = msgspec.json.Decoder(_Typed).decode
@@ -116,17 +116,17 @@ parse_pieces = msgspec.json.Decoder(tuple[Raw, ...]).decode
 
 @dataclass(frozen=True, slots=True)
 class Sifted:
-    """What is left of the content, and why the rest is not."""
+    """The remaining content, and why the rest was dropped."""
 
     content: bytes
     problem: str
 
 
 def sift(content: Raw) -> Sifted | None:
-    """`content` without its malformed blocks; None where it has none.
+    """`content` without its malformed blocks; None if all are valid.
 
-    A block is malformed without a `type`, or if what its kind is of no use without is missing or
-    of the wrong type. Of kinds that we do not know, all else is between server and client.
+    A block is malformed if it has no `type`, or if a field that its kind requires is missing or
+    of the wrong type. Blocks of unknown kinds are not checked further.
     """
     if len(content) <= AT_ONCE:
         try:
@@ -143,7 +143,7 @@ def sift(content: Raw) -> Sifted | None:
 
 
 def sift_pieces(pieces: Sequence[Raw]) -> Sifted | None:
-    """The same for blocks that are known already."""
+    """The same for blocks that are already split."""
     problems = {at: words for start, group in _groups(pieces) for at, words in _odd(start, group)}
     if not problems:
         return None
@@ -178,7 +178,7 @@ def _odd(start: int, group: Sequence[Raw]) -> Iterator[tuple[int, str]]:
 
 
 def _looks_sound(piece: Raw) -> bool:
-    """Whether a block is certainly of use; others need a closer look."""
+    """Whether a block is certainly valid; others need closer inspection."""
     try:
         return is_sound(_parse_undecoded(piece))
     except UNREADABLE:
@@ -186,7 +186,7 @@ def _looks_sound(piece: Raw) -> bool:
 
 
 def is_sound(block: _Undecoded) -> bool:
-    """Whether an undecoded block is certainly of use."""
+    """Whether an undecoded block is certainly valid."""
     match block.type:
         case "text":
             return _is_text(block.text)
@@ -217,7 +217,7 @@ def _problem(piece: Raw) -> str | None:
     except msgspec.ValidationError as exc:
         return None if _is_of_other_kind(piece) else str(exc)
     except UNREADABLE:
-        return None  # it is not a text, as everybody who reads it will see
+        return None  # not valid text, which a reader will find out
     return None
 
 

@@ -40,7 +40,7 @@ class lazy(Generic[_T]):  # noqa: N801 - used as a decorator, as `property` is
         return value
 
 
-_MOST_WORDY = 20  # characters of text that one byte of an answer can become
+_MOST_WORDY = 20  # the most characters of text that one byte of an answer can become
 _IMAGE = b'"image"'
 
 
@@ -195,10 +195,10 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
         self.warnings += (f"malformed content was dropped: {sifted.problem}",)
 
     def _sifted_large(self) -> Sifted | None:
-        """The same as `LazyAnswer.sifted`, with fewer looks at a result of the usual shape."""
+        """Like `LazyAnswer.sifted`, with fewer passes over a result of the usual shape."""
         try:
             seen = parse_outlined(self.raw)
-            if all(map(is_sound, seen.content)):  # one look at all of it is enough for most
+            if all(map(is_sound, seen.content)):  # enough for most results
                 self.is_error_known = seen.is_error
                 return None
         except UNREADABLE:
@@ -213,7 +213,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
     def capped(self, limit: int, keep: KeptResults) -> "ToolResult":
         """The same result, its text cut to `limit` characters and the whole kept in `keep`.
 
-        Both happen when somebody looks at the text.
+        Both happen when the text is read.
         """
         # it cannot become too long, so nothing has to be decoded to find out
         if len(self.raw) * _MOST_WORDY <= limit:
@@ -227,7 +227,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
 
 
 class _Blocks(Sequence[Block]):
-    """Blocks that are made whenever one looks at them."""
+    """Blocks that are decoded on each access."""
 
     def __init__(self, pieces: Sequence[Raw], make: Callable[[Raw], Block]) -> None:
         self._pieces = pieces

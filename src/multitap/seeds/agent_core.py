@@ -38,7 +38,7 @@ class McpManager:
     ends them all, and so does `close`. The server is stopped by the task that started it.
 
     Args:
-        settings: By which rules; its servers come with the clients.
+        settings: The hub's settings; the clients add its servers.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -58,15 +58,15 @@ class McpManager:
         """Serve an environment to MCP clients, in place of the previous one.
 
         Args:
-            config: How, in agent-core's format (`{"transport": "http", "http": {…}}`) or in ours.
-            world: The environment, or whatever answers for one.
+            config: In agent-core's format (`{"transport": "http", "http": {…}}`) or in ours.
+            world: The environment, or any object with the methods of `World`.
             execute_tool: Whether others may use its tools.
             invoke_llm: Whether others may use its model.
-            insecure: Let anybody who can reach the address use the environment, without a token.
+            insecure: Accept every client that can reach the address, without a token.
                 `"insecure": true` in the configuration does the same.
 
         Raises:
-            ConfigError: The configuration is wrong, or nobody can, or may, listen there.
+            ConfigError: The configuration is wrong, or the address cannot or may not be used.
         """
         # Read first: a wrong configuration leaves the previous server running.
         serve = config if isinstance(config, Serve) else _serve(config)
@@ -82,8 +82,8 @@ class McpManager:
         """Connect a server, in place of one with the same name, and add its tools.
 
         Raises:
-            ConfigError: The configuration is wrong; says which key.
-            Unavailable: The server does not come up; says why.
+            ConfigError: The configuration is wrong; the message names the key.
+            Unavailable: The server does not come up; the message says why.
         """
         if isinstance(config, Mapping):
             config = seed_entry.server("spec07", name, config)
@@ -92,9 +92,9 @@ class McpManager:
     async def load_clients(self, loaded: Loaded) -> McpClientLoadResult:
         """Connect all enabled servers of a configuration side by side.
 
-        A server that fails is retried, and its tools are there once it is up.
+        A server that fails is retried, and its tools are added once it is up.
         """
-        # those that are off are not connected, and do not count as failed
+        # disabled servers are not connected, and do not count as failed
         wanted = {name: one for name, one in loaded.settings.servers.items() if one.enabled}
         servers = await self._hub.plug(wanted)
         down = [one for one in servers.values() if one.state is not LinkState.CONNECTED]

@@ -43,11 +43,11 @@ class MCPClientWrapper:
         """Start or reach the server, and learn what it offers.
 
         Raises:
-            ConfigError: Its configuration is wrong; says which key.
-            Untrusted: A project's file says it, and nobody has trusted that.
-            Unavailable: It does not come up; says why.
+            ConfigError: Its configuration is wrong; the message names the key.
+            Untrusted: It comes from a project's file that nobody has trusted.
+            Unavailable: It does not come up; the message says why.
         """
-        # Reads the files that are trusted, so not on the loop.
+        # In a thread, because it reads the trusted files.
         await to_thread.run_sync(self.config.check_trust)
         await self._hub.connect(self.config.name, self.config.server())
 
@@ -79,7 +79,7 @@ class MCPClientWrapper:
             return _apology(exc)
 
     async def close(self) -> None:
-        """Close the connection, and stop what was started for it."""
+        """Close the connection, and stop the server if it was started here."""
         await self._hub.pull(self.config.name)
 
     @property
@@ -112,10 +112,10 @@ class MCPManager:
     async def initialize(self, registry: ToolRegistry) -> None:
         """Connect all servers side by side, and have their tools in the registry.
 
-        A workspace's `mcp.json` counts once a person has trusted it: `multitap trust` asks.
+        A workspace's `mcp.json` is used once a person has trusted it with `multitap trust`.
 
-        One that fails is an error in the log and does not disturb the others; it is tried again by
-        itself, and its tools are there once it is up.
+        A server that fails is logged as an error and does not disturb the others; it is retried,
+        and its tools are added once it is up.
         """
         # may be called again, as ExcelManus does when its file changes
         await self.shutdown()
@@ -161,7 +161,7 @@ class AgentEngine(Engine):
 
 @dataclass(frozen=True)
 class _RemoteTool(ToolDef):
-    """A tool of a server; arguments are checked and results cut on the way there and back."""
+    """A tool of a server; arguments are checked and results are cut."""
 
     hub: ThreadedHub = field(repr=False, kw_only=True)
 
@@ -173,7 +173,7 @@ class _RemoteTool(ToolDef):
 
 
 class _ToolDefs(HubTools):
-    """The tools of a threaded hub, as functions to call and wait for."""
+    """The tools of a threaded hub, as blocking functions."""
 
     def __init__(self, hub: ThreadedHub) -> None:
         super().__init__(hub)
@@ -184,7 +184,7 @@ class _ToolDefs(HubTools):
 
 
 def tool_def(tool: Tool, hub: ThreadedHub) -> ToolDef:
-    """A server's tool as a function to call and wait for, inside or outside a running loop."""
+    """A server's tool as a blocking function, inside or outside a running loop."""
 
     def func(**arguments: Any) -> str:
         try:
@@ -203,7 +203,7 @@ def _text(result: ToolResult) -> str:
 
 
 def _apology(exc: MultitapError) -> str:
-    """Words for a server that did not answer; all else is raised, as an error of the tool's use."""
+    """The text for a server that did not answer; other errors become `ToolExecutionError`."""
     if isinstance(exc, UpstreamError):
         return f"error: {exc}"
     if isinstance(exc, ToolExecutionError):

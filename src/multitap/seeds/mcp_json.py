@@ -53,7 +53,7 @@ class MCPServerConfig:
         written: Collection[str] = (),
         project: Path | None = None,
     ) -> "MCPServerConfig":
-        """A configuration in these words; `written` are keys that may be there but empty."""
+        """A configuration with these fields; `written` are keys that may be present but empty."""
         fields = _FIELDS & {*server.model_fields_set, *written}
         said: dict[str, Any] = server.model_dump(include=fields)
         if "args" in said:
@@ -73,7 +73,7 @@ class MCPServerConfig:
         """The same server in our own format.
 
         Raises:
-            ConfigError: Something is missing or wrong; says which key.
+            ConfigError: Something is missing or wrong; the message names the key.
         """
         given = {name: getattr(self, name) for name in ("transport", *_FIELDS)}
         said = {name: value for name, value in given.items() if value is not None}
@@ -92,7 +92,7 @@ class MCPConfigLoader:
     ) -> list[MCPServerConfig]:
         """The servers of the first of these files that exists.
 
-        1. the one that the variable `EXCELMANUS_MCP_CONFIG` names
+        1. the file named by the variable `EXCELMANUS_MCP_CONFIG`
         2. `config_path`
         3. `mcp.json` in `workspace_root`
         4. `~/.excelmanus/mcp.json`
@@ -105,7 +105,7 @@ class MCPConfigLoader:
 
 
 class _AsData(TrustNothing):
-    """Shows all that a project says, as data: whether it counts is asked by who connects it."""
+    """Reads a project's entries as data; trust is checked when a server connects."""
 
     def decide(self, proposal: Proposal, /) -> TrustDecision:
         return TrustDecision(dict.fromkeys(proposal.servers, TrustState.TRUSTED))
@@ -114,7 +114,7 @@ class _AsData(TrustNothing):
 def read(
     config_path: str | Path | None, workspace_root: str | Path, *, approval: Approval | None = None
 ) -> Loaded:
-    """The same with everything that is known; problems are logged."""
+    """The configuration of each server, with its project; problems are logged."""
     where = Surroundings.here(Path(workspace_root))
     search = excelmanus(where, Path(config_path) if config_path else None)
     loaded = load(search, approval=approval or Projects())
@@ -126,7 +126,7 @@ def read(
 
 
 def configs(loaded: Loaded) -> list[MCPServerConfig]:
-    """The servers that are switched on."""
+    """The enabled servers."""
     return [
         MCPServerConfig.of(
             name,

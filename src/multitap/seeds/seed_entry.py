@@ -11,14 +11,14 @@ from multitap.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 CONTAINERS = {"spec07": "mcp", "excelmanus": "mcpServers"}
-"""Under which key each dialect has its servers."""
+"""The key that holds the servers in each dialect."""
 
 
 def server(dialect: str, name: str, entry: Mapping[str, Any]) -> ServerConfig:
-    """The configuration that an entry stands for.
+    """The configuration of an entry.
 
     Raises:
-        ConfigError: Something is missing or wrong; says which key.
+        ConfigError: Something is missing or wrong; the message names the key.
     """
     container = CONTAINERS[dialect]
     document = Document(Path("(program)"), {container: {name: entry}})

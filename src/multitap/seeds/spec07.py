@@ -70,7 +70,7 @@ class McpServerRegistry:
         """Add a server, or replace its configuration.
 
         Raises:
-            ConfigError: The configuration is wrong; says which key.
+            ConfigError: The configuration is wrong; the message names the key.
         """
         server = seed_entry.server("spec07", name, _as_written(config))
         self._servers[name] = server

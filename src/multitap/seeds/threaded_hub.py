@@ -31,15 +31,15 @@ class ThreadedHub:
     """Opens a hub with the first server, and closes it with the last.
 
     Args:
-        settings: By which rules; its servers come with `plug`.
+        settings: The hub's settings; `plug` adds its servers.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = settings or Settings()
         self._hub: SyncHub | None = None
         self._block = ExitStack()
-        # Of threads, not of tasks: callers come from any loop. Held only in worker threads, where
-        # it may block.
+        # A lock of threads, not of tasks, because callers come from any loop. Held only in worker
+        # threads, which may block.
         self._lock = threading.Lock()
 
     @property
@@ -49,19 +49,19 @@ class ThreadedHub:
 
     @property
     def servers(self) -> Mapping[str, ServerSnapshot]:
-        """The servers that are plugged in, as they are now."""
+        """The current state of the plugged-in servers."""
         hub = self._hub
         found = hub.snapshot().servers if hub else ()
         return {server.name: server for server in found}
 
     @property
     def connected(self) -> list[str]:
-        """The names of those that are up."""
+        """The names of the servers that are up."""
         servers = self.servers.values()
         return [server.name for server in servers if server.state is LinkState.CONNECTED]
 
     async def connect(self, name: str, config: ServerConfig) -> None:
-        """Plug in one server; one of that name gives way to it.
+        """Plug in one server, in place of one with the same name.
 
         Raises:
             Unavailable: It does not come up, and is pulled out again.
@@ -71,8 +71,10 @@ class ThreadedHub:
             servers = await self.plug({name: config})
             _refuse_unless_connected(name, servers.get(name))
         except BaseException:
-            if self.settings.servers.get(name) is config:  # else another one took its place
-                # Shielded: if nobody pulls the server out now, nobody will, and its process stays.
+            if (
+                self.settings.servers.get(name) is config
+            ):  # otherwise another one has taken its place
+                # Shielded: if the server is not pulled out now, its process stays.
                 with anyio.CancelScope(shield=True):
                     await self.pull(name)
             raise
@@ -86,7 +88,7 @@ class ThreadedHub:
         return {name: server for name, server in self.servers.items() if name in servers}
 
     async def pull(self, name: str) -> None:
-        """Pull out a server; one that is not there is fine."""
+        """Pull out a server; ignores unknown names."""
         if name in self.settings.servers:
             await to_thread.run_sync(self._reduce, {name})
 
@@ -101,7 +103,7 @@ class ThreadedHub:
         return await _ask(self._running(), lambda hub: hub.call(name, arguments, context=context))
 
     def call_and_wait(self, name: str, arguments: Arguments) -> ToolResult:
-        """The same for code that does not await, inside or outside a running loop."""
+        """Like `call`, for code that does not await, inside or outside a running loop."""
         return self._running().call(name, arguments)
 
     def tools_of(self, server: str) -> Mapping[str, Tool]:
@@ -157,7 +159,7 @@ def _has_answered(link: Link) -> bool:
 
 
 async def _ask(hub: SyncHub, verb: Callable[[Hub], Awaitable[_T]]) -> _T:
-    """Await in this loop what happens in the hub's."""
+    """Await in this loop the result of a coroutine in the hub's loop."""
     future = hub.submit(verb)
     try:
         return await asyncio.wrap_future(future)

@@ -10,7 +10,7 @@ _PARAMETER = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
 def parse_docstring(docstring: str) -> tuple[str, Mapping[str, str]]:
-    """A docstring without its `Args:`, and what that says of each parameter."""
+    """A docstring without its `Args:`, and the description of each parameter."""
     kept: list[str] = []
     inside: list[str] = []
     within = False
@@ -28,17 +28,17 @@ def parse_docstring(docstring: str) -> tuple[str, Mapping[str, str]]:
 
 
 def describe_properties(schema: Mapping[str, Any], parameters: Mapping[str, str]) -> dict[str, Any]:
-    """A schema whose properties say what they are for, where they did not say it themselves."""
+    """A schema with descriptions added to properties that have none."""
     copy = deepcopy(dict(schema))
     for name, member in copy.get("properties", {}).items():
         if text := parameters.get(name):
-            # what the program says in `Field(description=…)` is meant for models
+            # `Field(description=…)` takes precedence: it is meant for models
             member.setdefault("description", text)
     return copy
 
 
 def _parameters(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Names and texts; what is indented further goes on with the text before."""
+    """Names and texts; further indented lines continue the previous text."""
     written = [line for line in lines if line.strip()]
     indent = min((len(line) - len(line.lstrip()) for line in written), default=0)
     name, words = "", [""]

@@ -21,8 +21,8 @@ class ProviderFormats:
     """Converts the tools of one registry, each once per provider.
 
     Args:
-        registry: Whose tools.
-        whole: The formats of the registry that `registry` is a part of; they share conversions.
+        registry: The source of the tools.
+        whole: The formats of the full registry if `registry` is a part of one; shares conversions.
     """
 
     def __init__(self, registry: ToolRegistry, whole: ProviderFormats | None = None) -> None:
@@ -31,8 +31,8 @@ class ProviderFormats:
 
     @cached_property
     def conversions(self) -> providers.Conversions:
-        """What was converted before."""
-        # shared: an agent's part of a registry has the same tools, converted already
+        """Earlier conversions."""
+        # shared: the tools of an agent's part of a registry are already converted
         return providers.Conversions() if self._whole is None else self._whole.conversions
 
     @cached_property
@@ -45,7 +45,7 @@ class ProviderFormats:
     def offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
         """The tools in a provider's format; a search among them if they cost more than `budget`."""
         tools = self._registry.list()
-        # made even if it may be too much: only the converted definitions tell what they cost
+        # made even if it exceeds the budget: only converted definitions show their cost
         everything = self._make_offer(tools, provider, tool_budget)
         if budget is None or (everything.tokens <= budget and provider.holds(len(tools))):
             return everything

@@ -26,7 +26,7 @@ else:
 logger = logging.getLogger(__name__)
 
 TOOL_BUDGET = 5_000
-"""Tokens of one tool's definition; real ones of 82 KB would cost four times as much."""
+"""Tokens of one tool's definition; some real ones have 82 KB, four times as much."""
 SEARCH_TOOLS = frozenset({"search_tools", "describe_tool", "call_tool"})
 """Names of the search tools; reserved."""
 
@@ -50,7 +50,7 @@ class ToolRegistry:
     """Tools by name.
 
     A tool that was registered wins over one of the same name that comes with an attached set,
-    and an earlier set over a later one; a warning is logged for what is skipped.
+    and an earlier set over a later one; a warning is logged for each skipped tool.
     """
 
     def __init__(self, tools: Iterable[ToolInfo | Callable[..., Any]] = ()) -> None:
@@ -68,10 +68,10 @@ class ToolRegistry:
         return isinstance(name, str) and self.get(name) is not None
 
     def register(self, tool: _Registered) -> _Registered:
-        """Add a tool, or a function as one; returns what was given.
+        """Add a tool, or a function as one; returns its argument.
 
         Raises:
-            MultitapError: One of that name was registered before, or the name is taken.
+            MultitapError: The name is taken.
         """
         made = _as_tool(tool)
         if made.name in SEARCH_TOOLS:
@@ -90,11 +90,11 @@ class ToolRegistry:
     def attach(self, tools: Mapping[str, ToolInfo]) -> None:
         """Add a set of tools, such as `HubTools`, which may change at any time."""
         self._attached.append(tools)
-        self.list()  # says what is skipped now, not at the first use
+        self.list()  # logs skipped tools now, not at the first use
 
     def detach(self, tools: Mapping[str, ToolInfo]) -> None:
         """Remove a set that was attached."""
-        # by identity: two sets are equal when they happen to hold the same tools
+        # by identity: two sets with the same tools are equal
         self._attached = [one for one in self._attached if one is not tools]
 
     def get(self, name: str) -> ToolInfo | None:
@@ -111,7 +111,7 @@ class ToolRegistry:
         found = dict(self._own)
         for tools in self._attached:
             for name, tool in tools.items():
-                # a server must not take the place of the search, which calls all the others
+                # a server must not replace the search tools, which call all others
                 if name in SEARCH_TOOLS or found.setdefault(name, tool) is not tool:
                     self._skip(name)
         return tuple(found.values())
@@ -173,7 +173,7 @@ class ToolRegistry:
     async def execute(
         self, name: str, arguments: Arguments, context: ToolContext = NOBODY
     ) -> ToolResult:
-        """Run a tool; the result says what goes wrong, even if there is no such tool."""
+        """Run a tool; every failure becomes a result, even an unknown name."""
         try:
             tool = self._find(name)
         except UnknownName as exc:
@@ -224,7 +224,7 @@ class _Narrowed(ToolRegistry):
 
 
 class _Shown(Mapping[str, ToolInfo]):
-    """A part of a registry."""
+    """The tools of a registry that a filter accepts."""
 
     def __init__(self, whole: ToolRegistry, shows: Callable[[ToolInfo], bool]) -> None:
         self._whole = whole

@@ -45,7 +45,7 @@ class ToolInfo(Protocol):
         ...
 
     async def execute(self, arguments: Arguments, context: ToolContext = NOBODY) -> ToolResult:
-        """Run it; the result says what goes wrong."""
+        """Run it; every failure becomes a result."""
         ...
 
 
@@ -57,14 +57,14 @@ class ToolDef:
     description: str
     input_schema: Mapping[str, Any]
     func: Callable[..., Any] = field(repr=False)
-    """Takes the arguments by name, and may be `async`."""
+    """Called with the arguments by name; may be `async`."""
     max_result_chars: int = RESULT_CAP
-    """Characters after which the text is cut; 0: never."""
+    """Characters after which the text is cut; 0 for no limit."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
         """Make a tool from a function's signature and docstring, including `Args:`."""
-        shape: Any = function  # pydantic takes functions; its annotations do not say so
+        shape: Any = function  # pydantic accepts functions, although its annotations do not say so
         description, parameters = parse_docstring(inspect.getdoc(function) or "")
         return cls(
             name or function.__name__,
@@ -81,7 +81,7 @@ class ToolDef:
         """Call it and wait.
 
         Raises:
-            BadArguments: They do not match its schema; anything else is what the function raises.
+            BadArguments: They do not match its schema; other exceptions come from the function.
         """
         if inspect.iscoroutinefunction(self.func):
             raise MultitapError(f"the tool {self.name!r} must be awaited", hint="use `execute`")
@@ -112,7 +112,7 @@ class ToolDef:
 
 
 class Caller(Protocol):
-    """A hub, or something that stands in for one, through which tools are called."""
+    """A hub, or an object with the same methods, through which tools are called."""
 
     @property
     def settings(self) -> Settings: ...
@@ -176,7 +176,7 @@ class HubTools(Mapping[str, ToolInfo]):
     Tools of a server that is down are not listed, but still found: calling one says why it is down.
 
     Args:
-        hub: Whose tools.
+        hub: The source of the tools.
         agent: The agent whose filter applies.
     """
 
@@ -209,7 +209,7 @@ async def outcome(call: Awaitable[ToolResult]) -> ToolResult:
     """The result of a call; a failure becomes a result that a model can act on."""
     try:
         result = await call
-        _ = result.text  # an answer that cannot be read fails here, not with the reader
+        _ = result.text  # an unreadable answer fails here, not when it is read later
     except MultitapError as exc:
         return failure(exc)
     except Exception as exc:  # noqa: BLE001 - boundary: a tool's failure is its result
@@ -232,5 +232,5 @@ def text_result(text: str, *, is_error: bool = False, tool: str = "") -> ToolRes
 
 
 def _json(value: Any) -> str:
-    # paths, dates and the like become text: a model reads it, no program does
+    # paths, dates and the like become text, because a model reads it
     return msgspec.json.encode(value, enc_hook=str).decode()

@@ -52,8 +52,8 @@ _NO_ID = re.compile(r"[^A-Za-z0-9_-]")
 
 @asynccontextmanager
 async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
-    """A model whose variables are put in already."""
-    # Our user's key for Anthropic is nobody else's business.
+    """Open a model whose variables are already expanded."""
+    # The user's key for Anthropic must not reach another endpoint.
     key = config.api_key or (None if config.base_url is None else "none")
     try:
         client = anthropic.AsyncAnthropic(
@@ -115,7 +115,9 @@ class MessagesModel(Model):
             options["cache_control"] = {"type": "ephemeral"}
         if request.system:
             options["system"] = request.system
-        if config.temperature is not None:  # newer models refuse it: who sets it knows theirs
+        if (
+            config.temperature is not None
+        ):  # newer models refuse it, so it is sent only if configured
             given = config.temperature if request.temperature is None else request.temperature
             options["extra_body"] = {"temperature": given}
         if request.stop:
@@ -127,13 +129,13 @@ class MessagesModel(Model):
 
 
 def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
-    """The conversation as this protocol has it."""
+    """The conversation in this protocol's format."""
     for message in for_model(request.messages, offer, model):
         match message:
             case User(content):
                 yield {"role": "user", "content": [*map(_part, content)]}
             case Assistant():
-                if blocks := _blocks(message):  # an answer of nothing at all would be refused
+                if blocks := _blocks(message):  # an empty answer would be refused
                     yield {"role": "assistant", "content": blocks}
             case _:
                 yield from offer.messages(
@@ -158,13 +160,13 @@ def _blocks(message: Assistant) -> Sequence[dict[str, Any]]:
 
 
 def _id(given: str) -> str:
-    """An id in the letters that are accepted here, wherever it comes from."""
+    """An id of any provider, with only the characters that are accepted here."""
     return _NO_ID.sub("_", given)
 
 
 @dataclass
 class _Block:
-    """One block of an answer that is still coming in."""
+    """One block of an answer that is still arriving."""
 
     fields: dict[str, Any]
     pieces: list[str] = field(default_factory=list[str])
@@ -175,7 +177,7 @@ class _Block:
 
 
 class _HeardBlocks:
-    """An answer that is still coming in."""
+    """An answer that is still arriving."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -185,7 +187,7 @@ class _HeardBlocks:
         self.stop: str | None = None
 
     def take(self, event: RawMessageStreamEvent) -> Iterator[str]:
-        """Note what comes; the text in it is handed on."""
+        """Add an event; returns the text in it."""
         match event:
             case RawMessageStartEvent(message=message):
                 self._answered_by = message.model
@@ -215,7 +217,7 @@ class _HeardBlocks:
             case "signature_delta":
                 block.fields["signature"] = delta.signature
             case _:
-                pass  # citations, and what is yet to be invented
+                pass  # citations, and kinds that do not exist yet
 
     def reply(self, offer: Offer) -> Reply:
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
@@ -239,7 +241,7 @@ def _call(offer: Offer, call_id: str, block: _Block) -> ToolCall:
 
 
 def _add_usage(usage: Any, before: Usage) -> Usage:
-    """What is counted so far; what is read is said at the start, the rest at the end."""
+    """The tokens so far; input is reported at the start, output at the end."""
     counted = (usage.input_tokens, usage.cache_read_input_tokens, usage.cache_creation_input_tokens)
     return Usage(
         sum(count or 0 for count in counted) or before.input_tokens,

@@ -20,11 +20,11 @@ class StopReason(StrEnum):
     TOOLS = "tools"
     """It wants to use tools first."""
     LENGTH = "length"
-    """The answer was cut at its limit."""
+    """The answer reached its token limit."""
     STOPPED = "stopped"
-    """It came to one of the texts where it was to stop."""
+    """It reached one of the stop sequences."""
     REFUSED = "refused"
-    """The model, or a filter of its maker, does not want to."""
+    """The model, or the provider's filter, refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Usage:
     """Tokens, as the provider counts them."""
 
     input_tokens: int = 0
-    """What was read, from a cache or not."""
+    """Input tokens, cached or not."""
     output_tokens: int = 0
 
     @property
@@ -47,18 +47,18 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What a model is asked."""
+    """A request to a model."""
 
     messages: Sequence[Message]
     system: str | None = None
     offer: Offer | None = None
-    """The tools it may use, as `Model.offer` made it."""
+    """The tools it may use, from `Model.offer`."""
     tool_choice: ToolChoice = "auto"
     max_tokens: int | None = None
-    """Of the answer; what the model is configured with where not given."""
+    """Tokens of the answer; by default, as configured for the model."""
     temperature: float | None = None
     stop: tuple[str, ...] = ()
-    """Texts at which the answer is to end."""
+    """Stop sequences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +73,13 @@ class Reply:
     """A whole answer."""
 
     message: Assistant
-    """For the conversation."""
+    """The message to add to the conversation."""
     calls: tuple[ToolCall, ...]
     """The tools it wants to use, side by side."""
     stop: StopReason
     usage: Usage
     model: str
-    """Who answered, in the provider's words."""
+    """The model that answered, by the provider's name for it."""
 
     @property
     def text(self) -> str:
@@ -87,7 +87,7 @@ class Reply:
 
 
 class Model(Protocol):
-    """A language model; made by `open_model`."""
+    """A language model, opened by `open_model`."""
 
     @property
     def name(self) -> str: ...
@@ -95,19 +95,19 @@ class Model(Protocol):
     def provider(self) -> str: ...
 
     def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
-        """The tools in the shape that this model takes.
+        """The tools in the format of this model.
 
         Args:
-            registry: Which tools.
-            budget: Tokens; where all of them would cost more, they are offered to be searched.
+            registry: The tools.
+            budget: Tokens; if all tools cost more, the search tools are offered instead.
         """
         ...
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Reply]:
-        """Pieces of the answer as they come, and last the whole.
+        """Pieces of the answer as they arrive, and finally the whole reply.
 
         Raises:
-            ModelError: There is no answer, or only a part of one; says why.
+            ModelError: There is no answer, or only a part of one; the message says why.
         """
         ...
 
@@ -115,7 +115,7 @@ class Model(Protocol):
         """The whole answer.
 
         Raises:
-            ModelError: There is none; says why.
+            ModelError: There is none; the message says why.
         """
         async with aclosing(self.stream(request)) as stream:
             async for piece in stream:

@@ -19,12 +19,12 @@ RETRIES = 2
 async def open_model(
     config: ModelConfig, *, scope: Scope | None = None, retries: int = RETRIES
 ) -> AsyncGenerator[Model]:
-    """A model to ask; leaving the block closes its connections.
+    """Open a model; leaving the block closes its connections.
 
     Args:
-        config: Which one.
-        scope: What the variables in its configuration stand for; this process's if not given.
-        retries: How often a request is sent again that was not answered, or with "later".
+        config: The model's configuration.
+        scope: Expands variables in its configuration; by default, this process's.
+        retries: How often a request is repeated after no answer, or status 429 or 5xx.
 
     Raises:
         ConfigError: A variable is not set.
@@ -46,7 +46,7 @@ def _connect(config: ModelConfig, retries: int) -> AbstractAsyncContextManager[M
 
 
 def _load(library: str) -> None:
-    """Import a client library; not on the event loop, for it takes a second."""
+    """Import a client library in a thread, because it takes a second."""
     try:
         import_module(library)
     except ModuleNotFoundError:

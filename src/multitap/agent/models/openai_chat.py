@@ -37,13 +37,13 @@ _STOPS: Mapping[str, StopReason] = {
     "content_filter": StopReason.REFUSED,
 }
 _THOUGHTS = ("reasoning_content", "reasoning_details")
-"""Fields that some makers add to a message, and want to have back."""
+"""Fields that some providers add to a message, and require back."""
 
 
 @asynccontextmanager
 async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Model]:
-    """A model whose variables are put in already."""
-    # Our user's key for OpenAI is nobody else's business.
+    """Open a model whose variables are already expanded."""
+    # The user's key for OpenAI must not reach another endpoint.
     key = config.api_key or (None if config.base_url is None else "none")
     try:
         client = openai.AsyncOpenAI(
@@ -115,7 +115,7 @@ class ChatModel(Model):
 
 
 def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
-    """The conversation as this protocol has it."""
+    """The conversation in this protocol's format."""
     if request.system:
         yield {"role": "system", "content": request.system}
     for message in for_model(request.messages, offer, model):
@@ -162,7 +162,7 @@ def _parts(content: Sequence[Part]) -> str | list[dict[str, Any]]:
 
 @dataclass
 class _Fragment:
-    """A call that is still coming in."""
+    """A call that is still arriving."""
 
     index: int | None
     id: str = ""
@@ -180,7 +180,7 @@ class _Fragment:
 
 
 class _HeardFragments:
-    """An answer that is still coming in."""
+    """An answer that is still arriving."""
 
     def __init__(self, model: str) -> None:
         self._model = model
@@ -193,7 +193,7 @@ class _HeardFragments:
         self.finish: str | None = None
 
     def take(self, chunk: ChatCompletionChunk) -> Iterator[str]:
-        """Note what comes; the text in it is handed on."""
+        """Add a chunk; returns the text in it."""
         self._answered_by = chunk.model or self._answered_by
         # in the last chunk, or growing in each: the latest one counts
         if chunk.usage is not None:
@@ -214,7 +214,7 @@ class _HeardFragments:
             self._texts.append(text)
             yield text
 
-    # The latest first: where numbers repeat, a piece without an id continues the call that came
+    # The latest first: if numbers repeat, a piece without an id continues the call that came
     # last.
     def _fragment(self, piece: ChoiceDeltaToolCall) -> _Fragment:
         """The call that a piece belongs to; some endpoints number all of them 0, or none."""

@@ -16,32 +16,32 @@ _LONGEST = 500
 _ERROR = 400
 _SERVER_ERROR = 500
 _ADDRESS = "check the model's `base_url`: does it speak the provider's protocol?"
-# What reading an attribute of an answer of the wrong shape raises.
+# Raised by reading an attribute of an answer of the wrong shape.
 _SHAPELESS = (json.JSONDecodeError, AttributeError, TypeError, LookupError)
 _T = TypeVar("_T")
 
 
 @contextmanager
 def translate_failures(config: ModelConfig, *foreign: type[Exception]) -> Generator[None]:
-    """Raise `ModelError` for what goes wrong between us and a provider.
+    """Raise `ModelError` for every failure of a request to a provider.
 
     Args:
-        config: Whom we talk to, with the key that is used.
-        foreign: What its client library raises.
+        config: The model's configuration, with its key.
+        foreign: The exceptions of its client library.
     """
     try:
         yield
     except TimeoutError:
         raise _late(config) from None
     except foreign as exc:
-        raise _translate(exc, config) from None  # theirs holds the request, key included
+        raise _translate(exc, config) from None  # theirs contains the request with the key
 
 
 @contextmanager
 def readable(config: ModelConfig) -> Generator[None]:
-    """Raise `ModelError` for an answer of a shape that it should not have.
+    """Raise `ModelError` for an answer of the wrong shape.
 
-    The client libraries check none: what is missing shows when somebody looks at it.
+    The client libraries do not check: a missing field shows only when it is read.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def readable(config: ModelConfig) -> Generator[None]:
 
 
 async def limit_gaps(events: AsyncIterator[_T], timeout: float) -> AsyncIterator[_T]:
-    """The events, none of them later than `timeout` seconds after the one before.
+    """The events, each within `timeout` seconds of the previous one.
 
     A provider that keeps the connection alive with pings would otherwise be waited for forever.
     """
@@ -64,12 +64,12 @@ async def limit_gaps(events: AsyncIterator[_T], timeout: float) -> AsyncIterator
 
 
 def cut(config: ModelConfig) -> ModelError:
-    """The error for an answer that ends before its end."""
+    """The error for an incomplete answer."""
     return _error(config, "the connection was lost in the middle of the answer", hint="ask again")
 
 
 def no_key(config: ModelConfig) -> ModelError:
-    """The error for a provider that wants a key, where none is given."""
+    """The error for a missing API key."""
     return _error(config, "there is no API key", hint=_key_hint(config))
 
 
@@ -88,7 +88,7 @@ def _translate(exc: Exception, config: ModelConfig) -> ModelError:
     if status >= _ERROR:
         message, hint = _explain(status, _words(exc, config), config)
         return _error(config, message, hint=hint, status=status)
-    if getattr(exc, "body", None) is not None:  # said in the middle of a stream
+    if getattr(exc, "body", None) is not None:  # reported in the middle of a stream
         message = f"the provider broke off its answer: {_words(exc, config)}"
         return _error(config, message, hint="ask again")
     if "Timeout" in type(exc).__name__:
@@ -120,7 +120,7 @@ def _explain(status: int, words: str, config: ModelConfig) -> tuple[str, str | N
 
 
 def _words(exc: Exception, config: ModelConfig) -> str:
-    """What the provider says, in one line and without our key."""
+    """The provider's message, in one line and without the key."""
     text = " ".join((_message(getattr(exc, "body", None)) or str(exc)).split())
     return shortened(config.redact(text), _LONGEST)
 

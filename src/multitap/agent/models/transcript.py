@@ -19,12 +19,12 @@ _LONGEST_NAME = 64
 def for_model(
     messages: Iterable[Message], offer: Offer, model: str
 ) -> Iterator[User | Assistant | list[Answered]]:
-    """The messages as one model may read them, answers together with their calls.
+    """The messages for one model, answers together with their calls.
 
     Args:
-        messages: What was said, maybe to and by other models.
-        offer: Knows what tools are called there.
-        model: The reader; only it gets back what it asked us to keep.
+        messages: The conversation, maybe with other models.
+        offer: Has the provider's names of tools.
+        model: The receiver; provider data goes back only to the model that sent it.
     """
     names = {ours: theirs for theirs, ours in offer.names.items()}
     calls: tuple[Call, ...] = ()
@@ -41,7 +41,7 @@ def for_model(
 
 
 def distinct(ids: Iterable[str]) -> tuple[str, ...]:
-    """The ids of the calls of one answer; some endpoints give none, or one for all."""
+    """Unique ids for the calls of one answer; some endpoints give none, or the same to all."""
     seen: dict[str, None] = {}
     for one in ids:
         seen[one if one and one not in seen else f"call_{secrets.token_hex(8)}"] = None
@@ -49,7 +49,7 @@ def distinct(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def _rename(call: Call, names: Mapping[str, str], *, own: bool) -> Call:
-    # What a model once made up, or another provider accepts, would have every request refused.
+    # With a name that this provider does not accept, it would refuse every request.
     fallback = _NO_NAME.sub("_", call.sent)[:_LONGEST_NAME] or "unknown"
     return structs.replace(
         call, sent=names.get(call.name, fallback), kept=_own_extras(call, own=own)

@@ -19,26 +19,26 @@ else:
     jsonschema_rs = Later("jsonschema_rs")
 
 MAX_ARGUMENT_DEPTH = 128
-"""The validator recurses, and the stack of a thread may be small."""
-_EXPLAINED = 10_000  # words cost fifteen microseconds for each failed check
-# A model mends a few mistakes at a time; the rest would only cost tokens.
+"""Levels; the validator recurses, and the stack of a thread may be small."""
+_EXPLAINED = 10_000  # each message costs fifteen microseconds
+# A model fixes a few mistakes at a time; more would only cost tokens.
 _REPORTED = 3
 _LONGEST = 300
 # The pattern is the server's, the text the caller's: without a limit, `(a+)+$` holds up the loop
-# for as long as the server likes. A pattern that is given up refuses nothing.
+# for as long as the server likes. A pattern that exceeds it refuses nothing.
 _BACKTRACKS = 100_000
 _PATTERN_SIZE = 1_000_000
-_VALUE = "it"  # stands for the value in the validator's words: it may be long, or secret
+_VALUE = "it"  # replaces the value in the validator's messages: it may be long, or secret
 
 
 @dataclass(frozen=True, slots=True)
 class Unchecked:
-    """Arguments go to the server as they are."""
+    """Accepts all arguments."""
 
     reason: str
 
     def check(self, arguments: Mapping[str, Any], *, size: int | None = None) -> None:
-        """Let everything pass."""
+        """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Checker:
     _validator: "Validator" = field(repr=False)
 
     def check(self, arguments: Mapping[str, Any], *, size: int | None = None) -> None:
-        """Let arguments pass that fit the schema.
+        """Check that arguments match the schema.
 
         Args:
-            arguments: What a caller gives.
-            size: Their bytes as JSON, where known: a few cannot be nested deep.
+            arguments: The caller's arguments.
+            size: Their bytes as JSON, if known: short ones cannot be nested deeply.
 
         Raises:
             BadArguments: They do not; `path` says where.
@@ -61,7 +61,7 @@ class Checker:
         if size is not None and size <= MAX_ARGUMENT_DEPTH and self._validator.is_valid(arguments):
             return
         depth, items, plain = 1, 0, arguments
-        # most have nothing inside each other, which is seen without a look at each
+        # most are flat, which a quick test shows
         if arguments.__class__ is not dict or not _FLAT.issuperset(map(type, arguments.values())):
             depth, items = _extent(arguments)
             if depth > MAX_ARGUMENT_DEPTH:
@@ -77,7 +77,7 @@ class Checker:
         _refuse_for(errors)
 
     def misfit(self, value: Any) -> str | None:
-        """What is wrong with a value first of all, in words; None if it fits."""
+        """The first mismatch of a value, in words; None if it matches."""
         if self._validator.is_valid(value):
             return None
         try:
@@ -95,7 +95,7 @@ def _refuse_for(errors: "list[ValidationError] | None") -> None:
         )
     certain = [error for error in errors if not _is_given_up(error)]
     if not certain:
-        return  # nothing but patterns that were too hard to try
+        return  # only patterns that took too long
     words = [_words(error) for error in certain[:_REPORTED]]
     if len(certain) > _REPORTED:
         words.append(f"and {len(certain) - _REPORTED} more")
@@ -103,12 +103,12 @@ def _refuse_for(errors: "list[ValidationError] | None") -> None:
 
 
 def compile_schema(schema: Mapping[str, Any], *, linear: bool = False) -> Checker | Unchecked:
-    """What checks values against `schema`; nothing, where that could cost too much.
+    """A checker for `schema`, or `Unchecked` if checking could cost too much.
 
     Args:
-        schema: The server's.
-        linear: Whether to do without patterns that may take long, for values that are the
-            server's as well.
+        schema: The schema from the server.
+        linear: Whether to skip patterns that may take long, because the values come from the
+            server, too.
     """
     if (reason := bounds(schema)) is not None:
         return Unchecked(reason)
@@ -143,11 +143,11 @@ def _never_fetch(uri: str) -> Any:
 
 
 _FLAT = frozenset({str, int, float, bool, type(None)})
-"""Types of values that have nothing inside."""
+"""Types of values without nested values."""
 
 
 def _extent(arguments: Mapping[str, Any]) -> tuple[int, int]:
-    """How deep the arguments are nested, and how many items their lists have together."""
+    """The depth of the arguments, and the number of items in all their lists."""
     depth = items = 0
     level: list[Iterable[Any]] = [arguments.values()]
     while level and depth <= MAX_ARGUMENT_DEPTH:

@@ -28,7 +28,7 @@ class ArgumentWord:
         """The value as JSON.
 
         Raises:
-            BadArguments: It is none.
+            BadArguments: It is not JSON.
         """
         try:
             return json.loads(self.text)
@@ -37,19 +37,19 @@ class ArgumentWord:
 
 
 def words(arguments: Iterable[str]) -> tuple[ArgumentWord, ...]:
-    """The arguments taken apart, those from files read.
+    """The parsed arguments, with files read.
 
     Raises:
-        BadArguments: One is no `key=value`, or its file cannot be read.
+        BadArguments: One is not `key=value`, or its file cannot be read.
     """
     return tuple(map(_word, arguments))
 
 
 def whole(argument: str) -> dict[str, Any] | None:
-    """All arguments at once, where it is a JSON object or `-`; else None.
+    """All arguments at once if the word is a JSON object or `-`; otherwise None.
 
     Raises:
-        BadArguments: It should be a JSON object and is none.
+        BadArguments: It should be a JSON object, but is not.
     """
     if argument == "-":
         return _object(sys.stdin.read(), "standard input")

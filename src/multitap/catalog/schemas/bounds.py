@@ -15,9 +15,9 @@ MAX_DEPTH = 64
 MAX_SUBSCHEMAS = 2_000
 MAX_REF_CHAIN = 64
 MAX_PATTERNS = 100
-"""Compiling one may take milliseconds."""
+"""Patterns of one schema; compiling one may take milliseconds."""
 MAX_COST = 50_000
-"""Subschemas looked at for one value; about a millisecond."""
+"""Subschemas evaluated for one value; about a millisecond."""
 
 Schema = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def bounds(schema: Schema) -> str | None:
 
 
 def evaluations(schema: Schema, depth: int) -> int:
-    """At most how many subschemas are looked at for a value of that depth, without lists.
+    """The maximum number of subschemas evaluated for a value of that depth, without lists.
 
     More than any bound for a schema that is out of bounds.
     """
@@ -52,7 +52,7 @@ class _Edge(Enum):
     BELOW = auto()
     """Applied to parts of the value."""
     ASIDE = auto()
-    """Only there to be referred to."""
+    """Applied only by reference."""
 
 
 _HERE = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else")
@@ -77,7 +77,7 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$anchor", "$dynamicAnchor")
 _IDS = ("$id", "id")
 _UNEVALUATED = frozenset({"unevaluatedProperties", "unevaluatedItems"})
-_REPEATED = 3  # how often they make the validator look at the subschemas beside them
+_REPEATED = 3  # how often they make the validator evaluate the subschemas beside them
 
 
 class _OutOfBounds(Exception):
@@ -86,7 +86,7 @@ class _OutOfBounds(Exception):
 
 @dataclass(slots=True)
 class _Node:
-    """One subschema, and which others it leads to, each by its `id()`."""
+    """One subschema, and the ones it leads to, by their `id()`."""
 
     references: list[int] = field(default_factory=list[int])
     here: list[int] = field(default_factory=list[int])
@@ -95,7 +95,7 @@ class _Node:
 
 
 class _Survey:
-    """All subschemas of a schema, and how they lead to one another."""
+    """All subschemas of a schema, and the references between them."""
 
     def __init__(self, root: Schema) -> None:
         self._root = root
@@ -103,12 +103,12 @@ class _Survey:
         self._anchors: dict[str, Schema] = {}
         self._unresolved: list[Schema] = []
         self._patterns = 0
-        self._walk(root)  # all that is inline comes first: by reference it would look less deep
+        self._walk(root)  # inline subschemas first: by reference they would seem less deep
         while self._unresolved:
             self._follow(self._unresolved.pop())
 
     def cost(self) -> int:
-        """Subschemas looked at for a value of any depth, with recursion counted once."""
+        """Subschemas evaluated for a value of any depth, with recursion counted once."""
         costs: dict[int, int] = {}
         for key in self._postorder(deep=True):
             costs[key] = self._cost(self._nodes[key], costs, costs)
@@ -158,8 +158,8 @@ class _Survey:
             raise _OutOfBounds(f"it is nested more than {MAX_DEPTH} levels deep")
         if len(self._nodes) == MAX_SUBSCHEMAS:
             raise _OutOfBounds(f"it has more than {MAX_SUBSCHEMAS:,} subschemas")
-        # It changes the base of the references below, which this survey does not follow; an unknown
-        # path is an unknown cost.
+        # It changes the base of the references below, which this survey does not follow, so their
+        # cost is unknown.
         if schema is not self._root and any(isinstance(schema.get(key), str) for key in _IDS):
             raise _OutOfBounds("a part of it has an `$id`, so that references may lead anywhere")
         named = schema.get("patternProperties")
@@ -200,10 +200,10 @@ class _Survey:
         return place
 
     def _postorder(self, *, deep: bool) -> list[int]:
-        """Every subschema after those it leads to, except where that leads back to itself.
+        """Every subschema after those it leads to, except in cycles.
 
         Args:
-            deep: Whether to look at those for parts of the value, too.
+            deep: Whether to include subschemas for parts of the value.
         """
         order: list[int] = []
         seen: set[int] = set()

@@ -10,15 +10,15 @@ from urllib.parse import urlsplit
 from multitap.records import dataclass
 
 MOST_FIELDS = 64
-"""Of a form; one with more is declined rather than asked for an hour."""
-# only typing mistakes: whether an address exists, the server finds out
+"""Fields of a form; one with more is declined."""
+# catches typing mistakes only; the server checks the rest
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _YES = frozenset({"y", "yes", "true", "1", "on"})
 _NO = frozenset({"n", "no", "false", "0", "off"})
 
 
 class InvalidInput(ValueError):
-    """What was typed is not what the field takes; says what it does take."""
+    """The typed text does not fit the field; the message says what does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class FormField:
 
     @property
     def words(self) -> str:
-        """What it takes, in a word."""
+        """The kind of value, in words."""
         match self.schema.get("type"):
             case "array":
                 return "any of these, separated by commas"
@@ -57,10 +57,10 @@ class FormField:
                 return f"{kind}{_range(self.schema, 'minLength', 'maxLength', ' characters')}"
 
     def value(self, text: str) -> Any:
-        """What was typed, as the value it means.
+        """The value of a typed text.
 
         Raises:
-            InvalidInput: It is not what the field takes.
+            InvalidInput: It does not fit the field.
         """
         match self.schema.get("type"):
             case "array":
@@ -86,14 +86,14 @@ class FormField:
         if not choices:
             return text
         for number, (value, title) in enumerate(choices, start=1):
-            # people type what they see: the value, its label or its place in the list
+            # people type the value, its label or its number in the list
             if text in {value, title, str(number)}:
                 return value
         raise InvalidInput(f"choose one of {', '.join(value for value, _ in choices)}")
 
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
-    """The questions of a form, in its order."""
+    """The fields of a form, in its order."""
     wanted = frozenset(map(str, _list(schema.get("required"))))
     return tuple(
         FormField(name, _table(one), name in wanted)
@@ -102,7 +102,7 @@ def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """In any of the spellings that the protocol has had."""
+    """The choices, in any spelling that the protocol has had."""
     for key in ("oneOf", "anyOf"):
         for one in _list(schema.get(key)):
             if "const" in (option := _table(one)):
@@ -164,7 +164,7 @@ def _is_of(kind: str, text: str) -> bool:
             case "date":
                 return bool(date.fromisoformat(text))
             case "date-time":
-                # RFC 3339, which the schema means, has no time without a zone
+                # RFC 3339 requires a time zone
                 return datetime.fromisoformat(text).tzinfo is not None
             case _:
                 return True

@@ -19,10 +19,9 @@ _REFERENCES = ("#/$defs/", "#/definitions/")
 
 
 def is_plain(schema: Mapping[str, Any], depth: int = 0) -> bool:
-    """Whether it is valid beyond doubt; most tools' schemas are.
+    """Whether a schema is certainly valid; most tools' schemas are.
 
-    To find that out for the others takes a library that most gateways need no earlier than for
-    their first call.
+    Others need a library that most gateways do not load before their first call.
     """
     return depth < _DEEPEST and all(
         _holds(keyword, value, depth + 1) for keyword, value in schema.items()

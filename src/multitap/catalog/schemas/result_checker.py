@@ -14,17 +14,17 @@ from multitap.catalog.schemas.json_values import is_list, is_object
 LARGEST = 1024 * 1024
 """Bytes of structured content up to which it is checked."""
 MAX_DEPTH = 32
-_MAX_WORK = 5_000_000  # checks, as far as can be told before
-_SLOW = 0.05  # seconds of CPU time after which a tool is no longer checked
-_SMALL = 1024  # bytes up to which to look at the clock would cost more than it saves
-_TINY = 64  # bytes that cannot be deep
+_MAX_WORK = 5_000_000  # estimated checks
+_SLOW = 0.05  # seconds of CPU time; a tool that takes longer is no longer checked
+_SMALL = 1024  # bytes up to which reading the clock would cost more than it saves
+_TINY = 64  # bytes; shorter content cannot be nested deeply
 
 
 class ResultChecker:
-    """Finds what does not fit, without ever costing much.
+    """Finds mismatches at a bounded cost.
 
-    Schema and result are both the server's, which may mean to keep us busy: what is large, deep or
-    takes long is not checked.
+    Schema and result both come from the server, which may want to keep us busy: content that is
+    large, deep or slow to check is not checked.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class ResultChecker:
         self._evaluations: dict[int, int] = {}
 
     def misfit(self, structured: Raw) -> str | None:
-        """What is wrong with structured content first of all, in words; None if nothing is."""
+        """The first mismatch of structured content, in words; None if it matches."""
         checker = self._checker
         if isinstance(checker, Unchecked) or len(structured) > LARGEST:
             return None
@@ -54,20 +54,22 @@ class ResultChecker:
                 return None
             return checker.misfit(value)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            return None  # numbers that are none, or too deep: the reader finds out
+            return None  # invalid numbers or too deep: reading it reports that
 
     def _is_modest(self, value: Any) -> bool:
         depth, parts = _extent(value)
         if depth > MAX_DEPTH:
             return False
-        step = 1 << depth.bit_length()  # to tell it for each depth would take longer than to check
+        step = (
+            1 << depth.bit_length()
+        )  # computing it for each depth would take longer than checking
         if step not in self._evaluations:
             self._evaluations[step] = evaluations(self._schema, step)
         return self._evaluations[step] * (1 + parts) <= _MAX_WORK
 
 
 def _extent(value: Any) -> tuple[int, int]:
-    """How deep a value is nested, and how many parts it has."""
+    """The depth of a value, and its number of parts."""
     depth = parts = 0
     level: list[Any] = [value]
     while level and depth <= MAX_DEPTH:

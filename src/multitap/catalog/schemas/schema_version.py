@@ -28,12 +28,12 @@ def _dialects() -> "Mapping[str, type[jsonschema_rs.Validator]]":
 
 @cache
 def _offline() -> "jsonschema_rs.Registry":
-    """Without it an unknown `$schema` would be fetched."""
+    """Refuses to fetch an unknown `$schema`."""
     return jsonschema_rs.Registry([])
 
 
 def dialect(schema: Mapping[str, Any]) -> "type[jsonschema_rs.Validator] | None":
-    """What understands the schema: the declared or newest version, else any that accepts it."""
+    """The validator class: of the declared or newest version, otherwise of any that accepts it."""
     declared = schema.get("$schema")
     uri = declared.rstrip("#") if isinstance(declared, str) else _NEWEST
     dialects = _dialects()
@@ -55,4 +55,4 @@ def _accepts(uri: str, schema: Mapping[str, Any]) -> bool:
     try:
         return jsonschema_rs.meta.is_valid({**schema, "$schema": uri}, registry=_offline())
     except ValueError:
-        return True  # nested too deep to tell; the bounds say so when it is to be compiled
+        return True  # nested too deeply to tell; the bounds report it before it is compiled

@@ -20,10 +20,10 @@ _DEEPEST = 20
 
 
 def to_arguments(given: Sequence[ArgumentWord], schema: Schema) -> dict[str, Any]:
-    """The arguments, each as the schema says it is.
+    """The arguments, converted to the types in the schema.
 
     Raises:
-        BadArguments: One does not fit; it names the key and what is expected.
+        BadArguments: One does not match; the message names the key and what is expected.
     """
     taken = _Taken(schema)
     return {
@@ -34,7 +34,7 @@ def to_arguments(given: Sequence[ArgumentWord], schema: Schema) -> dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What a tool takes."""
+    """A tool's parameters."""
 
     root: Schema
 
@@ -55,13 +55,13 @@ class _Taken:
             is_open |= "patternProperties" in part or bool(part.get("additionalProperties"))
         if key in properties:
             return _object(properties[key])
-        # a schema that names no properties may take anything
+        # a schema without properties may accept anything
         if properties and not is_open:
             raise unknown(key, [*properties])
         return _object(self.root.get("additionalProperties"))
 
     def _read(self, word: ArgumentWord, schema: Schema) -> Any:
-        """The word as the first kind that the schema allows and that it can be."""
+        """The word converted to the first allowed kind that it fits."""
         if word.is_json:
             return word.json
         if choices := self._choices(schema):
@@ -74,14 +74,14 @@ class _Taken:
                     return read(word.text)
                 except ValueError:
                     continue
-        # `tags=a` means a list of one; what looks like JSON and is not is a mistake
+        # `tags=a` means a list of one; invalid JSON is a mistake
         if "array" in kinds and not word.text.lstrip().startswith("["):
             return [self._read(word, self._items(schema))]
         expected = " or ".join(_NOUNS[kind] for kind in _READERS if kind in kinds)
         raise bad_argument(word.key, f"expected {expected}, got {quoted(word.text)}")
 
     def _choices(self, schema: Schema) -> list[Any]:
-        """All values it may have, where the schema lists them."""
+        """All allowed values, if the schema lists them."""
         choices: list[Any] = []
         for part in self._parts(schema):
             if "const" in part:
@@ -106,7 +106,7 @@ class _Taken:
         return _object(items[0]) if items else {}
 
     def _parts(self, schema: Schema, depth: int = 0) -> list[Schema]:
-        """The alternatives of a schema, its references followed."""
+        """The alternatives of a schema, with references resolved."""
         if depth > _DEEPEST:
             return [{}]
         if isinstance(reference := schema.get("$ref"), str):
@@ -134,7 +134,7 @@ def _choose(word: ArgumentWord, choices: Sequence[Any]) -> Any:
 
 
 def _implied_kinds(schema: Schema) -> list[str]:
-    """The kinds of a schema that does not say."""
+    """The kinds that a schema without a `type` allows."""
     if "properties" in schema:
         return ["object"]
     return ["array"] if "items" in schema else [*_READERS]
@@ -199,7 +199,7 @@ _READERS: Mapping[str, Callable[[str], Any]] = {
     "object": _table,
     "string": str,
 }
-"""In the order in which they are tried: what is no other kind is text."""
+"""In the order in which they are tried; text comes last."""
 
 _NOUNS = {
     "null": "null",

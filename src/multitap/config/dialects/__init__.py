@@ -22,15 +22,15 @@ from multitap.errors import ConfigError
 
 __all__ = ["DIALECTS", "Dialect", "Entry", "FieldPath", "Reading", "detect", "dialect"]
 
-# From the most telling content to the least: `mcpServers` and a bare map of servers fit nearly
-# every host, so a dialect with a key of its own has to be asked before them.
+# From the most specific content to the least: `mcpServers` and a bare map of servers fit nearly
+# every host, so dialects with their own keys come first.
 _IN_ORDER = (
     *(CODEX, OTTER, ZED, GOOSE, MULTITAP, OPENCODE, VSCODE, AGENT_CORE, CONTINUE),
     *FAMILY,
     *(SPEC07, PLAIN),
 )
 DIALECTS = {dialect.name: dialect for dialect in _IN_ORDER}
-"""By name; where a content fits several, the first one is it."""
+"""By name; the first one that matches a document is used."""
 
 
 def dialect(name: str) -> Dialect:
@@ -46,7 +46,7 @@ def dialect(name: str) -> Dialect:
 
 
 def detect(document: Document) -> Dialect | None:
-    """The dialect a document is written in: by content, and by file name where that is not enough.
+    """The dialect of a document: by content, and by file name if that is ambiguous.
 
     Content wins over the name, since people paste one host's entries into another host's file.
     """
@@ -58,7 +58,7 @@ def detect(document: Document) -> Dialect | None:
         for dialect in _IN_ORDER
         if any(document.path.match(pattern) for pattern in dialect.files)
     ]
-    # most files of the family hold no key that only one host knows: there the name decides
+    # most files of the family have no key that only one host knows, so the file name decides
     both = [
         dialect for dialect in named if dialect in shaped or (dialect in FAMILY and PLAIN in shaped)
     ]

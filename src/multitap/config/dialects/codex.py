@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def _variables(draft: Draft, node: Node) -> None:
-    """Names to pass on, each plain or as `{ name, source }`."""
+    """Names of variables to pass on, each plain or as `{ name, source }`."""
     if not is_list(node.value):
         draft.wrong(node, "a list of variables")
     for element in node.elements():
@@ -86,7 +86,7 @@ def _named_headers(fields: UnwrittenFields) -> dict[str, str] | None:
 
 
 def _variable(fields: UnwrittenFields, *path: str) -> str | None:
-    """The variable that a text is, if it is nothing else."""
+    """The variable in a text that consists only of it."""
     match = _VARIABLE.fullmatch(str(fields.look(*path)))
     return match and match[1]
 
@@ -100,8 +100,8 @@ def _bearer_itself(draft: Draft, node: Node) -> None:
 KEYS: Rules = {
     "command": program,
     "args": arguments,
-    # Before `env`: when written, each of these takes the variables it can name, and `env` gets the
-    # rest. The same holds for the headers below.
+    # Before `env`: on writing, each of these takes the variables it can name, and `env` gets the
+    # rest. The same applies to the headers below.
     "env_vars": TwoWay(_variables, _pass_on),
     "env": env,
     "cwd": path("cwd"),

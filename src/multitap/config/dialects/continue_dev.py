@@ -45,7 +45,7 @@ _REQUEST: Rules = {
 
 
 def _transport(draft: Draft, node: Node) -> None:
-    """A word, or in older files a table that holds everything about the connection."""
+    """A word, or in older files a table with everything about the connection."""
     rule = members(KEYS) if is_table(node.value) else transport
     rule(draft, node)
 
@@ -68,7 +68,7 @@ def read(document: Document, folder: Path) -> Reading:
     old = transcript.root.find("experimental", "modelContextProtocolServers")
     transcript.list(old, unnamed="mcp")
     servers = transcript.root.find("mcpServers")
-    if servers is not None and is_table(servers.value):  # another client's JSON, dropped in
+    if servers is not None and is_table(servers.value):  # a JSON file of another client
         transcript.table(servers)
     else:
         transcript.list(servers)
@@ -82,7 +82,7 @@ def matches(document: Document) -> bool:
 
 
 def _heading(root: Node, _entries: Iterable[Mapping[str, Any]]) -> Iterable[tuple[KeyPath, Any]]:
-    """Continue refuses a file that says neither its name nor its version."""
+    """Continue refuses a file without a name and a version."""
     new = () if root.value else (("name", "Local"), ("version", "1.0.0"), ("schema", "v1"))
     return [((key,), text) for key, text in new]
 

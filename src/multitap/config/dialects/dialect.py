@@ -22,35 +22,35 @@ def nothing_else(
 
 @dataclass(frozen=True, slots=True)
 class WritingRules:
-    """How a dialect writes servers down."""
+    """How a dialect writes servers."""
 
     keys: Rules
-    """What its host knows, in the order in which people write it: fewer keys than are read."""
+    """The keys that its host knows, in their usual order; more keys are read than written."""
     respell: Respell
     container: Callable[[Node], KeyPath]
-    """Where in a document its servers are, or belong."""
+    """The path of its servers in a document."""
     suffix: str = ".json"
-    """Of a new file."""
+    """The content of a new file."""
     listed: bool = False
-    """Servers stand in a list, not in a table."""
+    """Whether servers are in a list instead of a table."""
     name_key: str | None = None
-    """The key by which an entry says its name itself."""
+    """The key for the name within an entry."""
     required: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What its host wants in every entry, though it says nothing: without it, the host skips the
+    """Keys without information that its host requires in every entry; otherwise it skips the
     entry."""
     also: Callable[[Node, Iterable[Mapping[str, Any]]], Iterable[tuple[KeyPath, Any]]] = (
         nothing_else
     )
-    """What a document has to say besides, if these entries are in it."""
+    """Other values that a document with these entries needs."""
 
 
 def within(*path: str) -> Callable[[Node], KeyPath]:
-    """Servers that are at the same place in every document."""
+    """A layout with servers at the same path in every document."""
     return lambda _: path
 
 
 def as_is(text: str) -> str | None:
-    """Variables that a dialect writes as we do."""
+    """For dialects with the same variable syntax as ours."""
     return text
 
 
@@ -61,12 +61,12 @@ class Dialect:
     name: str
     title: str
     read: Callable[[Document, Path], Reading]
-    """From a document, and the folder that is worked in, to what the document says."""
+    """Reads a document, given the current folder."""
     matches: Callable[[Document], bool]
-    """Whether the content can only be, or well be, of this kind."""
+    """Whether the content is certainly, or probably, of this dialect."""
     writing: WritingRules
     files: tuple[str, ...] = ()
-    """Where it is found, as the end of a path."""
+    """The ends of typical paths."""
 
 
 def unchanged(text: str) -> str:
@@ -84,10 +84,10 @@ class Spelling:
     keys: Rules
     rewrite: Rewrite = unchanged
     check: Callable[[Draft], None] = unchecked
-    """Looks at an entry after its keys are read."""
+    """Called after the keys of an entry are read."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])
     beside_file: bool = False
-    """Relative paths start at the file's folder, not at the folder that is worked in."""
+    """Whether relative paths start at the file's folder instead of the current folder."""
 
 
 class Transcript:
@@ -102,7 +102,7 @@ class Transcript:
         self.settings: dict[FieldPath, Node] = {}
         self.problems: list[Problem] = []
         self.defaults: dict[FieldPath, Node] = {}
-        """For entries that do not say it themselves."""
+        """The default for entries without their own."""
 
     def table(self, node: Node | None) -> None:
         """Servers by name."""
@@ -114,7 +114,7 @@ class Transcript:
             self.entry(name, member)
 
     def list(self, node: Node | None, *, unnamed: str | None = None) -> None:
-        """Servers that carry their name, or get one from their position."""
+        """Servers in a list, named by a key or by their position."""
         if node is None:
             return
         if not is_list(node.value):
@@ -127,7 +127,7 @@ class Transcript:
             if not isinstance(given, str):
                 self.problem(Severity.ERROR, element, "expected a server with a `name`")
                 continue
-            # the last one, as in a table that has a key twice
+            # the last one, as in a table with a duplicate key
             if given in names:
                 message = f"a second server named {given!r}; this one is used"
                 self.problem(Severity.WARNING, element, message, server=given)
@@ -159,18 +159,17 @@ class Transcript:
         entry = Entry(
             name, node, draft.fields, draft.extra, draft.broken, words=self.spelling.words
         )
-        # an entry that only amends another one must not bring defaults along: they would win over
-        # it
+        # an entry that only amends another one must not have defaults, which would override it
         if entry.complete:
             entry = replace(entry, fields={**self.defaults, **draft.fields})
         self.entries.append(entry)
 
     def amend(self, name: str, node: Node, field_name: str, value: Any) -> None:
-        """Something the file says about a server outside of its entry."""
+        """A setting of a server outside its entry."""
         self.entries.append(Entry(name, node, {(field_name,): node.of(value)}))
 
     def general(self, node: Node | None, rules: Rules) -> None:
-        """Settings that concern no single server."""
+        """Settings of the hub itself."""
         if node is not None:
             draft = self.draft(node, server=None)
             apply(draft, node, rules)
@@ -178,7 +177,7 @@ class Transcript:
             self.problems += draft.problems
 
     def default(self, node: Node | None, rules: Rules, key: str) -> None:
-        """A value for every entry that has none, by the rule of `key`."""
+        """A default for entries without a value, read by the rule of `key`."""
         if node is not None:
             draft = self.draft(node, server=None)
             rules[key](draft, node)

@@ -1,4 +1,4 @@
-"""What one file says, in our terms but not yet validated."""
+"""The content of one file in our terms, not yet validated."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -12,25 +12,25 @@ from multitap.records import dataclass
 FieldPath = tuple[str, ...]
 """A field of our models: `("command",)`, `("env", "TOKEN")`."""
 Rewrite = Callable[[str], str]
-"""From a dialect's way to write variables to ours."""
+"""Converts a dialect's variable syntax to ours."""
 
-# Names become parts of tool names and stand in every message; a longer one breaks its entry only.
+# Names become parts of tool names and messages; a longer one makes only its entry invalid.
 LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """What one file says about one server; without `command` and `url` it only amends another."""
+    """One server's entry in one file; without `command` and `url` it only amends another."""
 
     name: str
     node: Node
     fields: Mapping[FieldPath, Node]
     extra: Mapping[str, Node] = field(default_factory=dict[str, Node])
-    """Keys without effect here, by the path within the entry; kept for writing it back."""
+    """Keys without effect here, by their path; kept for writing the entry back."""
     broken: bool = False
-    """It holds an error and must not be used."""
+    """Whether it has an error and must not be used."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])
-    """How the dialect spells our fields, where it does not spell them our way."""
+    """The dialect's names for our fields, if they differ."""
 
     @property
     def complete(self) -> bool:
@@ -39,14 +39,14 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """All that one file says."""
+    """The content of one file."""
 
     dialect: str
     entries: tuple[Entry, ...] = ()
     settings: Mapping[FieldPath, Node] = field(default_factory=dict[FieldPath, Node])
     problems: tuple[Problem, ...] = ()
     refused: bool = False
-    """It was not read, because somebody else can change it."""
+    """Whether it was not read because somebody else can change it."""
 
 
 class Draft:
@@ -71,14 +71,14 @@ class Draft:
         self.fields[path] = node.of(value)
 
     def text(self, node: Node) -> str | None:
-        """The string in `node` with its variables written our way; None, and a problem, if none."""
+        """The string in `node` with our variable syntax; None, with a problem, if it is not one."""
         if isinstance(node.value, str):
             return self.rewrite(node.value)
         self.wrong(node, "a string")
         return None
 
     def keep(self, node: Node) -> None:
-        """Remember a key that means nothing here."""
+        """Remember a key without effect here."""
         self.extra[".".join(map(str, node.key[len(self.node.key) :]))] = node
 
     def wrong(self, node: Node, expected: str, *, hint: str | None = None) -> None:
@@ -86,7 +86,7 @@ class Draft:
         self.add(Severity.ERROR, node, message, expected=expected, hint=hint)
 
     def missing(self, word: str, *, hint: str | None = None) -> None:
-        """Report a key that the entry must have and lacks."""
+        """Report a missing key."""
         node = self.node
         key = f"{node.dotted}.{word}" if node.key else word
         message = f"`{word}` is missing"

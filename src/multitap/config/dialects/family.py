@@ -1,4 +1,4 @@
-"""The hosts that keep their servers in a map called `mcpServers`."""
+"""The hosts that keep their servers in a map named `mcpServers`."""
 
 from collections.abc import Callable
 from functools import partial
@@ -45,7 +45,7 @@ def read(name: str, spelling: Spelling, document: Document, folder: Path) -> Rea
 
 
 def read_excelmanus(spelling: Spelling, document: Document, folder: Path) -> Reading:
-    """A file without the map is not one of these, and as good as unreadable."""
+    """Requires the map: a file without it counts as unreadable."""
     root = document.root
     if root.find("mcpServers") is None:
         hint = '`{"mcpServers": {}}` if there are none'
@@ -55,7 +55,7 @@ def read_excelmanus(spelling: Spelling, document: Document, folder: Path) -> Rea
 
 
 def read_plain(spelling: Spelling, document: Document, folder: Path) -> Reading:
-    """Also a map without its container, or a single server named like its file."""
+    """Also accepts a bare map of servers, or a single server named after its file."""
     transcript = Transcript("mcpservers", document, folder, spelling)
     root = transcript.root
     if servers := root.find("mcpServers"):
@@ -68,11 +68,11 @@ def read_plain(spelling: Spelling, document: Document, folder: Path) -> Reading:
 
 
 def read_claude_code(spelling: Spelling, document: Document, folder: Path) -> Reading:
-    """Servers of the user, then those of the project that is worked in."""
+    """Servers of the user, then those of the current project."""
     transcript = Transcript("claude-code", document, folder, spelling)
     transcript.table(transcript.root.find("mcpServers"))
-    # Claude Code keeps what `claude mcp add` writes, and what a person switched off, by the path of
-    # the project.
+    # Claude Code keeps the servers of `claude mcp add`, and which ones are disabled, by the path
+    # of the project.
     if project := transcript.root.find("projects", str(folder)):
         transcript.table(project.find("mcpServers"))
         for key in ("disabledMcpServers", "disabledMcpjsonServers"):
@@ -148,7 +148,7 @@ def _is_plain(document: Document) -> bool:
 
 
 def _never(_: Document) -> bool:
-    """Nothing in the content tells it apart; its file name does."""
+    """Recognised by its file name, because its content is not specific."""
     return False
 
 
@@ -318,5 +318,5 @@ PLAIN = Dialect(
         _plain_container,
     ),
 )
-# Those with keys of their own first; for the last two only the file name speaks.
+# Those with their own keys first; the last two are recognised only by file name.
 FAMILY = (CLAUDE_CODE, CLINE, GEMINI, CURSOR, WINDSURF, EXCELMANUS, CLAUDE_DESKTOP, KODE)

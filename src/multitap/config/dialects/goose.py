@@ -28,33 +28,33 @@ from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.problems import Severity
 
-# Parts of Goose, or Python code that it runs itself: no MCP server that we could start.
+# Parts of Goose, or Python code that it runs itself: not MCP servers that we could start.
 OWN_KINDS = frozenset({"builtin", "platform", "frontend", "inline_python"})
 # `$${` since `literal` has been applied to the text before.
 _VARIABLE = re.compile(r"\$\$\{(\w+)\}|\$(\w+)")
 
 
 def _secrets(draft: Draft, node: Node) -> None:
-    """Names whose values Goose keeps in its key ring."""
+    """Names of variables whose values Goose keeps in its key ring."""
     for name in texts(draft, node) or ():
         draft.set(("env", name), node, f"${{auth:{name}}}")
 
 
 def _keep_secrets(fields: UnwrittenFields) -> list[str] | None:
-    """Variables that are nothing but a secret of the same name."""
+    """Variables that consist only of a secret of the same name."""
     given = {name: fields.look("env", name) for name in fields.names("env")}
     names = [name for name, text in given.items() if text == f"${{auth:{name}}}"]
     return [name for name in names if fields.take("env", name)] or None
 
 
 def _tools(draft: Draft, node: Node) -> None:
-    """An empty list means all of them."""
+    """An empty list of tools, which means all of them."""
     if node.value != []:
         strings("filter", "allow")(draft, node)
 
 
 def _description(draft: Draft, node: Node) -> None:
-    """An empty one stands there because Goose wants the key."""
+    """Ignored if empty: Goose requires the key."""
     if node.value != "":
         string("description")(draft, node)
 

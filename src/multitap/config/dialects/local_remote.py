@@ -43,13 +43,13 @@ WORDS = {"env": "environment", "transport": "type"}
 
 
 def _require_type(draft: Draft) -> None:
-    """An entry says its type, unless it only switches another one on or off."""
+    """Requires a type, unless the entry only enables or disables another one."""
     if "type" not in draft.node.value and draft.node.value.keys() != {"enabled"}:
         draft.missing("type", hint='`"type": "local"` or `"type": "remote"`')
 
 
 def _beside_file(draft: Draft) -> None:
-    """Commands such as `./mcpservers/x/server.mjs` are meant from the file's folder."""
+    """Resolves commands such as `./mcpservers/x/server.mjs` from the file's folder."""
     if ("command",) in draft.fields:
         draft.fields.setdefault(("cwd",), draft.node.of(Path(literal(str(draft.base)))))
 
@@ -62,7 +62,7 @@ def _require_type_beside_file(draft: Draft) -> None:
 SPEC07_SPELLING = Spelling(KEYS, check=_require_type, words=WORDS)
 AGENT_CORE_SPELLING = Spelling(KEYS, check=_require_type_beside_file, words=WORDS, beside_file=True)
 FOLDER_SPELLING = Spelling(KEYS, check=_beside_file, words=WORDS, beside_file=True)
-"""`mcpservers/NAME/config.jsonc`: one entry, mostly an amendment of what the scan found."""
+"""`mcpservers/NAME/config.jsonc`: one entry, which usually amends the discovered server."""
 
 
 def read_spec07(document: Document, folder: Path) -> Reading:
@@ -93,7 +93,7 @@ def read_agent_core(document: Document, folder: Path) -> Reading:
 
 
 def _has_roles(root: Node) -> bool:
-    """Whether `mcp` holds the two roles rather than servers by name."""
+    """Whether `mcp` has `client` and `server` rather than servers by name."""
     return any(
         node is not None and is_table(node.value) and not _is_server(node)
         for node in (root.find("mcp", "clients"), root.find("mcp", "server"))
@@ -132,7 +132,7 @@ _SPANS: Rules = {
 
 
 def _span(draft: Draft, node: Node) -> None:
-    """Version 1 has one number, version 2 one for each phase."""
+    """A timeout: one number in version 1, one for each phase in version 2."""
     rule = members(_SPANS) if is_table(node.value) else KEYS["timeout"]
     rule(draft, node)
 

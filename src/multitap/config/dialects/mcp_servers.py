@@ -56,7 +56,7 @@ _LOGIN_STATE = frozenset({"tokens", "clientInformation", "codeVerifier"})
 
 
 def _oauth(draft: Draft, node: Node) -> None:
-    """How to log in; Cline keeps its tokens under the same key, and those are not ours."""
+    """How to log in; Cline's own tokens under the same key are ignored."""
     if is_table(node.value) and node.value.keys() & _LOGIN_STATE:
         forget(draft, node)
     elif is_table(node.value) and node.value.get("enabled") is False:
@@ -76,7 +76,7 @@ def _streamable(draft: Draft, node: Node) -> None:
 
 
 def _streamable_url(fields: UnwrittenFields) -> str | None:
-    """The address, if it is certain that the server speaks the newer transport."""
+    """The address, if the server certainly speaks Streamable HTTP."""
     if fields.look("transport") != "streamable-http" or (url := fields.text("url")) is None:
         return None
     fields.take("transport")
@@ -84,7 +84,7 @@ def _streamable_url(fields: UnwrittenFields) -> str | None:
 
 
 def _transport(draft: Draft, node: Node) -> None:
-    """A word, or a table that holds everything about the connection."""
+    """A word, or a table with everything about the connection."""
     rule = members(KEYS) if is_table(node.value) else transport
     rule(draft, node)
 
@@ -120,13 +120,13 @@ KEYS: Rules = {
     "includeTools": strings("filter", "allow"),
     "excludeTools": strings("filter", "deny"),
     "disabledTools": strings("filter", "deny"),
-    # VS Code approves the calls of sandboxed servers by itself: anyone who relied on the sandbox
-    # has to know that there is none here.
+    # VS Code approves the calls of sandboxed servers automatically: users who relied on that
+    # must know that the server has no sandbox here.
     "sandboxEnabled": unsupported("the server runs without a sandbox here"),
     **dict.fromkeys(
         (
-            # `alwaysAllow`, `autoApprove` and `trust` are permissions that a person gave to another
-            # host: taking them over would let calls pass that nobody has allowed here.
+            # `alwaysAllow`, `autoApprove` and `trust` are permissions for another host: importing
+            # them would allow calls that nobody has allowed here.
             "alwaysAllow",
             "alwaysLoad",
             "autoApprove",
@@ -144,6 +144,6 @@ KEYS: Rules = {
         ignore,
     ),
 }
-"""What any host of the family knows, since people paste from one to the other."""
+"""The keys of all hosts of the family, because people paste from one to another."""
 IN_SECONDS: Rules = {**KEYS, "timeout": duration("timeout", bare="s")}
 IN_MILLISECONDS: Rules = {**KEYS, "timeout": duration("timeout", bare="ms")}

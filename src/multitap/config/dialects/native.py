@@ -75,7 +75,7 @@ def rules_of(model: type[FrozenModel], *within: str) -> Rules:
 
 
 def rule_for(annotation: Any, *field: str) -> Rule:
-    """The rule that reads a field of this type; texts and choices are strings to it."""
+    """The rule that reads a field of this type; texts and choices are strings."""
     kind = bare_type(annotation)
     if get_origin(kind) is Mapping:
         _, member = get_args(kind)
@@ -86,7 +86,7 @@ def rule_for(annotation: Any, *field: str) -> Rule:
 
 
 def _table(rules: Rules, *field: str) -> Rule:
-    """A table of these keys; an empty one says something too: that it is there."""
+    """A table of these keys; an empty one counts as present."""
 
     def rule(draft: Draft, node: Node) -> None:
         if is_table(node.value) and not node.value:
@@ -97,7 +97,7 @@ def _table(rules: Rules, *field: str) -> Rule:
 
 
 def bare_type(annotation: Any) -> Any:
-    """A type without None, and without its constraints but that a number is a span of time."""
+    """A type without None and without constraints, except that a number is a duration."""
     if get_origin(annotation) is Annotated:
         kind, *said = get_args(annotation)
         return Duration if any(one.written is WRITTEN_SPAN for one in said) else bare_type(kind)
@@ -116,14 +116,14 @@ def _sandbox(draft: Draft, node: Node) -> None:
 
 
 def _naming(draft: Draft, node: Node) -> None:
-    # by name or as a template: an unknown one is left to the model to complain about
+    # by name or as a template: the model reports an unknown one
     named = {naming.name.lower(): naming.value for naming in Naming}
     if (text := draft.text(node)) is not None:
         draft.set("naming", node, named.get(text, text))
 
 
 def _functions(draft: Draft, node: Node) -> None:
-    """Python functions; one in a file is meant from where the file's paths start."""
+    """Python functions; files are relative to the base of the configuration's paths."""
     if (values := texts(draft, node)) is not None:
         split = [value.rpartition(":") for value in values]
         rooted = [
@@ -136,7 +136,7 @@ def _functions(draft: Draft, node: Node) -> None:
 
 
 def policy(draft: Draft, node: Node) -> None:
-    """A list of rules, each of which remembers where it is written."""
+    """A list of policy rules, with their places."""
     if not is_list(node.value):
         draft.wrong(node, "a list of rules", hint="write `[[policy]]` before each")
         return
@@ -147,14 +147,14 @@ def policy(draft: Draft, node: Node) -> None:
         except ValidationError as exc:
             for error in exc.errors(include_url=False, include_input=False):
                 draft.error(*_complaint(element, error))
-            # a rule that was meant to forbid something must not be missing
+            # a rule that may have been meant to forbid something must not be lost
             rule = PolicyRule(decision="deny", reason="a rule of the policy cannot be used")
         rules.append(rule.at(element.key_place))
     draft.set("policy", node, rules)
 
 
 def _with_paths(draft: Draft, rule: Any) -> Any:
-    """A rule whose folders start where the file's paths start."""
+    """A rule with its folders relative to the base of the configuration's paths."""
     if not is_table(rule) or not is_table(arguments := rule.get("arguments")):
         return rule
     return {
@@ -175,7 +175,7 @@ def _from_root(draft: Draft, key: str, value: Any) -> Any:
 
 
 def _complaint(rule: Node, error: ErrorDetails) -> tuple[Node, str]:
-    """What is wrong with a rule, and the node nearest to it."""
+    """The problem of a rule, and the nearest node."""
     node = rule
     for step in error["loc"]:
         if not (is_table(node.value) or is_list(node.value)) or step not in _steps(node.value):

@@ -8,23 +8,23 @@ from multitap.config.dialects.unwritten_fields import Respell
 from multitap.config.scope import FOLDERS
 
 _BARE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
-# a name stops at `$` and `{`: otherwise a text full of openings costs quadratic time
+# a name ends at `$` and `{`: otherwise a text full of `${` would take quadratic time
 _SECRET = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s$]+)\s*\}\}")
 _BRACES = re.compile(r"\$?\{(env|file):([^}{]+)\}|\$\{")
 
 _REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
 _NAMED = re.compile(r"(?<!\$)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(\}|:-)")
 _NO_FORM = "\0"
-"""Marks what has no form; no configuration contains it."""
+"""Marks text that the host cannot express; no configuration contains it."""
 
 
 def literal(text: str) -> str:
-    """Where a host knows no variables, `${` is just text."""
+    """For hosts without variables, where `${` is plain text."""
     return text.replace("${", "$${")
 
 
 def only(*forms: str) -> Rewrite:
-    """Where a host knows only these forms, every other `${` is just text."""
+    """For hosts with only these forms, where every other `${` is plain text."""
     other = re.compile(r"\$\{(?!" + "|".join(forms) + ")")
     return lambda text: other.sub("$${", text)
 
@@ -47,16 +47,16 @@ def respelling(
     folders: bool = False,
     **sources: str,
 ) -> Respell:
-    """The way back from our variables to those of a host.
+    """Converts our variables to those of a host.
 
-    What it makes is read again: a text that would then say something else has no spelling.
+    The result is parsed again: a text that would then mean something else cannot be expressed.
 
     Args:
-        rewrite: From the host's way to ours.
-        env: How it writes a variable of the environment, with `%s` for the name.
+        rewrite: Converts the host's syntax to ours.
+        env: The host's form of an environment variable, with `%s` for the name.
         default: The same for one with a default.
-        folders: Whether it knows `${workspaceFolder}` and its like.
-        sources: How it writes our other sources, such as `file`.
+        folders: Whether it supports `${workspaceFolder}` and similar ones.
+        sources: The forms of our other sources, such as `file`.
     """
     forms = {"env": env, **sources}
 
@@ -81,7 +81,7 @@ def respelling(
 
 
 def canonical(text: str) -> str:
-    """A text with each variable of the environment written in one and the same way."""
+    """A text with a uniform spelling of environment variables."""
     return _NAMED.sub(r"${\1\2", text)
 
 

@@ -22,18 +22,18 @@ Rules = Mapping[str, Rule]
 
 @dataclass(frozen=True, slots=True)
 class TwoWay:
-    """A rule that also writes: from fields of ours to the value of its key."""
+    """A rule that also writes: converts our fields to the value of its key."""
 
     read: Rule
     write: Callable[[UnwrittenFields], Any]
-    """Takes the fields it expresses; None if there are none."""
+    """Takes its fields and returns the value; None if there are none."""
 
     def __call__(self, draft: Draft, node: Node) -> None:
         self.read(draft, node)
 
 
 def write_table(fields: UnwrittenFields, rules: Rules) -> dict[str, Any]:
-    """A table of all that these rules can express; what they cannot is left in `fields`."""
+    """A table of the fields that these rules can express; the others stay in `fields`."""
     table: dict[str, Any] = {}
     for name, rule in rules.items():
         value = rule.write(fields) if isinstance(rule, TwoWay) else None
@@ -57,10 +57,10 @@ TRANSPORTS = {
     "streamableHttp": "streamable-http",
     "sse": "sse",
 }
-# A table that was never meant as a server may have any number of keys: as many warnings would
-# bury the one that matters.
+# A table that is not a server may have any number of keys: that many warnings would hide the one
+# that matters.
 MOST_UNKNOWN = 20
-"""Unknown keys of one table that are reported one by one."""
+"""How many unknown keys of one table are reported individually."""
 WEB_SOCKETS = frozenset({"ws", "websocket", "tcp"})
 
 
@@ -94,7 +94,7 @@ def members(rules: Rules) -> TwoWay:
 
 
 def nothing(_draft: Draft, _node: Node) -> None:
-    """Read elsewhere."""
+    """A key that is read elsewhere."""
 
 
 def flag(*field: str, inverse: bool = False) -> TwoWay:
@@ -148,7 +148,7 @@ def strings(*field: str) -> TwoWay:
 
 
 def texts(draft: Draft, node: Node) -> list[str] | None:
-    """The strings in a list; None, with problems, when it is not one of strings."""
+    """The strings in a list; None, with problems, if it is not a list of strings."""
     if not is_list(node.value):
         draft.wrong(node, "a list of strings")
         return None
@@ -158,7 +158,7 @@ def texts(draft: Draft, node: Node) -> list[str] | None:
 
 
 def words(*field: str) -> TwoWay:
-    """A list of words, or a string of them, that we keep as one string."""
+    """A list of words, or a string of them, stored as one string."""
 
     def rule(draft: Draft, node: Node) -> None:
         if isinstance(node.value, str):
@@ -174,7 +174,7 @@ def words(*field: str) -> TwoWay:
 
 
 def each(field: FieldPath, rule_of: Callable[[str], Rule], expected: str) -> TwoWay:
-    """A table whose names are free."""
+    """A table with arbitrary names."""
 
     def rule(draft: Draft, node: Node) -> None:
         if not is_table(node.value):
@@ -190,12 +190,12 @@ def each(field: FieldPath, rule_of: Callable[[str], Rule], expected: str) -> Two
 
 
 def table(field: str) -> TwoWay:
-    """Names and strings."""
+    """A table of strings."""
     return each((field,), partial(string, field), "a table of strings")
 
 
 def _env(draft: Draft, node: Node) -> None:
-    """Names and values; whole numbers and booleans are taken as text, null as not set."""
+    """A table of values; whole numbers and booleans become text, null means not set."""
     if not is_table(node.value):
         draft.wrong(node, "a table of strings")
         return
@@ -203,7 +203,7 @@ def _env(draft: Draft, node: Node) -> None:
         match member.value:
             case None:
                 continue
-            # before `int()`: in Python a bool is one
+            # before `int`: in Python, a bool is one
             case bool():
                 draft.set(("env", name), member, str(member.value).lower())
             case int():
@@ -240,14 +240,14 @@ def paths(*field: str) -> TwoWay:
 
 
 def from_base(draft: Draft, text: str) -> Path:
-    """A path from where the file's paths start."""
-    # what a variable stands for is not known yet, and may be absolute
+    """A path, relative to the base of the file's paths."""
+    # the value of a variable is not known yet, and may be absolute
     rooted = text.startswith(("~", "${"))
     return Path(text) if rooted else Path(literal(str(draft.base)), text)
 
 
 def duration(*field: str, bare: Unit | None) -> TwoWay:
-    """A span of time; `bare` is the unit of a number in this dialect."""
+    """A duration; `bare` is the unit of a number in this dialect."""
 
     def rule(draft: Draft, node: Node) -> None:
         try:
@@ -263,7 +263,7 @@ def duration(*field: str, bare: Unit | None) -> TwoWay:
 
 
 def unitless(field: str) -> Rule:
-    """A span of time in a file that does not say which host it is for."""
+    """A duration in a file of an unknown host."""
 
     def rule(draft: Draft, node: Node) -> None:
         if isinstance(node.value, str):
@@ -289,14 +289,14 @@ def transport(draft: Draft, node: Node) -> None:
 
 
 def transport_as(**words: str) -> TwoWay:
-    """A transport, written in the words that a host knows for it: `http="http"`."""
+    """A transport, written in the host's own words: `http="http"`."""
     return TwoWay(
         transport, _transport_word({key.replace("_", "-"): word for key, word in words.items()})
     )
 
 
 def _transport_word(words: Mapping[str, str]) -> Callable[[UnwrittenFields], str | None]:
-    """The word for a transport; where one of HTTP is not known, the newer or more general one."""
+    """The word for a transport; for an unknown HTTP one, the newer or more general one."""
 
     def write(fields: UnwrittenFields) -> str | None:
         value = fields.look("transport")
@@ -327,7 +327,7 @@ def one_of(*words: str) -> TwoWay:
 
 
 def _command(draft: Draft, node: Node) -> None:
-    """A program, a whole command line where no `args` stand beside it, or a list of words."""
+    """A program, a command line if there are no `args`, or a list of words."""
     if is_list(node.value):
         _argv(draft, node)
     elif isinstance(node.value, str) and _is_line(node) and (split := _split(node.value)):
@@ -362,7 +362,7 @@ def _arguments(draft: Draft, node: Node) -> None:
 
 
 def _whole_line(fields: UnwrittenFields) -> list[str] | None:
-    """A program with its arguments, if all of it can be written."""
+    """A program with its arguments, if all of them can be expressed."""
     rest = fields.texts("args") or []
     return [first, *rest] if (first := fields.text("command")) is not None else None
 
@@ -372,11 +372,11 @@ command = TwoWay(_command, lambda fields: fields.text("command"))
 argv = TwoWay(_argv, _whole_line)
 arguments = TwoWay(_arguments, lambda fields: fields.texts("args") or None)
 all_arguments = TwoWay(_arguments, lambda fields: fields.texts("args"))
-"""Also if there are none: some hosts want the list, and a command with spaces needs it."""
+"""Written even if empty: some hosts require the list, and a command with spaces needs it."""
 
 
 def _is_line(node: Node) -> bool:
-    """Whether it is "npx -y server" rather than "/Applications/My Server/run"."""
+    """Whether it is a command line such as `npx -y server`, not `/Applications/My Server/run`."""
     beside = node.document.root
     for step in node.key[:-1]:
         beside = beside.child(step)
@@ -388,18 +388,18 @@ def _is_line(node: Node) -> bool:
 def _split(line: str) -> list[str]:
     try:
         return shlex.split(line)
-    except ValueError:  # a quote that is never closed: no command line after all
+    except ValueError:  # an unclosed quote: not a command line
         return []
 
 
 def ignore(draft: Draft, node: Node) -> None:
-    """Right in its host, without meaning here."""
+    """A valid key of its host that has no meaning here."""
     draft.keep(node)
     draft.add(Severity.NOTE, node, "has no effect here; kept")
 
 
 def unsupported(reason: str) -> Rule:
-    """Right in its host, and missed here."""
+    """A valid key of its host whose effect is missing here."""
 
     def rule(draft: Draft, node: Node) -> None:
         draft.keep(node)
@@ -409,12 +409,12 @@ def unsupported(reason: str) -> Rule:
 
 
 def forget(draft: Draft, node: Node) -> None:
-    """State that belongs to the host and may be secret: not even kept."""
+    """The host's own state, which may be secret: not kept."""
     draft.add(Severity.NOTE, node, "is the host's own state; left there")
 
 
 def oauth(rules: Rules) -> TwoWay:
-    """How to log in: a table of `rules`, where an empty one says something too, or `false`."""
+    """How to log in: a table of `rules`, which may be empty, or `false`."""
 
     def rule(draft: Draft, node: Node) -> None:
         if node.value is False:

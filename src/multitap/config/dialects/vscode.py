@@ -18,7 +18,7 @@ _known = only("env:", "auth:", "config:", "userHome", "workspaceFolder", "pathSe
 
 
 def _rewrite(text: str) -> str:
-    """What VS Code asks for and keeps, we keep among the secrets."""
+    """Maps inputs, which VS Code asks for and keeps, to secrets."""
     return _known(_INPUT.sub(r"${auth:\1}", text))
 
 
@@ -54,7 +54,7 @@ def _container(root: Node) -> KeyPath:
 
 
 def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[KeyPath, Any]]:
-    """VS Code asks for a secret, and keeps it, only if the file describes the question."""
+    """The inputs that the file must describe, so that VS Code asks for the secrets."""
     found = root.find("inputs")
     known = found.value if found and is_list(found.value) else []
     there = {one.get("id") for one in known if is_table(one)}

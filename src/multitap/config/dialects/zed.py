@@ -23,12 +23,12 @@ from multitap.config.documents import Document, Node, is_table
 from multitap.config.problems import Severity
 
 _TIMEOUT = duration("timeout", bare="s")
-# Older settings of Zed have `"command": {"path", "args", "env"}`; people still have them.
+# Older settings of Zed, which are still in use, have `"command": {"path", "args", "env"}`.
 _NESTED: Rules = {"path": program, "args": arguments, "env": env, "timeout": _TIMEOUT}
 
 
 def _command(draft: Draft, node: Node) -> None:
-    """A program, or in older settings a table with everything about it."""
+    """A program, or a table in older settings."""
     rule = members(_NESTED) if is_table(node.value) else program
     rule(draft, node)
 

@@ -11,7 +11,7 @@ from multitap.records import dataclass
 from multitap.regular_file import open_regular
 
 LARGEST = 16 * KIB * KIB
-"""Bytes of a file that is edited: what a configuration may have at most."""
+"""Bytes of a file that can be edited: the limit of a configuration file."""
 
 
 PRIVATE, SHARED = 0o600, 0o644
@@ -19,17 +19,17 @@ PRIVATE, SHARED = 0o600, 0o644
 
 
 def beside(target: Path) -> Path:
-    """Where the new content of a file lies until it takes the file's place."""
+    """The path of a file's new content until it replaces the file."""
     return target.with_name(f".{target.name[:200]}.multitap-new")
 
 
 def target_of(path: Path) -> Path:
-    """The file itself, if a path is a link to it; the link stays what it is."""
+    """The target of a link, or the path itself; links are kept."""
     return Path(os.path.realpath(path))
 
 
 def content_of(path: Path) -> bytes | None:
-    """What is in a file; None if there is none.
+    """The content of a file; None if it does not exist.
 
     Raises:
         ConfigError: It cannot be read, or is not a file.
@@ -48,18 +48,18 @@ def content_of(path: Path) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """New content that lies beside its file, ready to take its place."""
+    """New content in a file beside its target, ready to replace it."""
 
     target: Path
     fresh: Path
     folders: tuple[Path, ...] = ()
-    """Those that had to be made, the outermost first."""
+    """Folders that were created for it, the outermost first."""
 
     def commit(self) -> None:
-        """Take the file's place.
+        """Replace the file.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: It cannot be replaced.
         """
         try:
             self.fresh.replace(self.target)
@@ -68,7 +68,7 @@ class StagedFile:
             raise _not_written(self.target, exc) from None
 
     def discard(self) -> None:
-        """Leave nothing behind."""
+        """Delete the new content."""
         self.fresh.unlink(missing_ok=True)
         remove_folders(self.folders)
 
@@ -78,8 +78,8 @@ def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
 
     Args:
         target: The file; see `target_of`.
-        content: All of it.
-        mode: Permissions, where there is no such file yet.
+        content: The whole new content.
+        mode: Permissions of a new file.
 
     Raises:
         ConfigError: It cannot be written; nothing is left behind.
@@ -90,9 +90,11 @@ def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
         status = _status(target)
         folders = _make_folders(target.parent)
         fresh = beside(target)
-        fresh.unlink(missing_ok=True)  # of one that was killed: there is only one writer at a time
+        fresh.unlink(
+            missing_ok=True
+        )  # left by a killed process: there is only one writer at a time
         # Private until it has the permissions of the file, and O_EXCL, which follows no link:
-        # otherwise others could read the content, or say where it goes, before `_take_after`.
+        # otherwise others could read the content, or redirect it, before `_take_after`.
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
         with open(handle, "wb") as file:  # noqa: PTH123 - it is open already
             _take_after(handle, status, mode)
@@ -110,7 +112,7 @@ def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
 
 
 def remove_folders(folders: tuple[Path, ...]) -> None:
-    """Remove folders that were made for a file, as far as nothing else is in them."""
+    """Remove folders that were created for a file, if they are empty."""
     for folder in reversed(folders):
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -121,7 +123,7 @@ def _status(target: Path) -> os.stat_result | None:
         status = target.stat()
     except FileNotFoundError:
         return None
-    if not status.st_mode & 0o222:  # a rename would not care, but its owner does
+    if not status.st_mode & 0o222:  # a rename would succeed, but the owner did not want changes
         raise ConfigError(f"{target} is read-only", hint=f"run `chmod u+w {target}` to allow it")
     return status
 
@@ -143,7 +145,7 @@ def _take_after(handle: int, status: os.stat_result | None, mode: int) -> None:
     if status is None:
         os.fchmod(handle, mode)
         return
-    # Run by root, a rename would hand the file of a user over to root.
+    # As root, a rename would change the owner of a user's file to root.
     if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
         os.fchown(handle, status.st_uid, status.st_gid)
     os.fchmod(handle, stat.S_IMODE(status.st_mode))

@@ -11,7 +11,7 @@ from multitap.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class SetValue:
-    """A value at a key; tables on the way to it are made. The length of a list is a new element."""
+    """Sets a value at a path and creates missing tables; an index at the end of a list appends."""
 
     path: KeyPath
     value: Any
@@ -19,14 +19,14 @@ class SetValue:
 
 @dataclass(frozen=True, slots=True)
 class RemoveValue:
-    """A key, or an element of a list, is gone."""
+    """Removes a key, or an element of a list."""
 
     path: KeyPath
 
 
 @dataclass(frozen=True, slots=True)
 class RenameKey:
-    """A key of a table has another name, at the same place."""
+    """Renames a key of a table, in place."""
 
     path: KeyPath
     name: str
@@ -39,7 +39,7 @@ def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
     """The data of a document after changes, as a new value.
 
     Raises:
-        LookupError, TypeError: The document has not what is to be changed.
+        LookupError, TypeError: The document does not have that path.
     """
     root: Any = {"": deepcopy(data)}
     for change in changes:
@@ -58,7 +58,7 @@ def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
 
 
 def differences(before: Any, after: Any, path: KeyPath = ()) -> list[Change]:
-    """The changes that make one table into another, key by key, so that the rest stays."""
+    """The changes that turn one table into another, key by key, so that the rest stays."""
     if not (is_table(before) and is_table(after)):
         return [] if type(before) is type(after) and before == after else [SetValue(path, after)]
     found: list[Change] = []
@@ -71,7 +71,7 @@ def differences(before: Any, after: Any, path: KeyPath = ()) -> list[Change]:
 
 
 def _above(root: Any, path: KeyPath, *, make: bool) -> Any:
-    """The table or list that holds the last step; what is missing on the way is made."""
+    """The table or list that contains the last step; missing ones are created."""
     for step, following in pairwise(path):
         if make and (not has(root, step) or root[step] is None):
             _set(root, step, [] if isinstance(following, int) else {})

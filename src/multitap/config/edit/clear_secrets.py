@@ -13,7 +13,7 @@ Reference = Callable[[str], str]
 
 
 def auth_variable(name: str) -> str:
-    """How a configuration names a secret of the vault."""
+    """How a configuration refers to a secret in the vault."""
     return f"${{auth:{name}}}"
 
 
@@ -24,13 +24,13 @@ def without_secrets(
     *,
     refer: Reference = auth_variable,
 ) -> tuple[Mapping[str, Any], NewSecrets]:
-    """The fields that change when secrets are named instead of written, and the secrets.
+    """The fields with references instead of secrets, and the secrets.
 
     Args:
-        server: Its name, which the names of its secrets begin with.
-        config: With secrets in the clear.
-        taken: Secrets by name that are kept already: the same value keeps its name.
-        refer: How the configuration names a secret.
+        server: Its name, a prefix of the names of its secrets.
+        config: The configuration with secrets in plain text.
+        taken: Stored secrets by name: the same value keeps its name.
+        refer: Makes the reference to a secret.
     """
     names = _SecretNames(server, taken, refer)
     match config:
@@ -59,7 +59,7 @@ def without_secrets(
 
 
 def clear_secrets(config: StdioServer | HttpServer) -> Iterator[str]:
-    """What stands in the clear and looks like a secret."""
+    """Plain-text values that look like secrets."""
     match config:
         case StdioServer():
             found = (*in_variables(config.env), *in_arguments(config.args))
@@ -89,7 +89,7 @@ class _SecretNames:
         self.new: NewSecrets = {}
 
     def hide(self, key: str, text: str, secrets: Iterable[str]) -> str:
-        """The text with its secrets named; variables in it are none."""
+        """The text with references instead of secrets; variables are left alone."""
         # The longest first: one secret may be part of another.
         for secret in sorted({one for one in secrets if "${" not in one}, key=len, reverse=True):
             if secret in text:

@@ -15,9 +15,9 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
     """The text after changes, with everything else as it was.
 
     Args:
-        text: Of the whole file; nothing, if there is none yet.
-        path: Of the file: its format follows from it, and errors name it.
-        changes: One after the other.
+        text: The whole file; empty for a new one.
+        path: The file, which determines the format and is named in errors.
+        changes: Applied in order.
 
     Raises:
         ConfigError: The text is not a valid document, or the changes cannot be made in place.
@@ -25,7 +25,7 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
     wanted = [*changes]
     before, kind = _document(text, path)
     if kind == "yaml" and (ends := text.count("\r\n")) and ends == text.count("\n"):
-        # this editor knows one kind of line end; the others go by what is around a change
+        # the YAML editor handles one kind of line end; the others use the surrounding one
         return apply_edits(text.replace("\r\n", "\n"), path, wanted).replace("\n", "\r\n")
     expected = apply_changes(before, wanted)
     editor = _editor(kind)
@@ -36,7 +36,7 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
         except (LookupError, StopIteration, TypeError, AttributeError) as exc:
             raise _impossible(path, together[0]) from exc
     # The editors work on text, to keep comments and layout. Here the result is parsed again: a file
-    # that says anything but what was intended is never written.
+    # that differs from what was intended is never written.
     if not wanted or _same(_document(after, path)[0], expected):
         return after
     raise _impossible(path, wanted[0])
@@ -46,7 +46,7 @@ def parse(text: str, path: Path) -> Document:
     """The document in a text.
 
     Raises:
-        ConfigError: There is none, with its place and the reason.
+        ConfigError: It is not valid; names the place and the reason.
     """
     document, problems = read_text(text, path)
     if document is None:
@@ -64,7 +64,7 @@ def _document(text: str, path: Path) -> tuple[Any, Format]:
 
 
 def _editor(kind: Format) -> ModuleType:
-    # the reader of YAML alone takes 60 ms to load
+    # the YAML parser alone takes 60 ms to load
     match kind:
         case "json":
             from multitap.config.edit import json_edit  # noqa: PLC0415
@@ -81,9 +81,9 @@ def _editor(kind: Format) -> ModuleType:
 
 
 def _runs(changes: Iterable[Change]) -> Iterator[list[Change]]:
-    """The changes in their order; those that set different members of one table together.
+    """The changes in order, grouped if they set different members of one table.
 
-    A text is parsed again for each run: for each member of a large table, that would take minutes.
+    The text is parsed once per group: once per member of a large table would take minutes.
     """
     run: list[Change] = []
     taken: set[KeyPath] = set()
@@ -126,7 +126,7 @@ def _impossible(path: Path, change: Change) -> ConfigError:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two documents say the same; an empty table says nothing."""
+    """Whether two documents are equal; empty tables are ignored."""
     if is_table(one) and is_table(other):
         keys = [
             key

@@ -26,13 +26,13 @@ _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """What one file of a host says."""
+    """The content of one file of a host."""
 
     path: Path
     dialect: str
     servers: Mapping[str, Program]
     problems: tuple[Problem, ...]
-    """About its entries, and about the file as a whole."""
+    """Problems of its entries and of the whole file."""
     broken: tuple[str, ...]
     """Entries that cannot be used."""
     trusted: bool = True
@@ -44,17 +44,17 @@ class HostFile:
 
 @dataclass(frozen=True, slots=True)
 class ImportedServer:
-    """One server of a host, and what becomes of it."""
+    """One server of a host, and how it is imported."""
 
     name: str
-    """What it is called here."""
+    """Its name here."""
     config: Program
     origin: HostFile
     old_name: str
     same_as: str | None = None
-    """The server that it is the same as; then it is not added again."""
+    """An identical server; it is then not added."""
     clash: str | None = None
-    """Why it does not keep its name."""
+    """Why it is renamed."""
 
     @property
     def is_new(self) -> bool:
@@ -62,7 +62,7 @@ class ImportedServer:
 
 
 def read_host(source: Source, folder: Path) -> HostFile:
-    """What a file of a host says; never raises for its content."""
+    """Read a file of a host; never raises for its content."""
     document, problems = read_file(source.path)
     dialect = source.dialect or "mcpservers"
     if document is None:
@@ -88,12 +88,12 @@ def read_host(source: Source, folder: Path) -> HostFile:
 def arrivals(
     files: Iterable[HostFile], present: Mapping[str, Program], secret: LookUp
 ) -> tuple[ImportedServer, ...]:
-    """What becomes of each server: the same one is taken once, another one of its name is renamed.
+    """How to import each server: identical ones once, others with a taken name renamed.
 
     Args:
-        files: In the order in which they are asked.
-        present: Servers that are there already.
-        secret: Looks up secrets that `present` names.
+        files: In the order of import.
+        present: Existing servers.
+        secret: Looks up secrets that `present` refers to.
     """
     known = {name: (identity(config, secret), None) for name, config in present.items()}
     taken: dict[str, tuple[object, Path | None]] = {**known}
@@ -115,7 +115,7 @@ def arrivals(
 
 
 def identity(config: Program, secret: LookUp) -> object:
-    """What tells a server from others: what is started with what, or where it is."""
+    """The identity of a server: its command and environment, or its address."""
 
     def plain(value: Any) -> Any:
         match value:
@@ -142,16 +142,16 @@ def is_gateway(name: str, config: Program) -> bool:
         words = (PurePath(config.command).name, *config.args)
         ours = ("-m", "multitap", "serve")
         return words[:2] == ("multitap", "serve") or ours in (words[1:4], words[2:5])
-    # By name as well: other programs may serve MCP on this machine.
+    # The name counts, too: other programs may serve MCP on this machine.
     return name == "multitap" and urlsplit(config.url).hostname in _LOCAL
 
 
 def _same(
     taken: Mapping[str, tuple[object, Path | None]], one: object, name: str, path: Path
 ) -> str | None:
-    """The server that is the same: of the same name, or of another name in another file.
+    """The identical server: of the same name, or of another name in another file.
 
-    Two of one file are meant to be two.
+    Two identical servers of one file stay two.
     """
     if name in taken and taken[name][0] == one:
         return name

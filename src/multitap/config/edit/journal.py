@@ -28,10 +28,10 @@ from multitap.records import dataclass
 # Each keeps a copy of every file it changed; hosts have files of megabytes.
 KEPT = 50
 """Operations that can be undone."""
-# Hosts do not know our lock and write when they like. Beyond this, somebody writes all the time,
-# and the user has to stop them.
+# Hosts ignore our lock and write at any time. After this many attempts, some program writes all
+# the time, and the user has to stop it.
 ATTEMPTS = 5
-"""How often files are read again that others change at the same time."""
+"""How often an edit is repeated if other programs change the files meanwhile."""
 
 _BOM = b"\xef\xbb\xbf"
 _RECORD = "operation.json"
@@ -43,15 +43,15 @@ class FileEdit:
 
     path: Path
     change: Callable[[str], str | None]
-    """From the text as it is at that moment, empty if there is no file; may raise `ConfigError`.
-    None: the file goes."""
+    """From the current text, empty if there is no file, to the new one; None deletes the file.
+    May raise `ConfigError`."""
     mode: int = PRIVATE
     """Permissions of the file if it is new."""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What an edit would make of a file."""
+    """The effect of an edit on a file."""
 
     path: Path
     before: str
@@ -60,10 +60,10 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """What a file was before it was changed."""
+    """A file before it was changed."""
 
     content: bytes | None
-    """None if there was no such file."""
+    """None if it did not exist."""
 
     @property
     def text(self) -> str | None:
@@ -71,29 +71,29 @@ class Original:
 
 
 class FileRecord(msgspec.Struct, frozen=True):
-    """What an operation did to one file."""
+    """The effect of an operation on one file."""
 
     path: str
     before: str | None
-    """The digest of what was in it; None if there was no such file."""
+    """The digest of its previous content; None if it did not exist."""
     after: str
-    """The same of what is in it now; empty: there is no such file."""
+    """The digest of its new content; empty if it was deleted."""
     mode: int
     folders: list[str] = []
-    """Those that were made for it."""
+    """Folders that were created for it."""
 
 
 class PinRecord(msgspec.Struct, frozen=True):
-    """What a lock file said about a server before an operation."""
+    """A lock file's entry for a server before an operation."""
 
     path: str
     server: str
     before: dict[str, Any] | None
-    """None: nothing."""
+    """None if there was no entry."""
     private: bool = True
     """Whether only its owner may read the file."""
     existed: bool = True
-    """Whether there was such a file."""
+    """Whether the file existed."""
 
 
 class Operation(msgspec.Struct, frozen=True):
@@ -104,28 +104,28 @@ class Operation(msgspec.Struct, frozen=True):
     at: float
     files: list[FileRecord]
     secrets: list[str] = []
-    """Names of secrets that came into the vault with it."""
+    """Names of secrets that it added to the vault."""
     pins: list[PinRecord] = []
-    """What lock files said; they change all the time, and are not restored as a whole."""
+    """Entries of lock files, which change all the time and are not restored as a whole."""
     done: bool = False
-    """Off while it is under way; if it was killed then, it is rolled back."""
+    """False while it is in progress; if it is killed then, it is rolled back."""
 
 
 class Journal:
-    """Applies edits and remembers what was there before.
+    """Applies edits and keeps the previous content.
 
-    Two that write at the same time wait for each other, and read again what the other wrote.
+    Two processes that write at the same time wait for each other, and read the files again.
 
     Args:
-        folder: Where it is kept; in the user's state directory if not given. Only its owner can
-            read it, since files that people wrote may hold secrets.
+        folder: Its location; by default, in the user's state directory. Only its owner can
+            read it, because configuration files may contain secrets.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or state_directory() / "edits"
 
     def preview(self, edits: Sequence[FileEdit]) -> tuple[Preview, ...]:
-        """What edits would change, with nothing written.
+        """What edits would change; writes nothing.
 
         Raises:
             ConfigError: An edit is not possible.
@@ -149,10 +149,10 @@ class Journal:
         """Change all the files, or none; None if there is nothing to change.
 
         Args:
-            label: What is done, in words that `multitap undo --list` shows.
-            edits: To which files.
-            secrets: Names of secrets that came into the vault for it.
-            pins: What lock files say that change with it.
+            label: A description, which `multitap undo --list` shows.
+            edits: The edits of files.
+            secrets: Names of secrets that were added to the vault for it.
+            pins: Entries of lock files that change with it.
 
         Raises:
             ConfigError: A file cannot be read, understood or written; all are as they were.
@@ -171,7 +171,7 @@ class Journal:
         raise ConfigError(f"another program keeps changing {paths}", hint="close it and try again")
 
     def operations(self) -> tuple[Operation, ...]:
-        """What can be undone, the latest first."""
+        """Operations that can be undone, the latest first."""
         try:
             numbers = sorted(int(one.name) for one in self.folder.iterdir() if one.name.isdigit())
         except FileNotFoundError:
@@ -180,11 +180,11 @@ class Journal:
         return tuple(one for one in read if one is not None and one.done)
 
     def original(self, path: Path, verb: str) -> "Original | None":
-        """What a file was before operations of a kind; None if it has changed since, or never did.
+        """A file before the operations of a kind; None if it has changed since, or there were none.
 
         Args:
             path: The file.
-            verb: What the labels of these operations begin with.
+            verb: The beginning of the labels of these operations.
         """
         target = target_of(path)
         now, found = _digest(content_of(target)), None
@@ -196,10 +196,10 @@ class Journal:
         return found
 
     def undo(self, *, force: bool = False) -> Operation:
-        """Make every file of the last operation what it was before.
+        """Restore every file of the last operation.
 
         Args:
-            force: Even if somebody changed one of them since.
+            force: Restore files even if they have changed since.
 
         Raises:
             UnknownName: There is nothing to undo.
@@ -227,7 +227,7 @@ class Journal:
         wanted: dict[Path, tuple[bytes | None, int]],
         found: dict[Path, bytes | None],
     ) -> Operation | None:
-        """What was done; None if a file changed in the meantime."""
+        """The finished operation; None if a file changed in the meantime."""
         staged: list[StagedFile] = []
         number = self._next_number()
         committed = False
@@ -292,7 +292,7 @@ class Journal:
             return None
 
     def _restore(self, operation: Operation, now: dict[str, bytes | None]) -> None:
-        """Put everything back; if that is not possible, leave everything as it is."""
+        """Restore all files, or none if that is not possible."""
         folder = self.folder / str(operation.number)
         staged: list[StagedFile] = []
         try:
@@ -312,12 +312,11 @@ class Journal:
                 remove_folders(tuple(map(Path, one.folders)))
 
     def _roll_back(self, number: int) -> None:
-        """Undo what was not finished, where nobody else wrote since."""
+        """Roll back an unfinished operation in files that nobody else has written since."""
         operation = self._read(number)
         if operation is not None and not operation.done:
             now = {one.path: content_of(Path(one.path)) for one in operation.files}
-            # A file that has another content by now was changed by somebody else: their work is not
-            # undone.
+            # A file with other content was changed by somebody else, whose changes are kept.
             ours = [one for one in operation.files if _digest(now[one.path]) == (one.after or None)]
             index = {one.path: position for position, one in enumerate(operation.files)}
             for one in operation.files:
@@ -333,7 +332,7 @@ class Journal:
         self._forget(number)
 
     def _recover(self) -> None:
-        """Roll back what was killed in the middle."""
+        """Roll back operations that were killed."""
         for one in self.folder.iterdir():
             if one.name.isdigit():
                 operation = self._read(int(one.name))
@@ -368,7 +367,7 @@ class Journal:
 def _wanted_content(
     edits: Sequence[FileEdit], found: dict[Path, bytes | None]
 ) -> dict[Path, tuple[bytes | None, int]]:
-    """The files that would be different, with their new content; None: they go."""
+    """The files that would change, with their new content; None if deleted."""
     wanted: dict[Path, tuple[bytes | None, int]] = {}
     for edit in edits:
         target = target_of(edit.path)
@@ -382,7 +381,7 @@ def _wanted_content(
 
 
 def _decode(path: Path, content: bytes | None) -> tuple[str, bytes]:
-    """The text of a file, and the mark before it that some editors write."""
+    """The text of a file, and its byte order mark."""
     mark = _BOM if content and content.startswith(_BOM) else b""
     try:
         return (content or b"")[len(mark) :].decode(), mark

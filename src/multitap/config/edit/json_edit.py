@@ -11,14 +11,14 @@ from multitap.config.formats import jsonc
 from multitap.config.formats.limits import quoted_end
 
 WIDTH = 80
-"""Characters up to which a list stands on one line."""
+"""Maximum characters of a list on one line."""
 
 _SKIP = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _REST = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)?(?://[^\r\n]*)?")
 _SCALAR = re.compile(r"[^\s,\]}/]+")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 _Named = Iterable[tuple[str, Any]]
-"""Members of a table or list: each with what stands before its value."""
+"""Members of a table or list, each with the text before its value."""
 _TOKEN = re.compile(r'"|//[^\n]*|/\*.*?\*/|[][{}]', re.DOTALL)
 
 
@@ -26,7 +26,7 @@ def put(text: str, path: KeyPath, value: Any) -> str:
     """The text with a value at a key."""
     parsed = jsonc.parse(text)
     there, depth = _walk_path(parsed.data, path)
-    if there is None and depth < len(path):  # `null` stands for a table that is not there
+    if there is None and depth < len(path):  # `null` counts as a missing table
         return put(text, path[:depth], wrap(path[depth:], value))
     if depth == len(path):
         mark = parsed.marks[path]
@@ -40,7 +40,7 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
     there, depth = _walk_path(jsonc.parse(text).data, above)
     if depth < len(above) or not (is_table(there) or is_list(there)):
         (step, value), *others = members.items()
-        text = put(text, (*above, step), value)  # which makes the table for the others
+        text = put(text, (*above, step), value)  # creates the table for the others
         return put_all(text, above, dict(others)) if others else text
     for step in [one for one in members if has(there, one)]:
         text = put(text, (*above, step), members[step])
@@ -49,7 +49,7 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
 
 
 def _add(text: str, parsed: Parsed, above: KeyPath, members: Mapping[str | int, Any]) -> str:
-    """The text with members that a table or list does not have yet."""
+    """The text with new members of a table or list."""
     opening = parsed.marks[above].value
     there, _ = _walk_path(parsed.data, above)
     children = [parsed.marks[(*above, one)] for one in _steps(there)]
@@ -63,8 +63,8 @@ def _add(text: str, parsed: Parsed, above: KeyPath, members: Mapping[str | int, 
 
 
 def drop(text: str, path: KeyPath) -> str:
-    """The text without a key, even if it is there twice."""
-    # in a loop: JSON allows a key twice, and dropping the last one would bring the first to life
+    """The text without a key, even if it is duplicated."""
+    # in a loop: JSON allows duplicate keys, and dropping the last would make the first effective
     while True:
         parsed = jsonc.parse(text)
         if _walk_path(parsed.data, path)[1] < len(path):
@@ -88,7 +88,7 @@ def inline(value: Any) -> str:
 
 
 def wrap(path: KeyPath, value: Any) -> Any:
-    """A value inside of the tables and lists that lead to it."""
+    """A value wrapped in the tables and lists that lead to it."""
     for step in reversed(path):
         value = [value] if isinstance(step, int) else {step: value}
     return value
@@ -102,7 +102,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _walk_path(data: Any, path: KeyPath) -> tuple[Any, int]:
-    """The value that is furthest along a path, and how many steps that is."""
+    """The deepest existing value on a path, and its number of steps."""
     for depth, step in enumerate(path):
         if not has(data, step):
             return data, depth
@@ -117,8 +117,8 @@ def _insert(text: str, opening: int, children: list[Mark], named: _Named) -> str
     after = comma.end() if comma else end
     has_comma = text[after : after + 1] == ","
     tail = after + 1 if has_comma else end
-    # people's own layout counts: what stands on one line stays there
-    if "\n" not in text[opening : first.key]:  # all of it on one line
+    # preserve the layout: values on one line stay there
+    if "\n" not in text[opening : first.key]:  # everything on one line
         head = text[:tail] + ("" if has_comma else ",")
         added = ",".join(f" {name}{inline(value)}" for name, value in named)
         return head + added + text[tail:]
@@ -131,7 +131,7 @@ def _insert(text: str, opening: int, children: list[Mark], named: _Named) -> str
 
 
 def _lines(text: str, named: _Named, indent: str) -> str:
-    """Members, each on a line of its own."""
+    """Members, each on its own line."""
     start = _newline(text) + indent
     return ",".join(f"{start}{name}{_render(text, value, indent)}" for name, value in named)
 
@@ -161,7 +161,7 @@ def _without(text: str, parsed: Any, path: KeyPath) -> str:
 
 
 def _comma_before(text: str, parsed: Any, path: KeyPath) -> int | None:
-    """Where the comma stands that would be left over behind the one before."""
+    """The offset of the comma that would remain after the previous member."""
     above, _ = _walk_path(parsed.data, path[:-1])
     starts = [parsed.marks[(*path[:-1], step)] for step in _steps(above)]
     before = [mark for mark in starts if mark.key < parsed.marks[path].key]
@@ -173,7 +173,7 @@ def _comma_before(text: str, parsed: Any, path: KeyPath) -> int | None:
 
 
 def _cut(text: str, start: int, end: int) -> str:
-    """Without a piece, and without its line if nothing else is on it."""
+    """The text without a piece, and without its line if that becomes empty."""
     rest = _REST.match(text, end)
     line_end = rest.end() if rest else end
     line_start = text.rfind("\n", 0, start) + 1
@@ -191,7 +191,7 @@ def _steps(container: Any) -> list[str | int]:
 
 
 def _value_end(text: str, at: int) -> int:
-    """Where the value ends that starts at an offset of a valid document."""
+    """The end of the value that starts at an offset of a valid document."""
     if text[at] == '"':
         return quoted_end(text, at) or len(text)
     if text[at] not in "{[":
@@ -215,7 +215,7 @@ def _value_end(text: str, at: int) -> int:
 
 
 def _render(text: str, value: Any, indent: str) -> str:
-    """A value as it stands after a key, over several lines where that is easier to read."""
+    """A value as written after a key, on several lines if that is easier to read."""
     unit, newline = _unit(text), _newline(text)
     if is_table(value) and value:
         inner = indent + unit

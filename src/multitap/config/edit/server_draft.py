@@ -20,51 +20,51 @@ _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class DraftInput:
-    """Something that only the user knows: a key, a folder, an address.
+    """An input that only the user knows: a key, a folder, an address.
 
-    It goes wherever `${input:NAME}` stands in the fields of its draft.
+    It replaces `${input:NAME}` in the fields of its draft.
     """
 
     name: str
     description: str = ""
     secret: bool = False
-    """Kept in the vault; the configuration only names it."""
+    """Whether it is kept in the vault, and the configuration only refers to it."""
     required: bool = True
     default: str | None = None
-    """Used if the user says nothing."""
+    """The default value."""
     choices: tuple[str, ...] = ()
-    """If not empty, the only values there are."""
+    """If not empty, the only allowed values."""
     multiple: bool = False
-    """Takes several values; an argument that is nothing but this input becomes as many."""
+    """Whether it takes several values; an argument of only this input becomes as many."""
     path: bool = False
-    """A file or folder: written in full, because the server may be started from anywhere."""
+    """Whether it is a path, which is made absolute because the server may start anywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerDraft:
-    """One server in our own words, with places for what the user still has to say."""
+    """One server in our own format, with placeholders for inputs."""
 
     name: str
     fields: Mapping[str, Any]
-    """By the keys of `multitap.toml`. A member of `args` may be a list: it stays or goes as a
-    whole, so that an option goes with its value."""
+    """By the keys of `multitap.toml`. A member of `args` may be a list, such as an option with its
+    value, which is kept or dropped as a whole."""
     inputs: tuple[DraftInput, ...] = ()
     provenance: Provenance = "user"
     note: str = ""
-    """For the person who adds it: where it comes from, what it needs."""
+    """A description for the user: where it comes from, what it needs."""
     warnings: tuple[str, ...] = field(default=())
-    """What of its source cannot be expressed, or should be looked at."""
+    """Warnings: what cannot be expressed, or should be reviewed."""
     unpacked: Path | None = field(default=None, compare=False)
-    """A folder that was made for it, and goes again if it is not added."""
+    """A folder that was created for it, and is removed if it is not added."""
 
 
 def fill(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """The fields of a draft with its inputs put in, as they are to be written.
+    """The fields of a draft with its inputs filled in, ready to be written.
 
     Args:
-        draft: With its inputs.
-        answers: For each input the texts that stand for it; what has none is left out, and so is
-            all that needs it.
+        draft: The draft with its inputs.
+        answers: The texts for each input; inputs without an answer are left out, and so is
+            everything that needs them.
 
     Raises:
         ConfigError: A required input has no answer.
@@ -85,9 +85,9 @@ def fill(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> dict[str
 
 
 def with_named_paths(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> ServerDraft:
-    """A draft that knows which answers are files and folders, though its publisher did not say.
+    """A draft with answers marked as paths, even if its publisher did not declare them so.
 
-    A person who writes `./notes`, `~/notes` or `/srv/notes`, and it is there, means that place.
+    An answer such as `./notes`, `~/notes` or `/srv/notes` that exists is a path.
     """
     inputs = tuple(
         replace(one, path=True)
@@ -99,13 +99,13 @@ def with_named_paths(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]])
 
 
 def paths_in(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The files and folders that the user gave it, in full."""
+    """The absolute paths of files and folders in the answers."""
     given = (path for one in draft.inputs if one.path for path in answers.get(one.name, ()))
     return tuple(map(_in_full, given))
 
 
 def hosts_in(draft: ServerDraft, answers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
-    """The hosts of the addresses that the user gave it, as rules of a sandbox name them."""
+    """The hosts of addresses in the answers, in the format of sandbox rules."""
     given = (text for one in draft.inputs if not one.secret for text in answers.get(one.name, ()))
     return tuple(dict.fromkeys(host for text in given if (host := _host(text))))
 
@@ -133,12 +133,12 @@ def _host(text: str) -> str | None:
 
 
 def _in_full(path: str) -> str:
-    # a variable is put in when the server starts
+    # a variable is expanded when the server starts
     return path if "${" in path else os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - `..` too
 
 
 def _fill(value: Any, values: Mapping[str, tuple[str, ...]]) -> Any:
-    """A value with its inputs put in; None where one of them is not given."""
+    """A value with its inputs filled in; None if one is missing."""
     if isinstance(value, str):
         return _text(value, values)
     if is_table(value):

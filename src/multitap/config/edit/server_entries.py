@@ -21,7 +21,7 @@ Program = StdioServer | HttpServer
 """A server that a file can describe."""
 
 _ESSENTIAL = frozenset({"command", "args", "url"})
-"""Without all of it, another server would be started, or none."""
+"""Essential fields: without one, another server would be started, or none."""
 _CLOSE = 1e-9
 
 
@@ -30,13 +30,13 @@ class ExportLoss:
     """A setting that a dialect cannot express as it is."""
 
     key: str
-    """Dotted, in our words."""
+    """The dotted name of our field."""
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenEntry:
-    """What a dialect makes of a server."""
+    """A server in a dialect."""
 
     entry: Mapping[str, Any] | None
     """None if it cannot describe this server."""
@@ -44,12 +44,12 @@ class WrittenEntry:
 
 
 def write_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
-    """The entry of a server, with everything reported that reading it again would not give."""
+    """The entry of a server, and every value that reading it back would lose."""
     fields = fields_of(config)
     if isinstance(config, StdioServer):
-        fields.setdefault(("args",), [])  # for hosts that want the list even if it is empty
+        fields.setdefault(("args",), [])  # for hosts that require the list even if it is empty
     if dialect.name == "multitap" and config.transport in {"stdio", "http"}:
-        fields.pop(("transport",), None)  # as people leave it out
+        fields.pop(("transport",), None)  # usually left out
     entry = write_table(UnwrittenFields(fields, dialect.writing.respell), dialect.writing.keys)
     if key := dialect.writing.name_key:
         entry = {key: name, **entry}
@@ -62,7 +62,7 @@ def write_entry(name: str, config: Program, dialect: Dialect) -> WrittenEntry:
 def place_entries(
     dialect: Dialect, document: Document, entries: Mapping[str, Mapping[str, Any]]
 ) -> list[Change]:
-    """The changes that put entries into a document, with all that its host needs besides."""
+    """The changes that add entries to a document, with everything else its host needs."""
     made: list[Change] = []
     find_place = place_finder(dialect, document)
     for name, entry in entries.items():
@@ -75,13 +75,13 @@ def place_entries(
 
 
 def fields_of(config: Program) -> dict[FieldPath, Any]:
-    """What a server's configuration says, field by field; its transport in any case."""
+    """The set fields of a server's configuration, always with its transport."""
     given = config.model_dump(exclude_unset=True, exclude_none=True)
     return dict(_flat({**given, "transport": config.transport}, ()))
 
 
 def entry_place(dialect: Dialect, document: Document, name: str) -> KeyPath:
-    """Where the entry of a server is in a document, or where a new one belongs."""
+    """The path of a server's entry in a document, or of a new one."""
     return place_finder(dialect, document)(name)
 
 
@@ -131,7 +131,7 @@ def _losses(config: Program, again: Program | None, dialect: Dialect) -> Iterato
 
 
 def _comparable(config: Program) -> dict[FieldPath, Any]:
-    """All that makes a difference, in one spelling."""
+    """The relevant fields in a uniform spelling."""
     said = {path: _plain(value) for path, value in fields_of(config).items()}
     is_program = isinstance(config, StdioServer)
     silent = StdioServer(command="-") if is_program else HttpServer(url="http://-")

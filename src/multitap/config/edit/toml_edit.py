@@ -1,7 +1,7 @@
 """Edits TOML, changing as few lines as possible.
 
-Comments and blank lines between two tables stay where they are when one of the tables goes: they
-may well be about the other one.
+Comments and blank lines between two tables stay when one of the tables is removed: they may be
+about the other one.
 """
 
 import json
@@ -16,7 +16,7 @@ from multitap.config.formats import toml
 from multitap.config.formats.toml import Locator, Statement
 
 _HEADED = 2
-"""Steps to a table that gets a header; one further in stands on one line."""
+"""Maximum depth of a table with a header; deeper ones are inline."""
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _REST = re.compile(r"[ \t]*(?:#[^\r\n]*)?")
 
@@ -46,14 +46,14 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
         for step, value in members.items()
     )
     for step, value in members.items():
-        # new tables go to the end, and move nothing of what was located
+        # new tables go to the end, and do not move located positions
         one_more = _with_table if headed and not in_one_piece else put
         text = one_more(text, (*above, step), value)
     return text
 
 
 def _has_header(statements: Iterable[Statement], path: KeyPath, value: Any) -> bool:
-    """Whether a new value is a table with a header of its own."""
+    """Whether a new value is a table with its own header."""
     headed = any(one.is_header and one.path == path[:-1] for one in statements)
     nested = headed and len(path) > _HEADED
     return isinstance(path[-1], int) or (is_table(value) and not nested)
@@ -85,7 +85,7 @@ def rename(text: str, path: KeyPath, name: str) -> str:
 
 
 def render(value: Any) -> str:
-    """A value as it stands behind `=`, on one line."""
+    """A value as written after `=`, on one line."""
     if is_table(value):
         members = ", ".join(f"{key(name)} = {render(one)}" for name, one in value.items())
         return f"{{ {members} }}" if members else "{}"
@@ -105,7 +105,7 @@ def key(name: str | int) -> str:
 
 
 def table_lines(path: KeyPath, table: Any) -> list[str]:
-    """A table with its header; tables in it stand on one line, unless they hold tables too."""
+    """A table with its header; nested tables are inline unless they contain tables."""
     names = [step for step in path if isinstance(step, str)]
     header = ".".join(map(key, names))
     lines = [f"[[{header}]]" if isinstance(path[-1], int) else f"[{header}]"]
@@ -117,7 +117,7 @@ def _starts(path: KeyPath, prefix: KeyPath) -> bool:
 
 
 def _pair_around(statements: Iterable[Statement], path: KeyPath) -> Statement | None:
-    """The key whose value, written in one piece, holds a path."""
+    """The key whose inline value contains a path."""
     return next(
         (
             one
@@ -129,7 +129,7 @@ def _pair_around(statements: Iterable[Statement], path: KeyPath) -> Statement | 
 
 
 def _amend(text: str, one: Statement, change: Change) -> str:
-    """The text with a value that is written in one piece written again."""
+    """The text with an inline value rewritten."""
     data = toml.parse(f"x = {text[one.value : one.end]}\n").data["x"]
     value = (
         change.value
@@ -169,7 +169,7 @@ def _with_pair(text: str, statements: Sequence[Statement], path: KeyPath, value:
 
 
 def _last_of(statements: Iterable[Statement], table: KeyPath) -> tuple[KeyPath, Statement] | None:
-    """What a new key of a table can stand behind, and the table of the header above it."""
+    """The position after which a new key can be inserted, and the table of its header."""
     section: KeyPath = ()
     found: tuple[KeyPath, Statement] | None = None
     for one in statements:
@@ -187,12 +187,12 @@ def _without_lines(text: str, one: Statement) -> str:
     rest = text[following + 1 :] if following >= 0 else ""
     before = text[:start]
     if one.is_header and before.endswith(("\n\n", "\n\r\n")) and rest.startswith(("\n", "\r\n")):
-        rest = rest.removeprefix("\r").removeprefix("\n")  # not two blank lines where one was
+        rest = rest.removeprefix("\r").removeprefix("\n")  # keep a single blank line
     return before + rest
 
 
 def _line_end(text: str, at: int) -> int:
-    """Behind what stands on the line after a value: blanks and a comment."""
+    """The offset after the blanks and comment that follow a value."""
     match = _REST.match(text, at)
     return match.end() if match else at
 

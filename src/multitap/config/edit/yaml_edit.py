@@ -65,7 +65,7 @@ def drop(text: str, path: KeyPath) -> str:
     start, node = _member_at(text, above, path[-1])
     line = text.rfind("\n", 0, start) + 1
     end = _line_end(text, _end(text, node))
-    if text[line:start].strip():  # the first key of an element: the next one takes its place
+    if text[line:start].strip():  # the first key of an element: the next one replaces it
         starts = (key.start_mark.index for key, _ in above.value)
         following = next(at for at in starts if at > start)
         return text[:start] + text[following:]
@@ -81,7 +81,7 @@ def rename(text: str, path: KeyPath, name: str) -> str:
 
 
 def _compose(text: str) -> Any:
-    yaml.parse(text)  # bounded, which the round trip is not
+    yaml.parse(text)  # bounded, unlike the round-trip parser
     composer: Any = YAML(typ="safe", pure=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ReusedAnchorWarning)
@@ -107,7 +107,7 @@ def _child(node: Any, step: str | int) -> Any:
 
 
 def _is_flow(node: Any) -> bool:
-    """Whether it stands on its line, rather than on lines of its own."""
+    """Whether a value is on the line of its key, not on its own lines."""
     return node.id == "scalar" or bool(node.flow_style)
 
 
@@ -116,7 +116,7 @@ def _is_null(node: Any) -> bool:
 
 
 def _member_at(text: str, above: Any, step: str | int) -> tuple[int, Any]:
-    """Where a member starts, its dash or key included, and its value."""
+    """The offsets of a member, with its dash or key, and of its value."""
     if isinstance(step, int):
         node = above.value[step]
         return text.rfind("-", 0, node.start_mark.index), node
@@ -125,7 +125,7 @@ def _member_at(text: str, above: Any, step: str | int) -> tuple[int, Any]:
 
 
 def _end(text: str, node: Any) -> int:
-    """Where the last character of a value stands; YAML itself counts what follows, too."""
+    """The offset of a value's last character; YAML's own mark includes what follows."""
     if not _is_flow(node) and node.value:
         last = node.value[-1]
         return _end(text, last[1] if isinstance(last, tuple) else last)
@@ -150,7 +150,7 @@ def _replace(text: str, root: Any, path: KeyPath, value: Any) -> str:
 
 
 def _begin(text: str) -> int:
-    """Where the first line is that is neither blank nor a comment."""
+    """The offset of the first line that is neither blank nor a comment."""
     match = re.search(r"^(?!\s*(?:#|$))", text, re.MULTILINE)
     return match.start() if match else len(text)
 
@@ -164,7 +164,7 @@ def _value_start(text: str, above: Any, step: str | int, node: Any) -> int:
 
 
 def _in_flow(text: str, root: Any, path: KeyPath, value: Any) -> str:
-    """A member more in `{…}` or `[…]`, or the first one of a key without a value."""
+    """The text with a new member in `{…}` or `[…]`, or the first one of an empty key."""
     *container, step = path
     node, _ = _walk_path(root, tuple(container))
     data: Any = yaml.parse(text).data

@@ -17,7 +17,7 @@ def parse(text: str) -> Parsed:
     """Read one document.
 
     Raises:
-        Malformed: with the offset of the first thing that does not fit.
+        Malformed: Has the offset of the first error.
     """
     check_size(text, "json")
     reader = _JsoncReader(text)
@@ -31,13 +31,13 @@ class _JsoncReader:
     def __init__(self, text: str) -> None:
         self.text = text
         self.end = 0
-        """Where the last value ended, space behind it included."""
+        """The end of the last value, with the space after it."""
         self.marks: dict[KeyPath, Mark] = {}
         self.duplicates: list[KeyPath] = []
         self._meter = Meter("json")
 
     def space(self, at: int) -> int:
-        """Where blanks and comments end; a comment that is never closed is none."""
+        """The end of blanks and comments; an unclosed comment does not count."""
         while True:
             blank = _BLANK.match(self.text, at)
             at = blank.end() if blank else at
@@ -87,7 +87,7 @@ class _JsoncReader:
             member = (*key, name)
             if name in table:
                 self.duplicates.append(member)
-                del table[name]  # so that the last one also stands last
+                del table[name]  # so that the last one also comes last
             table[name] = self.value(member, self.space(colon + 1), at)
             at = self.next_member("}")
         self.end = self.space(at + 1)
@@ -103,7 +103,7 @@ class _JsoncReader:
         return items
 
     def next_member(self, closing: str) -> int:
-        """Where the next member starts, or the closing bracket stands."""
+        """The offset of the next member, or of the closing bracket."""
         found = self.text[self.end : self.end + 1]
         if found == ",":
             return self.space(self.end + 1)

@@ -1,6 +1,6 @@
 """Limits on configuration files, checked before or during parsing.
 
-A parser's cost is decided by what it is given: without limits, a few kilobytes of nested brackets,
+The input decides what parsing costs: without limits, a few kilobytes of nested brackets,
 dotted keys or aliases take minutes or gigabytes.
 """
 
@@ -11,30 +11,30 @@ from multitap.config.documents import Format, Malformed
 
 KIB = 1024
 LARGEST: Mapping[Format, int] = {"json": 16 * KIB * KIB, "toml": KIB * KIB, "yaml": 256 * KIB}
-"""Bytes; hosts keep their history in the same JSON, and YAML reads a hundred times slower."""
+"""Bytes; hosts keep their history in the same JSON, and YAML is a hundred times slower."""
 MOST_VALUES: Mapping[Format, int] = {"json": 100_000, "toml": 50_000, "yaml": 10_000}
-"""Tables, lists and what is in them; for YAML, with every alias in place of what it stands for."""
-# Parsers recurse, and Python allows about a thousand frames; what people write stays far below.
+"""Values, tables and lists included; for YAML, with every alias expanded."""
+# Parsers recurse, and Python allows about a thousand frames; real files stay far below.
 DEEPEST = 32
 """Levels of tables and lists; every step of a dotted key is one."""
 # Each may become a process; a file with more is refused as a whole.
 MOST_SERVERS = 1000
-"""In one file."""
+"""Servers in one file."""
 LONGEST_KEY = 4096
-"""Characters; hosts use the paths of folders as keys."""
+"""Characters of a key; hosts use the paths of folders as keys."""
 
 _STOP = re.compile(r'\\.|["\n]')
 
 
 class DocumentTooLarge(Malformed):
-    """The text holds more than a configuration may."""
+    """The text exceeds a limit of configuration files."""
 
     def words(self, kind: Format) -> str:  # noqa: ARG002 - nothing is wrong with its format
         return str(self)
 
 
 class Meter:
-    """Counts what a document holds while it is read.
+    """Counts the values of a document while it is read.
 
     Args:
         kind: Its format.
@@ -78,9 +78,9 @@ def check_key(name: str, at: int) -> None:
 
 
 def quoted_end(text: str, at: int) -> int | None:
-    """Where the string in double quotes ends that starts at an offset; None if not on its line.
+    """The end of the double-quoted string at an offset; None if it is not closed on its line.
 
-    A regular expression for the whole string would keep every escape in it to come back to.
+    A regular expression for the whole string would keep a backtracking point for every escape.
     """
     for match in _STOP.finditer(text, at + 1):
         match text[match.start()]:

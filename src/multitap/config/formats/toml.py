@@ -1,8 +1,7 @@
 """TOML with the position of every value.
 
-`tomllib` gives the values. It takes quadratic time and memory for long dotted keys, so a first pass
-refuses what is too much. A last pass finds the places, lenient because the text is known to be
-valid by then.
+`tomllib` parses the values. It takes quadratic time and memory for long dotted keys, so a first
+pass enforces limits. A last pass finds the places, and can be lenient because the text is valid.
 """
 
 import re
@@ -36,7 +35,7 @@ def parse(text: str) -> Parsed:
     """Read one document.
 
     Raises:
-        Malformed: with the offset of the first thing that does not fit.
+        Malformed: Has the offset of the first error.
     """
     check_size(text, "toml")
     # Before `tomllib`, which has no limits: a few kilobytes of nested brackets or dotted keys can
@@ -84,7 +83,7 @@ def _check_shape(text: str) -> None:
 
 
 def _string_end(text: str, at: int) -> int | None:
-    """Where the string ends that starts at an offset; None if it does not, or none starts."""
+    """The end of the string at an offset; None if it is not closed, or none starts there."""
     if text.startswith('"""', at):
         closing = _CLOSING.finditer(text, at + 3)
         return next((match.end() for match in closing if text[match.start()] == '"'), None)
@@ -109,15 +108,15 @@ def _malformed(message: str, text: str) -> Malformed:
 
 
 class Statement(NamedTuple):
-    """A header, or a key with its value, as it stands in the text."""
+    """A header, or a key with its value, and its position in the text."""
 
     path: KeyPath
     """The table that a header opens, or the key from the top of the document."""
     steps: tuple[tuple[KeyPath, int], ...]
-    """Each part of the key as it is written there: what it leads to, and where it starts."""
+    """Each part of the written key: its path, and its offset."""
     start: int
     value: int
-    """Where the value starts; for a header, where it ends."""
+    """The offset of the value; for a header, of its end."""
     end: int
 
     @property
@@ -126,7 +125,7 @@ class Statement(NamedTuple):
 
 
 class Locator:
-    """Finds where everything stands in a text that is known to be valid."""
+    """Finds all positions in a text that is known to be valid."""
 
     def __init__(self, text: str) -> None:
         self.text = text

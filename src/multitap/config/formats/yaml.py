@@ -14,16 +14,16 @@ def parse(text: str) -> Parsed:
     """Read one document.
 
     Raises:
-        Malformed: with the offset of the first thing that does not fit.
+        Malformed: Has the offset of the first error.
     """
     check_size(text, "yaml")
-    # Safe: no tag makes an object. Pure: the composer of the C library cannot be stopped by
-    # `_limit_size`.
+    # Safe: no tag creates an object. Pure: `_limit_size` cannot stop the composer of the C
+    # library.
     yaml: Any = YAML(typ="safe", pure=True)
     _limit_size(yaml.composer)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows it
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows duplicate keys
             root = yaml.compose(text)
     except Malformed:
         raise
@@ -37,7 +37,7 @@ def parse(text: str) -> Parsed:
 
 
 def _limit_size(composer: Any) -> None:
-    """Have it stop as soon as there is too much: it reads no further than it has composed."""
+    """Make it stop at the limit: it reads no further than it has composed."""
     compose, meter, depth = composer.compose_node, Meter("yaml"), 0
 
     def compose_node(parent: Any, index: Any) -> Any:
@@ -66,7 +66,7 @@ class _YamlReader:
 
     def value(self, key: KeyPath, node: Any, key_at: int) -> Any:
         at: int = node.start_mark.index
-        self._meter.value(len(key), at)  # again: an alias makes many of one
+        self._meter.value(len(key), at)  # counted again: an alias repeats values
         self.marks[key] = Mark(key_at, at)
         match node.id:
             case "mapping":
@@ -89,7 +89,7 @@ class _YamlReader:
             check_key(name, at)
             if name in table:
                 self.duplicates.append((*key, name))
-                del table[name]  # so that the last one also stands last
+                del table[name]  # so that the last one also comes last
             table[name] = self.value((*key, name), value_node, at)
         return table
 

@@ -15,7 +15,7 @@ NAME = "Anthropic"
 dialect = LooseSchema(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))
 _FRAME = ImageLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}),
-    # the API's own limits for one image; a larger one would have the whole request refused
+    # the API's own limits for one image; with a larger one, the whole request is refused
     largest=5 * 2**20,
     longest_side=8000,
 )
@@ -32,20 +32,20 @@ class AnthropicMessages:
         return tools
 
     def calls(self, answer: Any) -> Iterator[RawCall]:
-        """From a message, or from its content."""
+        """The calls in a message, or in its content."""
         for block in each(answer, "content"):
             if field(block, "type") == "tool_use":
                 yield field(block, "id") or "", field(block, "name") or "", field(block, "input")
 
     def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
-        """One message with every result: each call has to be answered in the next message."""
+        """One message with all results: each call has to be answered in the next message."""
         blocks = [_block(call.id, result) for call, result in answered]
         return [{"role": "user", "content": blocks}] if blocks else []
 
 
 def _block(call_id: str, result: ToolResult) -> dict[str, Any]:
     content: list[dict[str, Any]] = [{"type": "text", "text": text_of(result)}]
-    if not result.is_error:  # a failed result may hold text only
+    if not result.is_error:  # a failed result may contain only text
         content += [
             {
                 "type": "image",

@@ -21,17 +21,17 @@ _SMALLER = frozenset(
 
 
 def both(one: Mapping[str, Any], other: Mapping[str, Any]) -> Schema:
-    """A schema for values that fit both; where two rules do not go into one, it has the first."""
+    """A schema for values that match both; the first of two rules that cannot be combined."""
     joined = {**other, **one}
     for word in one.keys() & other.keys():
         joined[word] = _JOIN.get(word, _first)(one[word], other[word])
     if _closed(one) != _closed(other):
-        del joined["additionalProperties"]  # what the other names has to stay possible
+        del joined["additionalProperties"]  # properties of the other schema must stay possible
     return joined
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
-    """The values in their order, each once; 1 is not true."""
+    """The distinct values in their order; 1 is not true."""
     # by their text: schemas cannot be hashed, and Python takes 1 and True for the same
     return list({repr(value): value for value in values}.values())
 
@@ -59,13 +59,13 @@ def _all(one: Any, other: Any) -> Any:
 
 def _common(one: Any, other: Any) -> Any:
     kept = [value for value in one if value in other] if is_list(one) and is_list(other) else []
-    # no common value: nothing would fit, and the server may be right where its schema is wrong
+    # no common value: nothing would match, and the server may accept more than its schema says
     return kept or one
 
 
 def _types(one: Any, other: Any) -> Any:
     first, second = (value if is_list(value) else [value] for value in (one, other))
-    # every integer is a number, so the narrower word is what both allow
+    # every integer is a number, so both allow the narrower type
     kept = [kind for kind in first if kind in second or (kind == "integer" and "number" in second)]
     if "number" in first and "integer" in second and "integer" not in kept:
         kept.append("integer")

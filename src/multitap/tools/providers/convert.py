@@ -24,11 +24,11 @@ class Converted:
 
     description: str
     schema: Schema | None
-    """None for a tool without arguments, where a provider wants it so."""
+    """None for a tool without arguments, if the provider requires that."""
     strict: bool
     back: Restoration
     notes: tuple[tuple[str, str, str], ...]
-    """Where, what and why of each change."""
+    """Place, change and reason of each change."""
     tokens: int
 
 
@@ -47,14 +47,14 @@ def convert_tool(
     """A tool's definition in the provider's dialect, of at most `budget` tokens.
 
     Args:
-        description: The tool's own.
-        schema: That of its arguments, which stays as it is.
-        dialect: The provider's.
+        description: The tool's own description.
+        schema: The schema of its arguments, which is not changed.
+        dialect: The provider's dialect.
         wants_strict: Try strict mode first.
-        budget: Tokens; a larger definition says less, step by step.
+        budget: Tokens; a larger definition is shortened step by step.
 
     Raises:
-        CannotOffer: It takes no object, or cannot be made short enough.
+        CannotOffer: Its arguments are not an object, or it cannot be made short enough.
     """
     kinds = schema.get("type", "object")
     if kinds != "object" and not (is_list(kinds) and "object" in kinds):
@@ -65,8 +65,8 @@ def convert_tool(
         notes((), f"{comma_list(found)} made one object", "the top of a schema has to be one")
     about = " ".join(filter(None, (description.strip(), words)))
     made = _convert(about, flat, dialect, notes, wants_strict=wants_strict)
-    # Each step starts from the whole schema, not from the last attempt: cuts of cuts would read
-    # badly.
+    # Each step starts from the full schema, not from the last attempt: a cut of a cut would
+    # read badly.
     for step in STEPS:
         if made.tokens <= budget:
             return made
@@ -96,7 +96,7 @@ def _convert(
         try:
             return _whole(about, *strict(flat, notes), notes, is_strict=True)
         except NotStrict as exc:
-            # from the start: what the strict attempt noted does not hold for this one
+            # from scratch: the notes of the strict attempt do not apply to this one
             notes = _ChangeNotes(before.all)
             notes((), "it is offered without strict mode", str(exc))
     return _whole(about, *dialect(flat, notes), notes, is_strict=False)

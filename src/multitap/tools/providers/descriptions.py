@@ -1,4 +1,4 @@
-"""Moves what a provider's schema cannot express into descriptions."""
+"""Moves rules that a provider's schema cannot express into descriptions."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _LONGEST = 200  # characters of one rule; an enum of a thousand values would bur
 
 
 def describe(description: Any, dropped: Mapping[str, Any]) -> str:
-    """The description, and in brackets those of the dropped rules that help a model."""
+    """The description, with useful dropped rules in brackets."""
     own = description if isinstance(description, str) else ""
     rules = [
         f"{word}: {value}"
@@ -29,7 +29,7 @@ def describe(description: Any, dropped: Mapping[str, Any]) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """The text, ended at a word where it is longer."""
+    """The text, cut at the end of a word if it is too long."""
     if len(text) <= longest:
         return text
     head = text[: max(longest - 1, 0)]
@@ -43,7 +43,7 @@ def comma_list(words: Iterable[str]) -> str:
 
 
 def with_description(schema: Schema, description: str) -> Schema:
-    """The schema with that description, or with none."""
+    """The schema with this description, or without one."""
     rest = {word: value for word, value in schema.items() if word != "description"}
     return {**rest, "description": description} if description else rest
 

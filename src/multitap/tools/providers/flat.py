@@ -10,12 +10,12 @@ from multitap.tools.providers.combine import both, distinct
 from multitap.tools.providers.walk import Schema, properties_of, required_of
 
 COMBINATORS = ("allOf", "anyOf", "oneOf", "not", "if", "then", "else", "enum", "const")
-"""What OpenAI and Anthropic refuse at the top of a schema."""
+"""Keywords that OpenAI and Anthropic refuse at the top of a schema."""
 _DEEPEST = 20  # combinators within combinators; a foreign schema must not exhaust the stack
 
 
 def flatten(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
-    """One object that takes what the alternatives take, and in words what it cannot say."""
+    """One object that accepts all alternatives, and a text for rules that it cannot express."""
     flat: Schema = {word: schema[word] for word in schema if word not in COMBINATORS}
     said: list[str] = []
     if depth < _DEEPEST:
@@ -30,14 +30,14 @@ def flatten(schema: Mapping[str, Any], depth: int = 0) -> tuple[Schema, str]:
         for word in ("then", "else"):
             if is_object(branch := schema.get(word)):
                 inner, _ = flatten(branch, depth + 1)
-                # it holds only if the condition does, and no provider reads the condition
+                # applies only if the condition holds, and no provider evaluates the condition
                 inner.pop("required", None)
                 flat = both(flat, inner)
     return {**flat, "type": "object", "properties": dict(properties_of(flat))}, _sentence(said)
 
 
 def _objects(parts: Any) -> list[Mapping[str, Any]]:
-    """Those of the alternatives that an object may fit."""
+    """The alternatives that an object can match."""
     found = [part for part in parts if is_object(part)] if is_list(parts) else []
     return [part for part in found if "object" in _types(part)]
 
@@ -58,7 +58,7 @@ def _either(base: Schema, branches: list[Schema]) -> Schema:
         if not known.get(name)
     }
     first, *others = [required_of(branch) for branch in branches]
-    # only what every alternative needs; the rest is said in words
+    # only what every alternative requires; the rest goes into the description
     needed = [name for name in first if all(name in other for other in others)]
     required = distinct([*required_of(base), *needed])
     joined = {**base, "properties": {**known, **added}}
@@ -68,7 +68,7 @@ def _either(base: Schema, branches: list[Schema]) -> Schema:
 
 
 def _any(schemas: list[Any]) -> Any:
-    """One schema for a property that the alternatives describe each in their own way."""
+    """One schema for a property that the alternatives describe differently."""
     found = distinct(schemas)
     if len(found) == 1:
         return found[0]

@@ -22,7 +22,7 @@ class GenerateContent:
     """The generateContent interface.
 
     Args:
-        images: Whether the model takes images in a function's response: Gemini 3 and later do.
+        images: Whether the model accepts images in a function's response, as Gemini 3 does.
     """
 
     def __init__(self, *, images: bool) -> None:
@@ -36,7 +36,7 @@ class GenerateContent:
         return [{"functionDeclarations": tools}] if tools else []
 
     def calls(self, answer: Any) -> Iterator[RawCall]:
-        """From a response, from its content, or from the parts of that."""
+        """The calls in a response, in its content, or in the parts of that."""
         candidates = each(field(answer, "candidates"))
         content = field(candidates[0], "content") if candidates else answer
         for part in each(content, "parts"):
@@ -45,7 +45,7 @@ class GenerateContent:
                 yield field(call, "id") or "", field(call, "name") or "", field(call, "args")
 
     def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
-        """One content with every result: as many responses as there were calls."""
+        """One content with all results: a response for each call."""
         parts = [{"functionResponse": self._response(*one)} for one in answered]
         return [{"role": "user", "parts": parts}] if parts else []
 

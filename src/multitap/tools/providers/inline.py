@@ -16,7 +16,7 @@ from multitap.tools.providers.walk import (
 )
 
 MAX_NODES = 2_000
-"""Written out, ten lines of references can become more than a machine holds."""
+"""Subschemas; expanded, ten lines of references can exceed a machine's memory."""
 MAX_PATH = 100  # well below Python's own limit for recursion
 MAX_CHAIN = 50
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -25,7 +25,7 @@ _WHY = "not every model follows references"
 
 
 def inline_references(schema: Mapping[str, Any], note: OnChange = unheard) -> Schema:
-    """The schema without references; where one leads back to itself, only the type is said."""
+    """The schema without references; a recursive one is replaced by its type."""
     return _Inliner(schema, note).node(schema, (), (id(schema),))
 
 
@@ -40,7 +40,7 @@ class _Inliner:
         if self._left < 0 or len(path) > MAX_PATH:
             self._note(path, "only its type is given", "the schema is too large or too deep")
             return outline(schema)
-        # since 2019, words beside a reference count as well
+        # since draft 2019-09, keywords beside a reference apply as well
         beside = {word: value for word, value in schema.items() if word not in _ASIDE}
         written = map_schemas(beside, lambda part, at: self._part(part, at, chain), path)
         for word in _REFERENCES:
@@ -56,8 +56,8 @@ class _Inliner:
         if not is_object(target):
             self._note(path, f"any value is taken for `{reference!s:.100}`", "it leads nowhere")
             return {}
-        # By identity, so that a schema which contains itself ends here, and one that is used twice
-        # does not.
+        # By identity: stops at a schema that contains itself, but not at one that is used
+        # twice.
         if id(target) in chain or len(chain) > MAX_CHAIN:
             self._note(path, f"only the type of `{reference}` is given", "it contains itself")
             return outline(target)

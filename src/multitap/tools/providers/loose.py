@@ -25,7 +25,7 @@ _ANY_NAME = re.compile(r".*", re.DOTALL)
 
 
 class LooseSchema:
-    """What is valid JSON Schema of 2020, and the little that a provider wants beyond it."""
+    """Valid JSON Schema 2020-12, with the few further rules of a provider."""
 
     def __init__(self, provider: str, names: re.Pattern[str] = _ANY_NAME) -> None:
         self._provider = provider
@@ -43,7 +43,7 @@ class LooseSchema:
 
         def visit(part: Any, at: Path) -> Any:
             if not is_object(part):
-                # only there do providers take `true` and `false` as schemas
+                # only there do providers accept `true` and `false` as schemas
                 return part if at[-1] == "additionalProperties" else _boolean_to_schema(part)
             made, backs[at[len(path) :]] = self._node(part, note, at)
             return made
@@ -59,7 +59,7 @@ class LooseSchema:
         return made, _back(names, backs)
 
     def _clean(self, schema: Mapping[str, Any], note: OnChange, path: Path) -> Schema:
-        # references are written out by now, so nothing needs the names of parts
+        # references are already expanded, so the definitions are no longer needed
         lost = [word for word in schema if word.startswith(("$", "x-")) or word == "id"]
         node = {word: value for word, value in schema.items() if word not in lost}
         if lost:
@@ -116,7 +116,7 @@ def _with_names(node: Schema, names: Mapping[str, str]) -> Schema:
 
 
 def _back(names: Mapping[str, str], backs: Mapping[Path, Restoration]) -> Restoration:
-    """How to undo a node, from how to undo each schema within it."""
+    """The restoration of a node, from those of the schemas within it."""
 
     def find_back(words: frozenset[str]) -> Restoration:
         return either(back for at, back in backs.items() if at[0] in words)

@@ -10,7 +10,7 @@ from multitap.catalog.schemas.json_values import is_list, is_object
 
 
 def field(value: Any, *names: str) -> Any:
-    """The first of the fields that is there."""
+    """The value of the first field that exists."""
     for name in names:
         # client libraries return objects, plain HTTP returns dictionaries
         found: Any = value.get(name) if is_object(value) else getattr(value, name, None)
@@ -26,7 +26,7 @@ def each(value: Any, within: str | None = None) -> list[Any]:
 
 
 class UnreadableArguments(Exception):
-    """Arguments that are not JSON object; the message is for the model."""
+    """Arguments that are not a JSON object; the message is for the model."""
 
 
 def arguments(raw: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def arguments(raw: Any) -> dict[str, Any]:
 
 def _decode(raw: str | bytes | bytearray) -> Any:
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "replace")
-    # models send an empty text for a tool without arguments
+    # models send an empty string for a tool without arguments
     if not text.strip():
         return {}
     try:
@@ -55,7 +55,9 @@ def _decode(raw: str | bytes | bytearray) -> Any:
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
     try:
-        return json.loads(text, strict=False, parse_constant=_refuse)  # lines within strings
+        return json.loads(
+            text, strict=False, parse_constant=_refuse
+        )  # allows line breaks within strings
     except (ValueError, RecursionError) as exc:
         raise UnreadableArguments(
             f"the arguments are not valid JSON: {exc}; send them again as one JSON object"

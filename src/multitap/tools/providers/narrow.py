@@ -23,13 +23,13 @@ _KEPT = frozenset(
         *("minProperties", "maxProperties"),
     }
 )
-# Its types have no null; a string that may be null is the nearest.
+# It has no null type; a nullable string comes closest.
 _NULL: Schema = {"type": "STRING", "nullable": True}
 _WHY = "Gemini does not take it"
 
 
 def narrow(schema: Mapping[str, Any], note: OnChange) -> tuple[Schema | None, Restoration]:
-    """The schema of a tool's arguments for Gemini; none for a tool that takes none."""
+    """The schema of a tool's arguments for Gemini; None for a tool without arguments."""
     root = plain(schema, note)
     # Gemini refuses an object without properties, even as a tool's arguments
     if not properties_of(root):
@@ -57,7 +57,7 @@ def _node(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration
 
 
 def _choice(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
-    """Nothing may stand beside `anyOf`, so the description goes to the first alternative."""
+    """No keyword may accompany `anyOf`, so the description goes to the first alternative."""
     branches = [one for one in node["anyOf"] if one.get("type") != "null"] or node["anyOf"][:1]
     nullable = {"nullable": True} if len(branches) < len(node["anyOf"]) else {}
     pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(branches)]
@@ -104,7 +104,7 @@ def _keep_known(node: Schema, note: OnChange, path: Path) -> Schema:
         made["format"] = node["format"]
     if portable(node.get("pattern")):
         made["pattern"] = node["pattern"]
-    # Only strings may have an enum there, and none of them may be empty.
+    # Only strings may have an enum, and no value may be empty.
     if kind == "string" and (values := [value for value in node.get("enum", ()) if value]):
         made |= {"enum": values, "format": "enum"}
     apart = {"type", "description", "items", "properties", "required"}

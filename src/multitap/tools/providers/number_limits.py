@@ -6,7 +6,7 @@ _PAIRS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 
 
 def modernise(node: Schema, note: OnChange, path: Path) -> None:
-    """Write the limits of draft 4, where `exclusiveMinimum` is true or false, as numbers."""
+    """Convert limits of draft 4, whose `exclusiveMinimum` is a boolean, to numbers."""
     for limit, exclusive in _PAIRS:
         if isinstance(node.get(exclusive), bool):
             note(path, f"`{exclusive}` is a number", "only draft 4 has it otherwise")

@@ -56,12 +56,12 @@ class ToolCall:
 
 Answered = tuple[ToolCall, ToolResult]
 RawCall = tuple[str, str, Any]
-"""Id, name and arguments as they came."""
+"""Id, name and arguments as received."""
 Execute = Callable[[str, Arguments, ToolContext], Awaitable[ToolResult]]
 
 
 class Shape(Protocol):
-    """How one interface of a provider writes tools, calls and results."""
+    """The formats of tools, calls and results in one API of a provider."""
 
     def declare(self, name: str, tool: Converted) -> dict[str, Any]: ...
     def wrap(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]]: ...
@@ -92,12 +92,12 @@ class Offer:
         return tuple(self.call(*parts) for parts in self._shape.calls(answer))
 
     def call(self, call_id: str, name: str, raw: Any) -> ToolCall:
-        """One call from its parts, as a stream brings them.
+        """One call from its parts, as a stream delivers them.
 
         Args:
-            call_id: The provider's.
+            call_id: The provider's id.
             name: As the model wrote it.
-            raw: The arguments: JSON in a string, however broken, or an object.
+            raw: The arguments: a string of JSON, even if malformed, or an object.
         """
         known = self.names.get(name, name)
         try:

@@ -15,13 +15,13 @@ from multitap.tools.providers.offer import Change, Execute, Offer, Shape, Skippe
 from multitap.tools.providers.token_cost import estimate
 from multitap.tools.tool import ToolInfo
 
-_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_LENGTH - 1}}}")  # what all of them take
+_NAME = re.compile(rf"[A-Za-z_][A-Za-z0-9_-]{{0,{MAX_LENGTH - 1}}}")  # accepted by all providers
 _MOST_KEPT = 4096  # more than any set of tools; without a bound, reloads would add up
 
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """What one provider takes, and how it writes."""
+    """The limits and formats of one provider."""
 
     name: str
     dialect: Dialect
@@ -35,7 +35,7 @@ class Provider:
 
 @dataclass(slots=True)
 class Conversions:
-    """Definitions that were converted before, so that each is converted once."""
+    """A cache, so that each definition is converted once."""
 
     _kept: dict[tuple[Any, ...], tuple[Any, Converted | CannotOffer]] = field(
         default_factory=dict[tuple[Any, ...], tuple[Any, Converted | CannotOffer]]
@@ -45,13 +45,13 @@ class Conversions:
     )
 
     def of(self, tool: ToolInfo, provider: Provider, budget: int) -> Converted:
-        """The tool as the provider takes it.
+        """The tool in the provider's format.
 
         Raises:
             CannotOffer: It cannot be offered.
         """
         schema = tool.parameters
-        # by identity: to hash a large schema costs as much as to convert a small one
+        # by identity: hashing a large schema costs as much as converting a small one
         key = (id(schema), tool.description, provider.dialect, provider.strict, budget)
         known = self._kept.get(key)
         if known is None or known[0] is not schema:
@@ -65,7 +65,7 @@ class Conversions:
         return known[1]
 
     def cost(self, tool: ToolInfo) -> int:
-        """Tokens of the tool's definition as it is."""
+        """Tokens of the tool's unconverted definition."""
         schema = tool.parameters
         key = (id(schema), tool.name, tool.description)
         known = self._costs.get(key)
@@ -85,7 +85,7 @@ def make_offer(
     execute: Execute,
     searching: bool = False,
 ) -> Offer:
-    """All tools that the provider takes, with a word on each that it does not."""
+    """All tools that the provider accepts, with a reason for each that it does not."""
     skipped: list[Skipped] = []
     made: dict[str, tuple[ToolInfo, Converted]] = {}
     changes: list[Change] = []
@@ -106,7 +106,7 @@ def make_offer(
     declared = [provider.shape.declare(sent, one) for sent, (_, one) in made.items()]
     encoded = msgspec.json.encode(provider.shape.wrap(declared))
     return Offer(
-        msgspec.json.decode(encoded),  # a copy: what was converted once is used again
+        msgspec.json.decode(encoded),  # a copy: conversions are reused
         tuple(changes),
         tuple(skipped),
         sum(map(estimate, declared)),
@@ -119,12 +119,12 @@ def make_offer(
 
 
 def provider_name(name: str) -> str:
-    """The tool's name where providers take it, else one like it that is the same everywhere."""
+    """The tool's name if all providers accept it, otherwise a similar one for all of them."""
     if _NAME.fullmatch(name):
         return name
     plain = slug(name)
     plain = plain if plain[:1].isalpha() or plain[:1] == "_" else f"_{plain}"
-    # of the whole name: two that differ only in what is replaced stay apart
+    # of the whole name: names that differ only in replaced characters stay distinct
     digest = blake2s(name.encode("utf-8", "replace"), digest_size=4).hexdigest()
     return f"{plain[: MAX_LENGTH - 9]}_{digest}"
 

@@ -19,7 +19,7 @@ _FRAME = ImageLimits(
 
 
 class ChatCompletions:
-    """Chat Completions, which most other providers speak too."""
+    """The Chat Completions API, which most other providers support too."""
 
     def declare(self, name: str, tool: Converted) -> dict[str, Any]:
         return {"type": "function", "function": _function(name, tool)}
@@ -28,7 +28,7 @@ class ChatCompletions:
         return tools
 
     def calls(self, answer: Any) -> Iterator[RawCall]:
-        """From a completion, or from its message."""
+        """The calls in a completion, or in its message."""
         choices = each(field(answer, "choices"))
         message = field(choices[0], "message") if choices else answer
         for call in each(field(message, "tool_calls")):
@@ -40,7 +40,7 @@ class ChatCompletions:
             )
 
     def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
-        """One message for each result and, as those hold no images, one for all images."""
+        """One message for each result and, because those cannot have images, one for all images."""
         tools: list[dict[str, Any]] = []
         images: list[dict[str, Any]] = []
         for call, result in answered:
@@ -57,7 +57,7 @@ class ChatCompletions:
 
 
 class Responses:
-    """The Responses interface."""
+    """The Responses API."""
 
     def declare(self, name: str, tool: Converted) -> dict[str, Any]:
         return {"type": "function", **_function(name, tool), "strict": tool.strict}
@@ -66,7 +66,7 @@ class Responses:
         return tools
 
     def calls(self, answer: Any) -> Iterator[RawCall]:
-        """From a response, or from its output."""
+        """The calls in a response, or in its output."""
         for item in each(answer, "output"):
             if field(item, "type") == "function_call":
                 yield (

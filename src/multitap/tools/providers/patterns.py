@@ -9,21 +9,21 @@ _PECULIAR = re.compile(r"\(\?|\\[pPkKuxGAZzbB1-9]|\[\[:")
 
 
 def portable(pattern: object) -> bool:
-    """Whether a pattern has nothing that some engine refuses, such as looking around."""
+    """Whether all engines accept a pattern: it has no look-around or similar."""
     return (
         isinstance(pattern, str)
-        # a group that captures nothing is the one form of `(?` that all engines read
+        # a non-capturing group is the only form of `(?` that all engines accept
         and _PECULIAR.search(pattern.replace("(?:", "(")) is None
         and compiles(pattern)
     )
 
 
 def compiles(pattern: str) -> bool:
-    """Whether Python reads it, as OpenAI's own check does."""
+    """Whether Python accepts it, which OpenAI's own check requires."""
     if len(pattern) > _LONGEST:
         return False
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what Python may read otherwise one day
+        warnings.simplefilter("ignore")  # syntax whose meaning Python may change
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError):

@@ -17,7 +17,7 @@ _MAGIC = (
 @dataclass(frozen=True, slots=True)
 class ResultImage:
     mime_type: str
-    """What the bytes are, whatever the server calls them: providers refuse a wrong name."""
+    """The media type found in the bytes: providers refuse a wrong one."""
     data: str
     """The bytes in base64."""
 
@@ -28,7 +28,7 @@ class ResultImage:
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
-    """Which images a provider takes; of others the model gets the description."""
+    """The images that a provider accepts; others are described in text."""
 
     types: frozenset[str]
     largest: int
@@ -54,7 +54,7 @@ class ImageLimits:
 
 
 def text_of(result: ToolResult) -> str:
-    """What the model reads of a result, with a line for everything that is not text."""
+    """The text of a result for the model, with a line for everything that is not text."""
     text = result.error if result.is_error else result.text
     return text if text and text.strip() else NOTHING
 

@@ -9,9 +9,9 @@ _LONGEST = 64
 
 
 def rename_properties(names: Iterable[str], taken: re.Pattern[str]) -> Mapping[str, str]:
-    """What to call the properties of one object whose names do not fit, by their own names."""
+    """New names for properties of one object that the provider would refuse."""
     own = tuple(names)
-    # names that fit keep their name, whatever comes before them
+    # valid names are kept, whatever precedes them
     used = {name for name in own if taken.fullmatch(name)}
     given: dict[str, str] = {}
     for name in own:

@@ -12,21 +12,21 @@ from multitap.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """How a value differs from what the tool takes; nothing set where it does not."""
+    """How a value differs from what the tool expects; empty if it does not."""
 
     names: Mapping[str, str] = field(default_factory=dict[str, str])
-    """The tool's names of properties by those the model knows, where they differ."""
+    """The tool's property names by those that the model uses, if they differ."""
     optional: frozenset[str] = frozenset()
-    """Properties, as the tool names them, whose null means that they are left out."""
+    """Properties, by the tool's names, for which null means absent."""
     properties: Mapping[str, "Restoration"] = field(default_factory=dict[str, "Restoration"])
-    """What is different within them, by the tool's names."""
+    """Differences within properties, by the tool's names."""
     others: "Restoration | None" = None
-    """What is different within properties that are not named."""
+    """Differences within undeclared properties."""
     items: "Restoration | None" = None
     text: bool = False
-    """It comes as JSON in a string."""
+    """Whether it is sent as JSON in a string."""
     word: bool = False
-    """That string may also be meant as it is, unless it is an object or a list."""
+    """Whether the string may also be literal, unless it is an object or a list."""
 
     def __bool__(self) -> bool:
         inner = any(self.properties.values()) or self.others or self.items
@@ -37,7 +37,7 @@ SAME = Restoration()
 
 
 def restore_value(value: Any, back: Restoration) -> Any:
-    """The value as the tool takes it."""
+    """The value as the tool expects it."""
     if back.text and isinstance(value, str):
         return _read(value, word=back.word)
     if is_object(value):
@@ -48,7 +48,7 @@ def restore_value(value: Any, back: Restoration) -> Any:
 
 
 def either(backs: Iterable[Restoration]) -> Restoration:
-    """What undoes every one of several alternatives."""
+    """The combined restoration of several alternatives."""
     found = [back for back in backs if back]
     if len(found) <= 1:
         return found[0] if found else SAME
@@ -71,7 +71,7 @@ def _object(value: Mapping[str, Any], back: Restoration) -> dict[str, Any]:
     return {
         name: restore_value(inner, back.properties.get(name, back.others or SAME))
         for name, inner in named.items()
-        # null is the model's word for left out: strict mode made it say something
+        # null means absent: strict mode requires a value
         if not (inner is None and name in back.optional)
     }
 
@@ -80,5 +80,5 @@ def _read(text: str, *, word: bool) -> Any:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return text  # a word without quotes, where any value is fine
+        return text  # an unquoted word, where any value is allowed
     return text if word and not (is_object(value) or is_list(value)) else value

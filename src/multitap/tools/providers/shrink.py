@@ -19,7 +19,7 @@ _SAME_LEVEL = frozenset({"anyOf", "oneOf", "allOf"})
 
 @dataclass(frozen=True, slots=True)
 class ShorteningStep:
-    """How short to be."""
+    """How much to shorten."""
 
     about: int
     """Characters of the tool's description."""
@@ -28,7 +28,7 @@ class ShorteningStep:
     values: int
     """How many allowed values are listed."""
     levels: int
-    """How deep properties and items are described."""
+    """Levels of properties and items that are described."""
 
     def __str__(self) -> str:
         return (
@@ -48,16 +48,16 @@ STEPS = (
 
 
 def say_less(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) -> Schema:
-    """The schema, saying less; what it says is still true."""
+    """A shorter schema that is still correct."""
     if level >= step.levels:
         return _cut_description(outline(schema), step.words)
     kept = {word: value for word, value in schema.items() if word not in _DECORATION}
-    # all or none: a list that is cut would forbid values that the tool takes
+    # all or none: a truncated list would forbid values that the tool accepts
     if is_list(values := kept.get("enum")) and len(values) > step.values:
         del kept["enum"]
 
     def visit(part: Any, at: Path) -> Any:
-        # an alternative is another way to say the same value, not a deeper one
+        # an alternative describes the same value, not a deeper one
         inner = level if at[0] in _SAME_LEVEL else level + 1
         return say_less(part, step, inner) if is_object(part) else part
 

@@ -1,4 +1,4 @@
-"""Rewrites schemas so that each has a single type or is a choice of such."""
+"""Rewrites schemas so that each has a single type or is a union of such schemas."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -30,7 +30,7 @@ _KEPT: Mapping[str, frozenset[str]] = {
         }
     ),
 }
-"""What means something for a type; `integer` is like `number`."""
+"""The keywords that apply to each type; `integer` is like `number`."""
 _READ = frozenset({"type", "anyOf", "nullable", "prefixItems", "additionalItems", *_ABOUT})
 _WHY = "it takes a small part of JSON Schema only"
 
@@ -39,9 +39,9 @@ def plain(schema: Any, note: OnChange, path: Path = ()) -> Schema:
     """The schema in the small dialect; empty for any value.
 
     Args:
-        schema: Without references.
-        note: Called with what is lost.
-        path: Where it stands.
+        schema: A schema without references.
+        note: Called for each loss.
+        path: Its place.
     """
     if not is_object(schema):
         return {}
@@ -68,7 +68,7 @@ def _single(schema: Schema, note: OnChange, path: Path) -> Schema:
         note(path, "the parts of `allOf` are made one", _WHY)
     if "const" in node:
         node["enum"] = [node.pop("const")]
-    # No provider of this small dialect knows `oneOf`; the server still checks that only one fits.
+    # No provider of this small dialect supports `oneOf`; the server still checks that one matches.
     if is_list(choice := node.pop("oneOf", None)) and "anyOf" not in node:
         note(path, "`oneOf` became `anyOf`", _WHY)
         node["anyOf"] = choice
@@ -80,7 +80,7 @@ def _single(schema: Schema, note: OnChange, path: Path) -> Schema:
 
 
 def _own_kinds(branches: Any) -> bool:
-    """Whether alternatives describe values of their own, more than what has to be there."""
+    """Whether alternatives describe values, not only required properties."""
     words = {"type", "properties", "enum", "const", "items", "anyOf", "oneOf", "allOf"}
     return is_list(branches) and any(is_object(one) and words & one.keys() for one in branches)
 
@@ -90,13 +90,13 @@ def _choice(node: Schema, branches: list[Any], note: OnChange, path: Path) -> Sc
     made: list[Any] = []
     for at, branch in enumerate(branches):
         if branch is False:
-            continue  # it takes nothing
+            continue  # it accepts nothing
         one = both(branch, shared) if is_object(branch) else shared
         inner = plain(one, note, (*path, "anyOf", at))
-        # a choice within a choice is one choice, unless it has words of its own
+        # nested unions are merged, unless they have their own description
         made += inner["anyOf"] if "anyOf" in inner and not _about(inner) else [inner]
     about, found = _about(node), distinct(made)
-    # one alternative takes any value, so the whole does
+    # one alternative accepts any value, so the union does
     if not found or any(not one.keys() - set(_ABOUT) for one in found):
         return about
     return {**found[0], **about} if len(found) == 1 else {"anyOf": found, **about}
@@ -162,7 +162,7 @@ def _kinds(node: Schema) -> list[str]:
         fitting = [kind for kind in kinds or _TYPES if any(kind in _kinds_of(v) for v in values)]
         # values that are all whole need no second alternative for numbers
         kinds = [one for one in fitting if not (one == "number" and "integer" in fitting)] or kinds
-    # OpenAPI's word, which many generated schemas still have
+    # OpenAPI's keyword, which many generated schemas still have
     if node.get("nullable") is True and kinds and "null" not in kinds:
         kinds.append("null")
     return distinct(kinds)

@@ -35,7 +35,7 @@ _WHY = "OpenAI's strict mode does not take it"
 
 
 class NotStrict(Exception):
-    """A schema says something that strict mode cannot."""
+    """A schema that strict mode cannot express."""
 
 
 def strict(schema: Mapping[str, Any], note: OnChange) -> tuple[Schema, Restoration]:
@@ -46,7 +46,7 @@ def strict(schema: Mapping[str, Any], note: OnChange) -> tuple[Schema, Restorati
     """
     root = plain(schema, note)
     if not properties_of(root) and root.get("additionalProperties") is None:
-        root["additionalProperties"] = False  # a tool without arguments takes none
+        root["additionalProperties"] = False  # a tool without arguments
     made, back = _node(root, note, ())
     _Count().add(made, 1)
     return made, back
@@ -59,7 +59,7 @@ def _node(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration
         return _describe(made, node, {}), either(back for _, back in pairs)
     match node.get("type"):
         case None:
-            # strict mode wants a type for everything; there is none for any value
+            # strict mode requires a type, and there is none for any value
             raise NotStrict(f"{_where(path)} takes any value")
         case "object":
             return _object(node, note, path)
@@ -89,7 +89,7 @@ def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restorati
             f"{comma_list(sorted(added))} may be null",
             "strict mode has no optional properties",
         )
-    # The model says null for what it leaves out, and `Restoration.optional` drops it again: many
+    # The model sends null for absent properties, and `Restoration.optional` drops it: many
     # servers refuse a null.
     for name in added:
         made[name] = _or_null(made[name])
@@ -105,7 +105,7 @@ def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restorati
 
 
 def _split_rules(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Schema]:
-    """What strict mode takes of a node, and what it does not."""
+    """The keywords of a node that strict mode accepts, and those it does not."""
     apart = {"description", "items", "properties", "required", "additionalProperties"}
     made = {word: node[word] for word in node if word in _KEPT and _takes(word, node)}
     lost = {word: node[word] for word in node if word not in made and word not in apart}
@@ -169,7 +169,7 @@ class _Count:
             self.add(part, inner)
         for part in (node.get("items"), *node.get("anyOf", ())):
             if is_object(part):
-                # alternatives stand on the same level as the choice itself
+                # alternatives are on the same level as the union itself
                 self.add(part, level if part is not node.get("items") else inner)
 
     def _check(self, level: int) -> None:

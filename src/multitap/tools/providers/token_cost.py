@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 
 BYTES_PER_TOKEN = 4.2
-"""What definitions in English come to with the tokenizers of today, near enough for a budget."""
+"""Bytes per token of English definitions with current tokenizers; precise enough for a budget."""
 
 
 def estimate(value: Any) -> int:
-    """About how many tokens a JSON value costs.
+    """The approximate number of tokens of a JSON value.
 
     No more than an estimate: tokenizers differ from model to model, and providers rewrite
     definitions before a model reads them.

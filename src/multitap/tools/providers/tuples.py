@@ -8,13 +8,13 @@ from multitap.tools.providers.walk import Schema
 
 
 def places_of(array: Mapping[str, Any]) -> list[Any] | None:
-    """What stands in each place; none for an array whose items are all alike."""
+    """The schema of each position; empty for an array with uniform items."""
     places = array.get("prefixItems", array.get("items"))
     return places if is_list(places) else None
 
 
 def limit_length(array: Schema, places: list[Any]) -> Schema:
-    """The length that an array of those places may have at most, if there is one."""
+    """The maximum length of an array with those positions, if there is one."""
     rest = array.get("items") if "prefixItems" in array else array.get("additionalItems")
     if rest is not False:
         return {}

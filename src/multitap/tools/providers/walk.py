@@ -8,11 +8,11 @@ from multitap.catalog.schemas.json_values import is_list, is_object
 Schema = dict[str, Any]
 Path = tuple[str | int, ...]
 OnChange = Callable[[Path, str, str], None]
-"""Called with every change: where, what, why."""
+"""Called with the place, change and reason of every change."""
 
 
 def unheard(_path: Path, _what: str, _why: str) -> None:
-    """Nobody wants to know."""
+    """Ignore a change."""
 
 
 _ONE = frozenset(
@@ -34,7 +34,7 @@ def map_schemas(schema: Mapping[str, Any], visit: Callable[[Any, Path], Any], pa
 def _part(word: str, value: Any, visit: Callable[[Any, Path], Any], path: Path) -> Any:
     if word in _NAMED and is_object(value):
         return {
-            # `dependencies` may hold a list of names in place of a schema
+            # `dependencies` may have a list of names instead of a schema
             name: part if is_list(part) else visit(part, (*path, name))
             for name, part in value.items()
         }
@@ -44,7 +44,7 @@ def _part(word: str, value: Any, visit: Callable[[Any, Path], Any], path: Path) 
 
 
 def every(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The schema and all within it, however deep."""
+    """The schema and all schemas within it."""
     pending = [schema]
 
     def visit(part: Any, _: Path) -> None:
@@ -58,7 +58,7 @@ def every(schema: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def outline(schema: Mapping[str, Any]) -> Schema:
-    """As much of a schema as can be said in one line: its type and its description."""
+    """A schema reduced to its type and its description."""
     kept = {word: schema[word] for word in ("type", "description") if word in schema}
     if "type" not in kept and "properties" in schema:
         kept["type"] = "object"

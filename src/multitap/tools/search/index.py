@@ -16,33 +16,33 @@ from multitap.tools.tool import ToolInfo
 
 # As in BM25: a description that repeats a word ten times must not win by that.
 SATURATION = 3.0
-"""The weight at which a word has half of the effect it can have."""
+"""The weight at which a word has half of its maximum effect."""
 MEANT = 0.65
-"""How much another word for the same counts, next to the word itself."""
+"""The weight of a synonym, relative to the word itself."""
 ABBREVIATED = 0.75
 """The same for a longer word that begins with it: `repository` for `repo`."""
 SHORTEST_ABBREVIATION = 4
 SHORT = 2
-"""Letters of a stem that too many words begin with."""
+"""Stems of up to this many letters are prefixes of too many words."""
 COVERAGE = 0.25
-"""How much is lost by what a tool leaves unmet: 0 nothing, 1 in proportion."""
+"""The penalty for unmatched words of a request: 0 for none, 1 for a proportional one."""
 ELSEWHERE = 0.6
-"""What is left of a tool's score when the request names another server."""
+"""The factor for a tool's score if the request names another server."""
 INTRUSIVE = 0.5
-"""What is left of it when the request is a question and the tool changes something."""
-# More than all words together can score: a tool that is named comes first.
+"""The factor if the request is a question and the tool changes something."""
+# More than all words together can score, so that a named tool comes first.
 NAMED = 1_000.0
-"""What being asked for by name adds to it."""
+"""The bonus for the exact name of a tool."""
 
 _Key = tuple[str, str, int]
 _Numbers = Mapping[str, Sequence[int]]
-"""Which tools have a word or a name, each by its place in the index."""
+"""The tools with a word or a name, by their position in the index."""
 _Scores = defaultdict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One tool that was found."""
+    """One search result."""
 
     tool: ToolInfo
     score: float
@@ -52,11 +52,11 @@ class Hit:
 class _Entry:
     document: ToolDocument
     schema: object = field(repr=False)
-    """Held, because its `id()` is part of the key."""
+    """Kept alive, because its `id()` is part of the key."""
 
 
 class Index:
-    """Tools by their words."""
+    """A search index of tools."""
 
     def __init__(self, tools: Iterable[ToolInfo] = ()) -> None:
         self.tools: tuple[ToolInfo, ...] = ()
@@ -70,7 +70,7 @@ class Index:
         self.update(tools)
 
     def update(self, tools: Iterable[ToolInfo]) -> None:
-        """Have these tools instead; only definitions that are new are read."""
+        """Replace the tools; only new definitions are read."""
         before, self._entries = self._entries, {}
         by_key: dict[_Key, ToolInfo] = {}
         for tool in tools:
@@ -80,19 +80,19 @@ class Index:
             # reading a definition is the expensive part, and most stay the same from list to list
             self._entries[key] = before.get(key) or _Entry(read(tool), schema)
         self.tools = tuple(by_key.values())
-        # in order, too: postings hold places, not names
+        # the order matters, too: postings contain positions, not names
         if list(before) != list(self._entries):
             self._arrange()
 
     def search(self, query: str, limit: int = 5) -> list[Hit]:
-        """The tools that fit best, the best first; fewer than `limit` if no more fit at all."""
+        """The best matches, best first; fewer than `limit` if no more match."""
         request = parse_request(query, self._stems)
         scores = self._fitting(request.terms)
         self._doubt(scores, request)
         for name in request.names:
             for number in self._named.get(name, ()):
                 scores[number] += NAMED
-        # ties by place, or the same request would find other tools in the next run
+        # ties by position, so that the same request finds the same tools in every run
         best = nsmallest(limit, scores, key=lambda number: (-scores[number], number))
         return [Hit(self.tools[number], scores[number]) for number in best]
 
@@ -118,7 +118,7 @@ class Index:
         return scores
 
     def _doubt(self, scores: _Scores, request: SearchRequest) -> None:
-        """Lower the score of what is probably not meant, however well its words fit."""
+        """Lower the score of tools that are probably not meant, however well they match."""
         servers = request.words & self._servers
         for number in scores:
             document = self._documents[number]
@@ -128,7 +128,7 @@ class Index:
                 scores[number] *= INTRUSIVE
 
     def _find(self, term: SearchTerm) -> _Scores:
-        """What one term does for each tool: the best that any of the words for it can do."""
+        """The score of one term for each tool: the best of all its words."""
         best = _Scores(float)
         for factor, words in self._alternatives(term):
             found = _Scores(float)
@@ -142,7 +142,7 @@ class Index:
         return best
 
     def _alternatives(self, term: SearchTerm) -> Iterator[tuple[float, Iterable[str]]]:
-        """Words of the tools that may be meant, and how much they count."""
+        """Matching words of the tools, with their weights."""
         if term.word:
             yield 1.0, self._forms(term.stem)
         if len(term.word) >= SHORTEST_ABBREVIATION:

@@ -109,9 +109,9 @@ license: licence
 center: centre
 catalog: catalogue
 """
-"""Each line: words that tools use for one another, and after the colon what people say for them.
+"""Each line: synonyms that tools use, and after the colon the words that people use for them.
 
-Of several words joined by `-`, all have to be said, in that order. Only verbs and nouns
+Words joined by `-` must all occur, in that order. Only verbs and nouns
 of every trade: 126 lines with the nouns of single trades find 1 held-out request in 100 more.
 """
 
@@ -120,7 +120,7 @@ Phrase = tuple[str, ...]
 
 
 def meanings(stem: Stem) -> Mapping[Phrase, frozenset[str]]:
-    """What may be meant by words or phrases, all as stems."""
+    """The possible meanings of words and phrases, all as stems."""
     found: defaultdict[Phrase, set[str]] = defaultdict(set)
     for line in MEANINGS.strip().splitlines():
         told, _, spoken = line.partition(":")

@@ -21,7 +21,7 @@ from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, outcom
 
 
 def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
-    """`search_tools`, `describe_tool` and `call_tool`, over the registry as it is at each use."""
+    """`search_tools`, `describe_tool` and `call_tool`, over the current registry at each use."""
     finder = ToolFinder(tools.list, tools.get)
 
     async def search(arguments: Arguments, _: ToolContext) -> ToolResult:
@@ -51,7 +51,7 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
 
 @dataclass(frozen=True)
 class _BoundSearchTool:
-    """One of the three, as a tool of an agent."""
+    """One of the three search tools, as a tool of an agent."""
 
     enter: Callable[[Arguments, ToolContext], Awaitable[ToolResult]] = field(repr=False)
     definition: SearchTool

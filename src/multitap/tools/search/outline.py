@@ -18,7 +18,7 @@ Schema = Mapping[str, Any]
 
 
 def outline(schema: Schema) -> str:
-    """What a caller has to give, then what it may give; `…` where more is left out."""
+    """Required arguments, then optional ones; `…` stands for omitted ones."""
     return f"({_members(schema, schema, 0)})"
 
 
@@ -61,7 +61,7 @@ def _list_of(kind: str) -> str:
 
 
 def _either(kinds: Iterable[str], *, more: bool = False) -> str:
-    # that something may be null is said by `?` already
+    # `?` already says that it may be null
     distinct = [kind for kind in dict.fromkeys(kinds) if kind != "null"]
     return " | ".join([*distinct, *[MORE] * more]) or "null"
 

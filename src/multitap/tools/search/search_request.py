@@ -7,7 +7,7 @@ from multitap.tools.search.stems import Stems
 from multitap.tools.search.tokens import STOP, words_of
 
 MOST_WORDS = 64
-"""Of a request that are looked at."""
+"""Words of a request that are used."""
 LONGEST_PHRASE = 4
 MOST_CHARACTERS = 2_000
 
@@ -16,16 +16,16 @@ _QUESTION = """
     whose why
 """
 QUESTION = frozenset(_QUESTION.split())
-"""How requests begin that want to know something."""
+"""First words of requests that are questions."""
 _AROUND = "`'\".,:;!?()[]"
 
 
 @dataclass(frozen=True, slots=True)
 class SearchTerm:
-    """One thing that is said: a word, or some words that mean something together."""
+    """One term of a request: a word, or a phrase with a meaning of its own."""
 
     word: str
-    """Empty for a phrase, and for a word that says nothing but what it stands for."""
+    """Empty for a phrase, and for a word that only stands for others."""
     stem: str
     meant: frozenset[str]
     """Stems of other words for it."""
@@ -33,17 +33,17 @@ class SearchTerm:
 
 @dataclass(frozen=True, slots=True)
 class SearchRequest:
-    """What is asked for."""
+    """The terms of the request."""
 
     terms: Sequence[SearchTerm]
     words: frozenset[str]
     names: frozenset[str]
-    """What may be the name of a tool."""
+    """Words that may be the name of a tool."""
     is_question: bool
 
 
 def parse_request(text: str, stems: Stems) -> SearchRequest:
-    """What a text asks for."""
+    """Parse a request."""
     # models paste whole conversations
     text = text[:MOST_CHARACTERS]
     words = words_of(text)[:MOST_WORDS]
@@ -56,7 +56,7 @@ def parse_request(text: str, stems: Stems) -> SearchRequest:
 
 
 def _terms(words: Sequence[str], stems: Stems) -> Iterator[SearchTerm]:
-    """Word by word; words that form a phrase count as that only."""
+    """The terms, word by word; words of a phrase count only as the phrase."""
     said = [stems(word) for word in words]
     at = 0
     while at < len(words):
@@ -70,13 +70,13 @@ def _terms(words: Sequence[str], stems: Stems) -> Iterator[SearchTerm]:
 
 
 def _phrase(said: Sequence[str], stems: Stems) -> int:
-    """How many of the words, from the first one on, have a meaning together."""
+    """How many words from the beginning form a known phrase."""
     known = (size for size in range(len(said), 1, -1) if tuple(said[:size]) in stems.meanings)
     return next(known, 1)
 
 
 def _names(text: str) -> Iterator[str]:
-    """The whole, and every part that is not a plain word: `search` alone may be just a verb."""
+    """The whole text, and every part that is not a plain word: `search` may be just a verb."""
     yield text.strip().casefold()
     for part in text.split():
         name = part.strip(_AROUND)

@@ -8,11 +8,11 @@ from typing import Any
 from multitap.tools.search.meanings import Phrase, meanings
 
 MOST = 50_000
-"""Words that are remembered."""
+"""The number of cached words."""
 
 
 class Stems:
-    """From a word to its stem; a tenth of a millisecond the first time."""
+    """The stem of a word; takes a tenth of a millisecond the first time."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -20,7 +20,7 @@ class Stems:
     def __call__(self, word: str) -> str:
         stem = self._known.get(word)
         if stem is None:
-            # a stemmer keeps the word it works on: one each, so that threads may search
+            # a stemmer has state: one for each thread
             stem = str(self._languages.stemmer("english").stemWord(word))
             if len(self._known) < MOST:
                 self._known[word] = stem
@@ -28,9 +28,11 @@ class Stems:
 
     @cached_property
     def meanings(self) -> Mapping[Phrase, frozenset[str]]:
-        """The stems that words and phrases may stand for."""
+        """Maps words and phrases to the stems of their synonyms."""
         return meanings(self)
 
     @cached_property
     def _languages(self) -> Any:
-        return import_module("snowballstemmer")  # untyped, and slow: it brings thirty languages
+        return import_module(
+            "snowballstemmer"
+        )  # untyped, and slow to import: it includes thirty languages

@@ -9,7 +9,7 @@ _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _LOWER_CAMEL = re.compile(r"\b[a-z][a-z0-9]*(?:[A-Z][a-z0-9]*)+")
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 _UNSPACED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+")
-"""Japanese, Chinese, Korean: read in pairs of characters, for want of spaces."""
+"""Japanese, Chinese, Korean: read in pairs of characters, because they have no spaces."""
 
 _STOP = """
     a about all also am an and any anything are as at back be been but by can could did do does
@@ -20,11 +20,11 @@ _STOP = """
     which while who why will with would you your
 """
 STOP = frozenset(_STOP.split())
-"""Words that say nothing about what is asked for."""
+"""Stop words."""
 
 
 def of_prose(text: str) -> list[str]:
-    """The words of a text that say something; `camelCase` falls apart, but `GitHub` stays."""
+    """The words of a text without stop words; `camelCase` is split, but `GitHub` stays."""
     return [word for word in words_of(text) if word not in STOP]
 
 
@@ -34,7 +34,7 @@ def of_name(text: str) -> list[str]:
 
 
 def words_of(text: str) -> list[str]:
-    """All words of a text, one after the other."""
+    """All words of a text, in order."""
     return _words(_LOWER_CAMEL.sub(lambda found: _split_camel_case(found[0]), text))
 
 

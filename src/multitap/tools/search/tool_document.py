@@ -15,7 +15,7 @@ MAX_DESCRIPTION = 4_000
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT_TEXT = 300
 MAX_DEPTH = 4
-"""Characters, arguments and levels of a schema that are looked at: nobody's words are endless."""
+"""Characters, arguments and levels of a schema that are indexed."""
 
 _SENTENCE = re.compile(r"(?<=[.!?。])\s|\n")
 _WORD = re.compile(r"\w+")
@@ -26,11 +26,11 @@ class Field:
     """One part of a tool's definition."""
 
     weight: float
-    """Of a word in a field of usual length."""
+    """The weight of a word in a field of average length."""
     usual: float
-    """Words. A fixed number, so that a tool's weights do not depend on its neighbours."""
+    """The average length in words; fixed, so that weights do not depend on other tools."""
     bend: float
-    """How much less a word weighs in a longer field: 0 nothing, 1 in proportion."""
+    """How much a longer field reduces a word's weight: 0 not at all, 1 proportionally."""
 
     def share(self, length: int) -> float:
         return self.weight / (1 - self.bend + self.bend * max(length, 1) / self.usual)
@@ -53,27 +53,27 @@ _CHANGING = """
     update updater upgrade upload write
 """
 CHANGING = frozenset(_CHANGING.split())
-"""Words in the names of tools that do more than to look."""
+"""Words in the names of tools that change something."""
 _VERB_WITHIN = 3  # words of a name: `jira_create_issue`
 _SUMMARY_WORDS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class ToolDocument:
-    """A tool as it is searched."""
+    """A tool in the search index."""
 
     weights: Mapping[str, float]
-    """How much each word stands for it."""
+    """The weight of each word."""
     names: frozenset[str]
-    """What it is called here and by its server, without upper case."""
+    """Its names here and at its server, in lower case."""
     server: frozenset[str]
     """The words of its server's name."""
     changes: bool
-    """Whether it sounds as if it would do more than to look."""
+    """Whether its name suggests that it changes something."""
 
 
 def read(tool: ToolInfo) -> ToolDocument:
-    """What a tool says about itself."""
+    """The document of a tool's definition."""
     own, server = own_name(tool), server_of(tool) or ""
     return ToolDocument(
         _weights(tool),
@@ -84,12 +84,12 @@ def read(tool: ToolInfo) -> ToolDocument:
 
 
 def own_name(tool: ToolInfo) -> str:
-    """What its server calls it."""
+    """The server's own name for it."""
     return tool.tool.raw_name if isinstance(tool, HubTool) else tool.name
 
 
 def summary(tool: ToolInfo) -> str:
-    """The first sentence of its description; a headline of few words is not all of it."""
+    """The first sentence of its description, and more after a short headline."""
     text = _description(tool)
     for end in _SENTENCE.finditer(text):
         if len(_WORD.findall(text[: end.start()])) >= _SUMMARY_WORDS:
@@ -156,5 +156,5 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
     words = description if isinstance(description, str) else ""
     if is_list(choices):
         words += " " + " ".join(choice for choice in choices if isinstance(choice, str))
-    # one enum of a thousand countries must not drown the tool's own words
+    # an enum of a thousand countries must not outweigh the tool's own words
     return words[:MAX_ARGUMENT_TEXT]

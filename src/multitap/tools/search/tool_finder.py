@@ -20,7 +20,7 @@ MOST_HITS = 20
 # a model reads ten of these for each search
 LONGEST_SUMMARY = 300
 NEAR = 3
-"""How many names are offered for one that does not exist."""
+"""How many similar names are suggested for an unknown one."""
 
 SEARCH = "search_tools"
 DESCRIBE = "describe_tool"
@@ -29,7 +29,7 @@ CALL = "call_tool"
 
 @dataclass(frozen=True, slots=True)
 class SearchTool:
-    """One of the three tools that stand for all others: its definition."""
+    """The definition of one of the three search tools."""
 
     name: str
     description: str
@@ -85,10 +85,10 @@ DEFINITIONS: Mapping[str, SearchTool] = {
 
 
 class ToolFinder:
-    """The tools behind the three search tools, as they are at each use.
+    """The tools behind the three search tools, up to date at each use.
 
     Args:
-        listed: All of them.
+        listed: Lists all tools.
         find: Finds a tool by its name, whether its server is up or down.
     """
 
@@ -100,14 +100,14 @@ class ToolFinder:
         self._known = Index()
 
     def search(self, arguments: Arguments) -> str:
-        """The tools that fit best, or an overview where none does."""
+        """The best matches, or an overview if nothing matches."""
         index = self._index()
         hits = index.search(arguments["query"], arguments.get("limit", USUAL_HITS))
         found = "\n\n".join(_show(hit.tool) for hit in hits)
         return found or _overview(arguments["query"], index.tools)
 
     def describe(self, arguments: Arguments) -> str:
-        """All about one tool.
+        """The full description of one tool.
 
         Raises:
             UnknownName: There is none of that name.
@@ -118,16 +118,16 @@ class ToolFinder:
         return f"{tool.name}\n\n{tool.description}\n\narguments: {_schema(tool)}"
 
     def advice(self, name: str) -> str:
-        """What may have been meant by a name that no tool has."""
+        """A hint for an unknown name."""
         index = self._index()
         alike = get_close_matches(name, [tool.name for tool in index.tools], n=NEAR)
-        # models invent plausible names: their words find what their spelling does not
+        # models invent plausible names: a search by words finds what a spelling match does not
         meant = [hit.tool.name for hit in index.search(name, NEAR)]
         near = [repr(one) for one in dict.fromkeys(alike + meant)][:NEAR]
         return f"the closest are {', '.join(near)}" if near else "`search_tools` finds tools"
 
     def misfit(self, name: str, arguments: Arguments) -> str | None:
-        """What is wrong with the arguments of a call, with the schema they should fit."""
+        """The error for arguments that do not match, with the schema."""
         if (tool := self._find(name)) is None:
             return None
         try:
@@ -156,7 +156,7 @@ def _schema(tool: ToolInfo) -> str:
 
 
 def _overview(query: str, tools: tuple[ToolInfo, ...]) -> str:
-    """What a search that finds nothing returns: which servers have tools."""
+    """The answer of a search without matches: which servers have tools."""
     count = Counter(server_of(tool) or "built in" for tool in tools)
     places = ", ".join(f"{place} ({number})" for place, number in sorted(count.items()))
     found = f"nothing matches {quoted(query)}; " if query.strip() else ""

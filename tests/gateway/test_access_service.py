@@ -11,7 +11,7 @@ from multitap import Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.search import state_directory
 from multitap.errors import BadArguments, Denied, MultitapError, UnknownName
-from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, NewTokenText
+from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage, NewTokenText
 from multitap.gateway.fronts.control_answers import content
 from multitap.gateway.fronts.control_messages import (
     AskAcceptPins,
@@ -63,9 +63,9 @@ async def asked(control, question, kind=type(None)):
 async def test_tokens_are_created_shown_without_their_secret_and_revoked():
     async with open_desk() as control:
         made = await asked(control, AskCreateToken("ci", allow=("a_*",), rate="5/s"), NewTokenText)
-        before = (await asked(control, AskAccess(), AccessPicture)).tokens[-1]
+        before = (await asked(control, AskAccess(), AccessOverview)).tokens[-1]
         assert await asked(control, AskRevokeToken(made.id), list[str]) == [made.id]
-        after = (await asked(control, AskAccess(), AccessPicture)).tokens[-1]
+        after = (await asked(control, AskAccess(), AccessOverview)).tokens[-1]
         seen = msgspec.json.encode((before, after))
 
         assert (before.name, before.state, after.state) == ("ci", "active", "revoked")
@@ -106,7 +106,7 @@ async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
         await hub.call("zoo_fault")
         await until(lambda: "zoo_echo" not in hub.catalog.tools)
         with anyio.fail_after(PATIENCE):
-            while not (pins := (await asked(control, AskAccess(), AccessPicture)).pins):
+            while not (pins := (await asked(control, AskAccess(), AccessOverview)).pins):
                 await anyio.sleep(0)
         review = pins[0]
         with pytest.raises(MultitapError, match="changed again since you looked"):
@@ -120,7 +120,7 @@ async def test_a_changed_tool_is_shown_and_accepted_as_it_was_shown(tmp_path):
             "changed",
         )
         assert any(line.startswith("+") for line in review.tools[0].difference)
-        assert (await asked(control, AskAccess(), AccessPicture)).pins == ()
+        assert (await asked(control, AskAccess(), AccessOverview)).pins == ()
         kinds = (await asked(control, AskAudit("server:zoo kind:pins*"), AuditPage)).records
         assert kinds[0].record.detail.startswith("echo ")
 

@@ -8,7 +8,7 @@ import mcp_types as types
 import msgspec
 from pydantic import BaseModel
 
-from multitap.env.env_protocol import EnvDescription, ToolOutcome, World
+from multitap.env.env_protocol import EnvDescription, EnvService, ToolOutcome
 from multitap.env.env_tools import ENV_TOOLS, EnvTool, plain
 from multitap.errors import MultitapError, NotAllowed
 
@@ -26,7 +26,7 @@ class EnvDispatch:
         powers: Which of the powerful tools are on right now.
     """
 
-    def __init__(self, world: World, powers: Callable[[], Powers]) -> None:
+    def __init__(self, world: EnvService, powers: Callable[[], Powers]) -> None:
         self._world = world
         self._powers = powers
 

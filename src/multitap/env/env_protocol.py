@@ -322,7 +322,7 @@ class ToolList(_EnvModel):
     tools: tuple[ToolDescription, ...]
 
 
-class World(Protocol):
+class EnvService(Protocol):
     """An environment, as the Env protocol sees it.
 
     A request for something that does not exist raises `UnknownName`; clients get the message of
@@ -348,4 +348,4 @@ class HasWorld(Protocol):
     """An object with a world, such as an environment."""
 
     @property
-    def world(self) -> World: ...
+    def world(self) -> EnvService: ...

@@ -22,7 +22,7 @@ from mcp.server import Server, ServerRequestContext
 
 from multitap.config import LocalServer, Serve, Settings
 from multitap.env.env_dispatch import EnvDispatch, definition
-from multitap.env.env_protocol import HasWorld, World
+from multitap.env.env_protocol import EnvService, HasWorld
 from multitap.env.env_tools import ENV_TOOLS, PREFIXES, EnvTool, find
 from multitap.env.visibility import SERVER, TIMEOUT
 from multitap.errors import ungrouped
@@ -52,7 +52,7 @@ class EnvMCPServer:
     """The ten tools of the Env protocol, for clients of both protocol eras.
 
     Args:
-        world: An environment, or any object with the methods of `World`.
+        world: An environment, or any object with the methods of `EnvService`.
         execute_tool: Whether others may use the world's tools.
         invoke_llm: Whether others may use the world's model.
         name: The name that clients see.
@@ -61,7 +61,7 @@ class EnvMCPServer:
 
     def __init__(
         self,
-        world: World | HasWorld,
+        world: EnvService | HasWorld,
         *,
         execute_tool: bool = False,
         invoke_llm: bool = False,

@@ -14,6 +14,7 @@ from multitap.env.env_protocol import (
     EnvAgent,
     EnvDescription,
     EnvProfile,
+    EnvService,
     LlmReply,
     LlmRequest,
     LogPage,
@@ -27,7 +28,6 @@ from multitap.env.env_protocol import (
     ToolOutcome,
     ToolRequest,
     ToolsRequest,
-    World,
 )
 from multitap.errors import BadArguments
 from multitap.records import dataclass
@@ -48,7 +48,7 @@ class EnvTool:
     description: str
     question: type[BaseModel]
     answer: type[BaseModel]
-    work: Callable[[World, Any], Awaitable[BaseModel]]
+    work: Callable[[EnvService, Any], Awaitable[BaseModel]]
     """Calls the method of a world that answers."""
     powerful: bool = False
     """Whether it does more than read; such tools are off by default."""
@@ -123,43 +123,43 @@ def _tidy_member(key: str, member: Any) -> Any:
             return member
 
 
-async def _get_description(world: World, _: Nothing) -> EnvDescription:
+async def _get_description(world: EnvService, _: Nothing) -> EnvDescription:
     return await world.describe()
 
 
-async def _list_profiles(world: World, _: Nothing) -> ProfileList:
+async def _list_profiles(world: EnvService, _: Nothing) -> ProfileList:
     return ProfileList(profiles=tuple(await world.list_profiles()))
 
 
-async def _get_profile(world: World, asked: ProfileRequest) -> EnvProfile:
+async def _get_profile(world: EnvService, asked: ProfileRequest) -> EnvProfile:
     return await world.get_profile(asked.id)
 
 
-async def _list_agents(world: World, _: Nothing) -> AgentList:
+async def _list_agents(world: EnvService, _: Nothing) -> AgentList:
     return AgentList(agents=tuple(await world.list_agents()))
 
 
-async def _get_agent(world: World, asked: AgentRequest) -> EnvAgent:
+async def _get_agent(world: EnvService, asked: AgentRequest) -> EnvAgent:
     return await world.get_agent(asked.id)
 
 
-async def _query_logs(world: World, asked: LogQuery) -> LogPage:
+async def _query_logs(world: EnvService, asked: LogQuery) -> LogPage:
     return await world.query_logs(asked)
 
 
-async def _list_tools(world: World, asked: ToolsRequest) -> ToolList:
+async def _list_tools(world: EnvService, asked: ToolsRequest) -> ToolList:
     return ToolList(tools=tuple(await world.list_tools(asked.agent)))
 
 
-async def _execute_tool(world: World, asked: ToolRequest) -> ToolOutcome:
+async def _execute_tool(world: EnvService, asked: ToolRequest) -> ToolOutcome:
     return await world.execute_tool(asked.name, asked.arguments, asked.agent)
 
 
-async def _get_prompt(world: World, asked: PromptRequest) -> PromptText:
+async def _get_prompt(world: EnvService, asked: PromptRequest) -> PromptText:
     return await world.get_prompt(asked.name, asked.arguments)
 
 
-async def _invoke_llm(world: World, asked: LlmRequest) -> LlmReply:
+async def _invoke_llm(world: EnvService, asked: LlmRequest) -> LlmReply:
     return await world.invoke_llm(asked)
 
 

@@ -23,7 +23,7 @@ else:
 
 
 class EnvironmentWorld:
-    """The agents, profiles, prompts, tools and logs of an environment; a `World`.
+    """The agents, profiles, prompts, tools and logs of an environment; a `EnvService`.
 
     Args:
         environment: The environment. Its hooks can replace agents and profiles.

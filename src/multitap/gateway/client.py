@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 USUAL_LEVEL = "info"
-"""What clients of the handshake era see that never said what they want to see."""
+"""The log level for clients of the handshake era that have not set one."""
 ASK_TIMEOUT = 600.0
-"""Seconds a client, or the person before it, has to answer."""
+"""Seconds a client, or its user, has to answer a question."""
 MOST_ASKED = 64
-"""Requests to one client that may wait for its answer."""
+"""Requests to one client that may be unanswered at the same time."""
 
-_LONGEST_WORD = 100  # characters of a client's name that anybody gets to see
+_LONGEST_WORD = 100  # characters of a client's name that are shown
 _ABILITIES = {
     "elicitation/create": "elicitation",
     "sampling/createMessage": "sampling",
@@ -56,10 +56,10 @@ _parse_log = msgspec.json.Decoder(_LogParams).decode
 
 
 class Stoppable(Protocol):
-    """A request that is being worked on."""
+    """A request in progress."""
 
     def cancel(self) -> None:
-        """Give it up."""
+        """Cancel it."""
         ...
 
 
@@ -67,12 +67,12 @@ class Outlet(Protocol):
     """Where messages to a client go."""
 
     def send(self, message: bytes) -> bool:
-        """Hand over one message without waiting; whether it can be delivered."""
+        """Queue one message without waiting; False if it cannot be delivered."""
         ...
 
 
 class OnOtherReplica(Exception):
-    """What a client asks for is at another replica; a front sends the request there."""
+    """Only another replica can answer the request; the front relays it there."""
 
     def __init__(self, replica: str) -> None:
         super().__init__(replica)
@@ -83,20 +83,20 @@ class OtherReplicas(Protocol):
     """The other replicas of a cluster, as far as one client is concerned."""
 
     name: str
-    """Of this replica; begins the ids of what it asks."""
+    """The name of this replica, with which the ids of its own requests begin."""
     session_id: str
 
     @property
     def is_guest(self) -> bool:
-        """Whether another replica tells the client of changes."""
+        """Whether another replica notifies the client of changes."""
         ...
 
     async def save(self) -> None:
-        """Let the others know what the client is now."""
+        """Publish the current state of the client to the other replicas."""
         ...
 
     async def request(self, method: str, params: Raw) -> Result | None:
-        """The answer of the replica that tells the client of changes; None if it is this one."""
+        """The answer of the replica that notifies the client; None if it is this one."""
         ...
 
     def cancel(self, request_id: Raw) -> None:
@@ -104,7 +104,7 @@ class OtherReplicas(Protocol):
         ...
 
     def take_answer(self, message: ClientMessage) -> None:
-        """Bring an answer to the replica that asked."""
+        """Send an answer to the replica that asked."""
         ...
 
 
@@ -112,11 +112,11 @@ class Client:
     """A client, for as long as it is connected or its session lives.
 
     Args:
-        outlet: The way to it for what belongs to no request of its own.
-        principal: Whom its credentials name; empty where none are asked for.
-        holder: Whose share of everything it uses; its principal where that is not said.
-        audience: With whom it shares what it gets to see.
-        alone: Whether nobody else can use the way to it.
+        outlet: Takes messages that do not belong to one of its own requests.
+        principal: The name in its credentials; empty if none are required.
+        holder: The holder whose share it uses; its principal by default.
+        audience: The clients that see the same.
+        alone: Whether no other client can use its connection.
     """
 
     def __init__(
@@ -134,37 +134,37 @@ class Client:
         self.holder = holder or principal
         self.audience = audience
         self.view: View | None = None
-        """What it last saw; `ToolCalls` checks that it still holds."""
+        """The view it last used; `ToolCalls` checks that it is still current."""
         self.slot_holder: object = None if alone else principal or self
         """Its name among those that use the same server; None if there are no others.
 
         Clients without a name share an address, but no server's time.
         """
         self.version = ""
-        """The protocol version it speaks, once it has shaken hands; empty in the stateless era."""
+        """Its protocol version after the handshake; empty in the stateless era."""
         self.info: Mapping[str, Any] = {}
         self._last_info: tuple[Raw, str] | None = None
         self.caller = principal
-        """Who it is, in words for people: its name and version, and whom its credentials name."""
+        """A label for people: its name, its version, and its principal."""
         self.capabilities = EMPTY
         self.can_be_asked = False
-        """Whether it shook hands, and answers anything at all that servers may ask."""
+        """Whether the handshake is done and it can answer any kind of question."""
         self.log_level: str | None = None
         self.apps: set[str] = set()
-        """The servers of which it read pages of MCP apps, which call their own server's tools."""
+        """The servers whose MCP app pages it has read: these call their own server's tools."""
         self.followed: set[str] = set()
-        """The resources that it follows in its session, by what it calls them."""
+        """The resources that it subscribed to in its session, by the URIs it uses."""
         self.scopes: dict[bytes, Stoppable] = {}
         """Its requests under way, by id."""
         self.has_left = False
-        """Whether it is gone, or its session has ended."""
+        """Whether it has disconnected, or its session has ended."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}
         self._ids = count(1)
         self.elsewhere: OtherReplicas | None = None
         """The rest of the cluster, if there is one."""
 
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
-        """Take what the handshake says."""
+        """Record what the client says in the handshake."""
         self.version, self.capabilities, self.info = version, capabilities, info
         self.caller = _caller(info, self.principal)
         # by its bytes: too much does no harm, since `able` decides about each question
@@ -174,7 +174,7 @@ class Client:
         )
 
     def caller_of(self, info: Raw) -> str:
-        """Who says this of itself with a request, in words for people."""
+        """The label for a client that describes itself in a request."""
         if self._last_info is None or self._last_info[0] != info:
             try:
                 said = msgspec.json.decode(info, type=dict[str, Any])
@@ -185,7 +185,7 @@ class Client:
 
     @property
     def single(self) -> bool:
-        """Whether all its requests come from one and the same, as far as anybody can tell."""
+        """Whether all its requests are known to come from one program."""
         return self._alone or self.shook_hands or bool(self.principal)
 
     @property
@@ -200,15 +200,15 @@ class Client:
         Args:
             method: What to ask.
             params: Its parameters.
-            outlet: Where its own request is answered, if it is for the sake of one.
+            outlet: Where its own request is answered, if the question belongs to one.
 
         Raises:
             RpcError: It refuses, cannot be asked, or does not answer.
         """
         params = fit(self.capabilities, method, params)
-        if params.get("mode") == "url":  # the stateless era has no ids, this one insists
+        if params.get("mode") == "url":  # optional in the stateless era, required in this one
             params = {"elicitationId": secrets.token_urlsafe(12), **params}
-        # servers may ask without end, and each question is kept until it is answered
+        # a server may ask any number of questions, and each is kept until it is answered
         if len(self._asked) >= MOST_ASKED:
             raise RpcError(SERVER_ERROR, "too many requests to the client at once")
         number: int | str = next(self._ids)
@@ -259,16 +259,16 @@ class Client:
             waiting.set_exception(RpcError(error.code, error.message, error.data))
 
     def cancel(self, request_id: Raw, *, is_here: bool = False) -> None:
-        """Give up a request of its own, wherever it is worked on, or only here."""
+        """Cancel one of its requests, at all replicas or only here."""
         if (scope := self.scopes.get(bytes(request_id))) is not None:
             scope.cancel()
         elif self.elsewhere is not None and not is_here:
             self.elsewhere.cancel(request_id)
 
     def leave(self) -> None:
-        """It is gone: nobody waits for its answers or works on its requests."""
+        """Cancel its requests and fail the questions to it: it has disconnected."""
         self.has_left = True  # first: the requests that end below say so
-        # a copy: what is given up removes itself, perhaps at once
+        # a copy: cancelled requests remove themselves, perhaps at once
         for scope in tuple(self.scopes.values()):
             scope.cancel()
         for waiting in self._asked.values():
@@ -277,7 +277,7 @@ class Client:
 
 
 def abilities(capabilities: Raw) -> tuple[str, ...]:
-    """What a client can be asked at all."""
+    """The kinds of questions that a client can answer."""
     try:
         declared = parse_table(capabilities)
     except envelope.UNPARSABLE:
@@ -286,7 +286,7 @@ def abilities(capabilities: Raw) -> tuple[str, ...]:
 
 
 def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
-    """Whether a client with these capabilities can be asked this."""
+    """Whether a client with these capabilities can answer this question."""
     ability = _ABILITIES.get(method, "")
     try:
         if ability not in parse_table(capabilities):
@@ -305,7 +305,7 @@ def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
 
 
 def fit(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The parameters of a question as a client with these capabilities can take them.
+    """The parameters of a question, reduced to what a client with these capabilities supports.
 
     Raises:
         RpcError: It cannot be asked this.
@@ -325,12 +325,12 @@ def _declaration(capabilities: Raw, ability: str) -> Mapping[str, Raw]:
 
 
 def level_of(name: str | None) -> int:
-    """How grave a log level is; one that does not exist is as grave as can be."""
+    """The severity of a log level as a number; unknown levels are the most severe."""
     return LEVELS.index(name) if name in LEVELS else len(LEVELS)
 
 
 def is_grave(message: Raw, least: str) -> bool:
-    """Whether a log message is of a level or a graver one."""
+    """Whether a log message has at least the given level."""
     try:
         return level_of(_parse_log(message).level) >= level_of(least)
     except envelope.UNPARSABLE:
@@ -338,7 +338,7 @@ def is_grave(message: Raw, least: str) -> bool:
 
 
 def wants_log(client: Client, message: Raw) -> bool:
-    """Whether a client that shook hands wants a log message; unsaid, it is up to the server."""
+    """Whether a handshake client wants a log message; without a level set, the server decides."""
     return client.log_level is None or is_grave(message, client.log_level)
 
 

@@ -42,14 +42,14 @@ _KINDS: tuple[tuple[type[MultitapError], int, str], ...] = (
 
 
 def unreadable(data: bytes, exc: Exception) -> Refused:
-    """The error that tells a client that its bytes are not one message."""
+    """The error for bytes that are not a single JSON-RPC message."""
     if data.lstrip()[:1] == b"[":
         return Refused(INVALID_REQUEST, "batches are not supported: send one message")
     return Refused(PARSE_ERROR, f"Parse error: {exc}")
 
 
 def read_params(message: ClientMessage) -> Params:
-    """What a request says, as far as we have to look.
+    """The parameters of a request, decoded as far as the gateway needs.
 
     Raises:
         Refused: It cannot be read.
@@ -61,7 +61,7 @@ def read_params(message: ClientMessage) -> Params:
 
 
 def refusal_of(exc: MultitapError) -> Refused:
-    """The error that tells a client what went wrong, and what to do about it."""
+    """The JSON-RPC error for an exception: code, message, reason and hint."""
     if isinstance(exc, ServerError):
         return Refused(exc.code, exc.words, exc.data)
     code, reason = INTERNAL, "failed"
@@ -81,17 +81,17 @@ def refusal_of(exc: MultitapError) -> Refused:
 
 
 def to_refusal(exc: Exception, method: str) -> Refused:
-    """The error that answers a request, whatever ended it."""
+    """The JSON-RPC error for any exception that ended a request."""
     if isinstance(exc, Refused):
         return exc
     if isinstance(exc, MultitapError):
         return refusal_of(exc)
-    # a method is foreign, and may be as long as a message
+    # the client chooses the method name, which may be as long as a message
     logger.error("%.80r failed", method, exc_info=exc)
     return Refused(INTERNAL, "Internal error")
 
 
 def failed_call(exc: BadArguments | Denied) -> bytes:
-    """A tool's result that tells a model why the call was not made."""
+    """A failed tool result that tells the model why the call was not made."""
     words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
     return envelope.encode({"content": [{"type": "text", "text": words}], "isError": True})

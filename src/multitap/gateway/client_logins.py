@@ -39,7 +39,7 @@ class _UrlElicited(msgspec.Struct):
 
 
 class ClientLogins:
-    """Asks the client whose call needs a login, and nobody else.
+    """Asks the client whose call needs a login, and no other client.
 
     A login is for everybody who uses the gateway. So only a client is asked that can be nobody but
     the person whose gateway it is: one on this machine, where no tokens tell people apart.

@@ -21,7 +21,7 @@ class ClientLookup:
     """Finds what clients name, and waits for servers that still start.
 
     Args:
-        hub: Whose servers.
+        hub: Has the servers.
         view: What clients of an audience see.
     """
 
@@ -30,7 +30,7 @@ class ClientLookup:
         self._view = view
 
     async def find_tool(self, request: ClientRequest, name: str) -> Tool:
-        """The tool that a client means; servers that may have it are waited for.
+        """The tool with this name; waits for starting servers that may have it.
 
         Raises:
             UnknownName: There is none.
@@ -55,7 +55,7 @@ class ClientLookup:
         return tool
 
     async def find_prompt(self, request: ClientRequest, name: str) -> Prompt:
-        """The prompt that a client means; servers that may have it are waited for.
+        """The prompt with this name; waits for starting servers that may have it.
 
         Raises:
             UnknownName: There is none.
@@ -68,7 +68,7 @@ class ClientLookup:
         return prompt
 
     async def find_resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
-        """Who has the resource that a client means; servers that may have it are waited for.
+        """The server of a resource and its URI there; waits for starting servers that may have it.
 
         Raises:
             Refused: There is none.
@@ -79,7 +79,7 @@ class ClientLookup:
         return self.resource(request, uri)
 
     def resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
-        """Who has a resource right now, and what that server calls it.
+        """The server that has a resource now, and its URI there.
 
         Raises:
             Refused: There is none.
@@ -95,7 +95,7 @@ class ClientLookup:
     async def _wait_for(
         self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None
     ) -> _Found | None:
-        """What a client means, once the servers are up that may have it; see `Lookup.wait_for`."""
+        """What `find` returns once the servers that may have the name are up."""
         return await self._hub.lookup.wait_for(
             find,
             name,

@@ -14,7 +14,7 @@ _NULL = b"null"
 
 MessagePieces = tuple[Raw | bytes | memoryview, ...]
 Result = Raw | bytes | MessagePieces
-"""What answers a request, encoded; a long one that was changed comes in pieces."""
+"""An encoded result; a long one that was rewritten is a sequence of pieces."""
 
 RESERVED = frozenset(
     {
@@ -25,11 +25,11 @@ RESERVED = frozenset(
         "progressToken",
     }
 )
-"""Keys of `_meta` that are between the client and us."""
+"""Keys of `_meta` that are not passed on to servers."""
 
 
 class ClientMessage(msgspec.Struct):
-    """Any message of a client; which kind it is shows in the fields that are there."""
+    """Any message of a client; the fields that are set show its kind."""
 
     jsonrpc: str = ""
     id: Raw = NOTHING
@@ -51,19 +51,19 @@ class ClientMessage(msgspec.Struct):
 
 
 class Params(msgspec.Struct, gc=False):
-    """The parameters of a request, as far as we have to look."""
+    """The parameters of a request, decoded as far as the gateway needs."""
 
     name: str = ""
     uri: str = ""
     arguments: Raw = EMPTY
-    # not `dict[str, Raw]`: to call an alias costs more than the rest of the parameters
+    # not `dict[str, Raw]`: calling the alias takes longer than parsing the other parameters
     meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")  # pyright: ignore[reportUnknownVariableType]
     input_responses: Raw = msgspec.field(default=NOTHING, name="inputResponses")
     request_state: str | None = msgspec.field(default=None, name="requestState")
 
 
 class CallMessage(msgspec.Struct, gc=False):
-    """A request for a tool, which most messages are, parsed as a whole."""
+    """A `tools/call` request, the most frequent message, parsed in one step."""
 
     jsonrpc: Literal["2.0"]
     id: Raw
@@ -106,12 +106,12 @@ def text_of(value: Raw | None) -> str | None:
 
 
 def is_modern(meta: Mapping[str, Raw]) -> bool:
-    """Whether a request carries all that a server of the stateless era needs to know."""
+    """Whether `_meta` has everything that a stateless request must carry."""
     return text_of(meta.get(vocabulary.PROTOCOL_VERSION_KEY)) in vocabulary.STATELESS_VERSIONS
 
 
 def answer(request_id: Raw, result: Result) -> MessagePieces:
-    """An answer in pieces: a long result is not copied to be sent."""
+    """A response in pieces, so that a long result is not copied."""
     head = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
     return (head, *result, b"}") if isinstance(result, tuple) else (head, result, b"}")
 

@@ -23,32 +23,32 @@ from multitap.wire.jsonrpc.vocabulary import METHOD_NOT_FOUND
 from multitap.wire.wire import OnProgress, RpcError
 
 _REMOVED = frozenset({"notifications/elicitation/complete"})
-"""What the stateless era no longer knows."""
+"""Notifications that the stateless era has removed."""
 
 
 class ClientRequest(msgspec.Struct, eq=False, frozen=True):
-    """Who asks, and where what concerns the request goes; a `OnBehalfOf` to servers."""
+    """The client, the id and the outlet of a request; an `OnBehalfOf` to servers."""
 
     client: Client
-    """Who asks."""
+    """The client that sent it."""
     slot_holder: object
-    """Whose share of a server's time it takes."""
+    """The holder whose share of the server's slots it uses."""
     request_id: Raw
-    """Under which id, as it came."""
+    """Its JSON-RPC id, undecoded."""
     outlet: Outlet
     """Where messages about the request go before its answer."""
     params: Params
-    """What it says."""
+    """Its parameters."""
     light: LightTask | None
-    """What it is worked on in."""
+    """The light task that it runs in, if any."""
     capabilities: Raw
     log_level: str | None
     principal: str
     caller: str
     modern: bool = False
-    """Whether it is of the stateless era."""
+    """Whether it belongs to the stateless era."""
     drives_rounds: bool = False
-    """The same, to servers: its client answers by itself what they ask back."""
+    """Whether the client itself answers what servers ask back."""
 
     @property
     def owner(self) -> object:
@@ -56,12 +56,12 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
         return self.client if self.client.single else self
 
     def context(self) -> CallContext:
-        """For the servers that are asked because of it."""
+        """The context of the calls made for it."""
         on_progress = self.on_progress() if self.params.meta else None
         return CallContext(client=self, on_progress=on_progress)
 
     def on_progress(self) -> OnProgress | None:
-        """Tells the client of progress; None where it does not want to know."""
+        """Sends progress to the client; None if it did not ask for it."""
         token = self.params.meta.get("progressToken")
         if token is None:
             return None
@@ -104,7 +104,7 @@ def _plain(number: float) -> float | int:
 def session_turn(
     client: Client, request_id: Raw, outlet: Outlet, params: Params, light: LightTask | None
 ) -> ClientRequest:
-    """A request of the handshake era, whose client said before what it can do."""
+    """A request of the handshake era; the capabilities are those of the handshake."""
     return ClientRequest(
         client,
         client.slot_holder,
@@ -122,7 +122,7 @@ def session_turn(
 def modern_turn(
     client: Client, request_id: Raw, outlet: Outlet, params: Params, light: LightTask | None
 ) -> ClientRequest:
-    """A request of the stateless era, which says itself what its client can do."""
+    """A request of the stateless era, which carries its client's capabilities."""
     meta = params.meta
     capabilities = meta.get(vocabulary.CLIENT_CAPABILITIES_KEY, EMPTY)
     said = meta.get(vocabulary.LOG_LEVEL_KEY)
@@ -138,7 +138,7 @@ def modern_turn(
         None if said is None else log_level(said),
         client.principal,
         client.caller if info is None else client.caller_of(info),
-        # by their place: each name would cost every call a little
+        # positional: keyword arguments cost every call a little
         True,
         True,
     )

@@ -13,16 +13,16 @@ from multitap.hub.hub import Hub
 logger = logging.getLogger(__name__)
 
 INTERVAL = 5.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 SHORT = 0.9
-"""The share of the files that a process may open from which on it is short of them."""
+"""The share of the allowed open files above which the process is short of them."""
 
 _OPEN = "/proc/self/fd"
 _NUMBER = re.compile(r"\d+")
 
 
 def reasons(hub: Hub) -> tuple[str, ...]:
-    """What is degraded, in words; nothing where all is well."""
+    """What is degraded, in words; empty if nothing is."""
     return tuple(_reasons(hub))
 
 
@@ -31,7 +31,7 @@ async def report(hub: Hub) -> None:
     told: set[str] = set()
     while True:
         for reason in reasons(hub):
-            kind = _NUMBER.sub("#", reason)  # the same, only more of it
+            kind = _NUMBER.sub("#", reason)  # the same reason with another number
             if kind not in told:
                 told.add(kind)
                 logger.warning("degraded: %s", reason)
@@ -48,5 +48,5 @@ def _reasons(hub: Hub) -> Iterator[str]:
 def _descriptors() -> int:
     try:
         return len(os.listdir(_OPEN))  # noqa: PTH208 - screens look every second, and paths cost
-    except OSError:  # not Linux, or there is none left to look
+    except OSError:  # not Linux, or no descriptor is left for the check
         return 0

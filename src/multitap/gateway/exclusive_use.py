@@ -26,27 +26,27 @@ from multitap.upstream.on_behalf_of import CallContext, slot_holder_of
 from multitap.wire.jsonrpc.deadline import Deadline
 
 TRIAL = 3.0
-"""Seconds for which what a server was never asked for runs for one client at a time."""
+"""Seconds for which requests that a server has not seen before run for one client at a time."""
 TURN = 1.0
 """Seconds a client waits for its turn before it gets another session."""
 RETRY = 30.0
 """Seconds until another attempt after one to get another session failed."""
-_SETTLE = 5.0  # seconds for a server to read that a call was given up
-_SHARE = 4  # parts of a call's time, one of which it may wait here before it goes another way
+_SETTLE = 5.0  # seconds for a server to read a cancellation
+_SHARE = 4  # a call waits here for at most one of this many parts of its time
 _LOOK = 0.2  # seconds between two looks at a server that is starting
 
 PER_CLIENT = 'set `session = "per-client"` for the server'
-"""What to do about questions that may belong to several clients."""
+"""The advice for questions that may belong to several clients."""
 
 
 class _Place:
-    """One session with a server, and who uses it."""
+    """One session with a server, and the client that uses it."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self._users: dict[object, int] = {}
         self._left: object | None = None
-        """Who last gave up a call: the server may not have read that yet."""
+        """The owner who last cancelled a call: the server may not have read that yet."""
 
     def is_used_only_by(self, owner: object) -> bool:
         return not self._users or self._users.keys() == {owner}
@@ -82,25 +82,25 @@ class _Queue:
         self.spares: list[_Place] = []
         self.tries = 0
         self.trial_until = 0.0
-        """When what the server was never asked for has run for one client long enough."""
+        """When the trial of a request that the server has not seen before ends."""
         self.visitors = 0
-        """Calls that have their turn there, or wait for it, and sessions that start for them."""
+        """Calls that use or wait for one of the sessions, and sessions that start for them."""
         self.last: WeakKeyDictionary[Client, _Place] = WeakKeyDictionary()
-        """Where a client was: the server may keep something for it there."""
+        """The session that each client last used: the server may keep state for it there."""
         self.refused_until = 0.0
         self.refusal = ""
-        """Why there is no other session."""
+        """Why no other session can be opened."""
 
     def on_refused(self, words: str, until: float) -> None:
-        """There is no other session, and none is asked for until then."""
+        """Note why no other session can be opened; not tried again before `until`."""
         self.refusal, self.refused_until = words, until
 
     def places(self) -> tuple[_Place, ...]:
-        """All sessions; one of the others only if it can be used."""
+        """The shared session, and the other ones that can be used."""
         return (self.first, *(place for place in self.spares if place.link.live))
 
     def pick(self, owner: object, *, is_urgent: bool) -> _Place | None:
-        """A session that a client can use now; in a hurry, also one where it was not before."""
+        """A session that a client can use now; if urgent, also one that it has not used before."""
         places = self.places()
         last = self.last.get(owner) if isinstance(owner, Client) else None
         if last is not None and last in places:
@@ -112,10 +112,10 @@ class _Queue:
 
 
 class ExclusiveUse:
-    """Who has their turn on which session.
+    """Gives clients their turn on shared sessions.
 
     Args:
-        private: Where other sessions come from, within everybody's fair share.
+        private: Opens other sessions, within each holder's share.
         tasks: Where they start.
     """
 
@@ -129,13 +129,13 @@ class ExclusiveUse:
     async def turn(
         self, link: Link, subject: str, context: CallContext, holder: str, deadline: Deadline
     ) -> AsyncGenerator[Link]:
-        """Within the block the client has its turn, on the session that is the value.
+        """Within the block, the client has its turn on the session that is yielded.
 
         Args:
             link: The session that clients share.
-            subject: What is asked for: a tool's own name, or a method.
-            context: Whose call it is.
-            holder: On whose share another session counts.
+            subject: A tool's own name, or a method.
+            context: The context of the call.
+            holder: The holder whose share another session counts against.
             deadline: Of the call.
 
         Raises:
@@ -159,12 +159,12 @@ class ExclusiveUse:
                     yield place.link
         finally:
             queue.visitors -= 1
-            # everybody looks again: the turn is free, or a session has become so
+            # all waiting calls look again: a session may be free now
             link.habits.changed.ring()
 
     @contextmanager
     def _trial(self, queue: _Queue, subject: str, owner: object) -> Generator[None]:
-        """Within the block a server does what it was never asked for, if it is that."""
+        """Within the block, the first use of a subject runs as a trial."""
         attribution = queue.first.link.attribution
         if attribution.habits.asks or attribution.is_quiet(subject):
             yield
@@ -207,11 +207,11 @@ class ExclusiveUse:
         """Wait for a session that the client can use."""
         link, habits = queue.first.link, queue.first.link.habits
         since, opened = self._clock(), False
-        share = (deadline.at - since) / _SHARE  # where there is little time, nobody waits for long
+        share = (deadline.at - since) / _SHARE  # calls with short deadlines do not wait for long
         turn = min(TURN, share)
         while True:
             now = self._clock()
-            if not link.is_settled:  # nobody's turn has begun yet
+            if not link.is_settled:  # no turn has begun yet
                 since, queue.trial_until = now, now + TRIAL
             waited, most = now - since, deadline.at - now if link.is_settled else _LOOK
             if not habits.asks:
@@ -230,13 +230,13 @@ class ExclusiveUse:
                 return place
             if now >= deadline.at:
                 if not link.is_settled:
-                    return queue.first  # that it is still starting is not for us to say
+                    return queue.first  # the wait for its session reports that it is still starting
                 raise _late(queue, deadline)
             with anyio.move_on_after(min(pause, most)):
                 await habits.changed.wait()
 
     def _open(self, queue: _Queue, holder: str) -> bool:
-        """Have another session started; whether that can be done."""
+        """Start another session; False if that is not possible."""
         if self._clock() < queue.refused_until:
             return False
         try:
@@ -244,7 +244,7 @@ class ExclusiveUse:
         except Overloaded as exc:
             queue.on_refused(str(exc), self._clock() + RETRY)
             return False
-        queue.visitors += 1  # a queue that is forgotten meanwhile would never use it
+        queue.visitors += 1  # a queue that is dropped meanwhile would never use it
         self._tasks.start_soon(self._start, queue, link)
         return True
 

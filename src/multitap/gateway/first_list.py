@@ -11,13 +11,13 @@ from multitap.upstream.link import Link
 from multitap.wire.process.cpu_usage import cpu_usage
 
 LONGEST = 5.0
-"""Seconds they wait at most: few clients look twice."""
+"""Seconds they wait at most: few clients list a second time."""
 PATIENCE = 1.0
-"""Seconds for one that does nothing while many are missing, and for news while few are."""
+"""Seconds to wait for an idle server while many are missing, and for any change while few are."""
 IDLE = 0.1
-"""Seconds for one that does nothing while few are missing."""
+"""Seconds to wait for an idle server while few are missing."""
 FEW = 0.25
-"""Of all servers: without more than that, a list is not worth much."""
+"""The share of all servers up to which the missing ones count as few."""
 _LOOK, _GLANCE = 0.05, 0.1  # seconds between two looks while few are missing, and many
 
 
@@ -25,17 +25,17 @@ class AbsentServer(NamedTuple):
     """One server that is not up yet."""
 
     idle: float
-    """Seconds for which it has done nothing, as far as can be seen."""
+    """Seconds without observed activity."""
     visible: bool
-    """Whether that is known of a program on this machine."""
+    """Whether its activity can be observed: it is a program on this machine."""
 
 
 def is_ready(missing: Sequence[AbsentServer], *, servers: int, quiet: float) -> bool:
-    """Whether a list is given out without the missing servers, where some others are up.
+    """Whether to send a list now, without the missing servers.
 
     Args:
         missing: Those that are neither up nor failed.
-        servers: How many there are with those that are up.
+        servers: How many servers there are in total.
         quiet: Seconds since anything about any of them changed.
     """
     if len(missing) > FEW * servers:
@@ -46,15 +46,15 @@ def is_ready(missing: Sequence[AbsentServer], *, servers: int, quiet: float) -> 
 
 
 class _Watch:
-    """Remembers what each server that is not up yet was seen to do."""
+    """Observes the activity of each server that is not up yet."""
 
     def __init__(self) -> None:
         self._idle: dict[Link, tuple[float, float]] = {}
-        """For how long it has done nothing, and the CPU time it has used."""
+        """For how long each has been idle, and the CPU time it has used."""
         self._looked = anyio.current_time()
 
     def look(self, links: Collection[Link], now: float, *, few: bool) -> list[AbsentServer]:
-        # where we were busy ourselves for long, an answer may be there that nobody read yet
+        # if we were busy ourselves, an answer may be waiting unread
         passed = min(now - self._looked, _LOOK if few else _GLANCE)
         self._looked = now
         return [self._look(link, passed) for link in links]
@@ -75,10 +75,10 @@ class _Watch:
 
 
 async def wait_for_servers(hub: Hub) -> None:
-    """Return when the lists are worth giving out.
+    """Wait until the lists are complete enough to send.
 
-    Nobody waits for servers that failed, or whose offers are known: they are up, or were in an
-    earlier run. Of the others, a program that uses the CPU is on its way up; one that does not
+    Servers that failed, or whose offers are known from this or an earlier run, are not
+    waited for. Of the others, a program that uses the CPU is on its way up; one that does not
     hangs, or waits for something that may take long.
     """
     watch = _Watch()

@@ -51,29 +51,29 @@ else:
     shared_restarts = Later("multitap.gateway.replicas.shared_restarts")
 
 MOST_REQUESTS = 16_384
-"""Requests of clients on streams, all together, that are worked on at the same time."""
+"""Requests of all clients on streams that may be in progress at the same time."""
 
 _IN_SESSIONS = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
 _AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
-"""What is answered without waiting: the next request may follow from it."""
+"""Methods that are answered without waiting: the next request may depend on them."""
 _AT_HOME = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
-"""What one replica of a cluster does for a client: the one that tells it of changes."""
+"""Methods that only one replica handles: the one that notifies the client of changes."""
 _VIEWS = 256
-"""Views that are kept; the next one has them built again."""
+"""Views that are cached; beyond that, all are built again."""
 
 
 class Gateway:
     """One hub, shown to any number of clients; made by `open_gateway`.
 
     Args:
-        hub: Whose servers.
+        hub: Has the servers.
         tasks: Where calls run that outlive a client's request.
         key: Seals what stateless clients carry for us.
-        patience: Seconds a call waits for its client to come back with an answer.
-        info: The name and version that clients get to see.
-        person: Answers what no client can, as long as a screen is open.
+        patience: Seconds a call waits for its client to return with an answer.
+        info: The name and version shown to clients.
+        person: Answers questions that no client can, while a screen is open.
         bus: The other replicas of a cluster.
     """
 
@@ -92,16 +92,16 @@ class Gateway:
         self.tasks = tasks
         self.bus = bus
         self.is_leaving = False
-        """Whether clients should go to another replica: this one hands over what it has."""
+        """Whether this replica is shutting down, so that clients should use another one."""
         self.person = person or PersonQuestions()
-        """What waits for the person who runs the gateway."""
+        """Questions for the person who runs the gateway."""
         name = "" if bus is None else bus.name
         self.parked_calls = ParkedCalls(tasks, key, ttl=patience, replica=name)
         self.subscriptions = Subscriptions(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
         self.exclusive_use = ExclusiveUse(self.private, tasks)
         self.under_way = Shares(MOST_REQUESTS, "requests at a time")
-        """Those of clients on streams, where a request holds no connection."""
+        """Limits the requests of clients on streams, which are not limited by connections."""
         lookup = ClientLookup(hub, self.view)
         jobs = JobRunner(
             self.view,
@@ -141,7 +141,7 @@ class Gateway:
         }
 
     def view(self, audience: Audience = EVERYBODY) -> View:
-        """What clients of an audience see right now."""
+        """What clients of an audience see now."""
         view, hub = self._views.get(audience), self.hub
         if (
             view is None
@@ -178,7 +178,7 @@ class Gateway:
         """
         method, params = message.method, message.params
         handler = self._methods.get(method)
-        if request.modern and method in _IN_SESSIONS:  # its client is everybody of one principal
+        if request.modern and method in _IN_SESSIONS:  # they need a session
             raise Refused(
                 client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
             )
@@ -220,19 +220,19 @@ class Gateway:
             self.tasks.start_soon(self._roots_changed, client)
 
     async def watch_start(self) -> None:
-        """Let the first lists wait for servers whose offers are not known from an earlier run."""
+        """Make the first lists wait for servers whose offers are not known from an earlier run."""
         await wait_for_servers(self.hub)
         self.subscriptions.begin()
         self._complete_view.set()
 
     async def on_left(self, client: Client) -> None:
-        """A client is gone for good: nothing of it stays."""
+        """Drop everything that belongs to a client that has left."""
         client.leave()
         self.private.drop(client)
         await self.subscriptions.on_left(client)
 
     async def _roots_changed(self, client: Client) -> None:
-        """Let servers ask for roots again, where it is certain which client answers."""
+        """Have servers ask for roots again, if it is certain which client they ask."""
         if b'"roots"' not in bytes(client.capabilities):
             return
         for link in self.hub.links.values():
@@ -251,7 +251,7 @@ class Gateway:
 
 
 class _ConnectedClients:
-    """The clients there are, known before the gateway is."""
+    """The connected clients, for handlers that are made before the gateway."""
 
     def __init__(self) -> None:
         self.gateway: Gateway | None = None
@@ -276,12 +276,12 @@ async def open_gateway(
     """A running gateway; leaving the block ends every call it works on.
 
     Args:
-        open_hub: Opens the hub, given who answers what servers ask.
+        open_hub: Opens the hub with the given handlers.
         host: Answers what no client can.
         key: Seals what stateless clients carry for us; replicas share it.
-        patience: Seconds a call waits for a stateless client to come back with an answer.
-        info: The name and version that clients get to see.
-        replica: Who we are in a cluster.
+        patience: Seconds a call waits for a stateless client to return with an answer.
+        info: The name and version shown to clients.
+        replica: The identity of this replica in a cluster.
     """
     # a screen shows the questions of all workers together
     lobby, person = (
@@ -313,5 +313,5 @@ async def open_gateway(
             try:
                 yield gateway
             finally:
-                # streams end in the orderly way before their tasks are cancelled
+                # streams get their final message before their tasks are cancelled
                 gateway.subscriptions.close()

@@ -29,7 +29,7 @@ _CAPABILITIES = {
 _LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
 _NAMED = 10
 _HANDSHAKE = 64 * 1024
-"""Bytes a client may say about itself: they are kept for as long as it is there."""
+"""Bytes of a client's handshake, which are kept as long as the client is connected."""
 
 
 class _Initialize(msgspec.Struct):
@@ -42,12 +42,12 @@ OURSELVES: Mapping[str, str] = {"name": "multitap", "title": "Multitap", "versio
 
 
 class Introduction:
-    """Answers what a client asks first: what this server is, can do and says about itself.
+    """Answers `initialize` and `server/discover`: identity, capabilities and instructions.
 
     Args:
-        hub: Whose servers.
+        hub: Has the servers.
         view: What clients of an audience see.
-        info: The name and version that clients get to see.
+        info: The name and version shown to clients.
     """
 
     def __init__(self, hub: Hub, view: Callable[[Audience], View], info: Mapping[str, str]) -> None:
@@ -99,7 +99,7 @@ class Introduction:
         return told
 
     def _instructions(self, audience: Audience) -> str:
-        """What the servers say about themselves, or why they say nothing, each under its name."""
+        """The instructions of each server under its name, or why they are missing."""
         view = self._view(audience)
         told = [
             f"# {link.name}\n{words}"
@@ -118,7 +118,7 @@ def _about(link: Link, mute: Collection[str]) -> str | None:
 
 
 def _of_withheld(withheld: Collection[Withheld]) -> Iterator[str]:
-    """A word on servers that a client may look for, and what a person can do about them."""
+    """A note on servers that are withheld, and what the user can do about it."""
     servers = [one for one in withheld if one.kind == "server" and not one.changed]
     if servers:
         names = ", ".join(quoted(one.name) for one in servers[:_NAMED])

@@ -28,30 +28,30 @@ Encoded = Raw | bytes
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a client's request takes of one server."""
+    """One request of a client to one server."""
 
     method: str
     name: str
-    """What it is about, by the name that the client knows."""
+    """The name of the tool, prompt or resource that the client uses."""
     link: Link
     subject: str
-    """What the server may be known to ask at: a tool's own name, or the method."""
+    """The tool's own name, or the method: what `Attribution` remembers behaviour by."""
     limit: Callable[[CallContext, float], Deadline]
-    """When it has to be over, from the time at which it began."""
+    """Its deadline, given when it began."""
     do: Callable[[Link, CallContext, Deadline], Awaitable[Encoded]]
-    """Does it, on the session whose turn it is."""
+    """Sends it over the given link."""
     may_ask: bool = False
-    """Whether the policy may have a question for the client's person."""
+    """Whether the policy may ask the client's user about it."""
 
 
 class JobRunner:
-    """Does jobs, each in the session that is its client's and when it is its turn.
+    """Runs jobs, each in its client's session and in turn.
 
     Args:
         view: What clients of an audience see.
         private: Sessions of single clients.
-        exclusive_use: Whose turn it is.
-        parked_calls: Where a job waits for a client of the stateless era to come back.
+        exclusive_use: Gives clients their turn.
+        parked_calls: Where a job waits for a stateless client to return.
         subscriptions: Which log levels are wanted.
         check_seat: Raises `OnOtherReplica` where a client's own session is at another replica.
     """
@@ -74,7 +74,7 @@ class JobRunner:
         self._subscriptions = subscriptions
 
     async def session(self, request: ClientRequest, link: Link) -> Link:
-        """The session in which a server works for a client: one for all that it asks for."""
+        """The link over which a server works for a client: the same for all of its requests."""
         if self._private.shares(request.client, link):
             return link
         if self._check_seat is not None and link.config.session != "shared":
@@ -82,12 +82,12 @@ class JobRunner:
         return await self._private.link(request.client, link)
 
     async def run(self, request: ClientRequest, job: Job, since: float | None) -> Result:
-        """Do what a client asks for when it is its turn, in as many rounds as questions take."""
+        """Run a job in turn, with a round for each set of questions to the client."""
         link = job.link
 
         async def work(context: CallContext) -> Encoded:
             nonlocal since
-            # once a person has been elsewhere, its time begins again
+            # its time starts again after a person has visited a URL
             began, since = since or anyio.current_time(), None
             deadline, holder = job.limit(context, began), request.client.holder
             async with self._exclusive_use.turn(
@@ -112,14 +112,14 @@ class JobRunner:
                 return result
             return to_stateless(result, kept=job.method == "resources/read")
 
-        await self._subscriptions.log_levels.curious(request.log_level, link)
+        await self._subscriptions.log_levels.ensure_level(request.log_level, link)
         if request.capabilities == EMPTY:
             return await translated(request.context())
         return await self._parked_calls.begin(request, subject, translated)
 
 
 def extra_members(request: ClientRequest, link: Link) -> tuple[bytes, bytes]:
-    """What a request says to the server besides its own parameters.
+    """The members that a request adds to its own parameters.
 
     Members of its `_meta`, and of its parameters each after a comma, as JSON.
     """

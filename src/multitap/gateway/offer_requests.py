@@ -23,7 +23,7 @@ from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import make_request
 
 _APPS = "ui://"
-"""How the addresses of the pages of MCP apps begin."""
+"""The URI scheme of MCP app pages."""
 
 
 class _Complete(msgspec.Struct):
@@ -36,11 +36,11 @@ class OfferRequests:
     """Answers requests for what servers offer besides tools, one method for each.
 
     Args:
-        hub: Whose servers.
+        hub: Has the servers.
         view: What clients of an audience see.
         lookup: Finds what clients name.
         jobs: Asks the servers.
-        subscriptions: Who follows which resource.
+        subscriptions: The subscriptions to resources.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class OfferRequests:
         name: str,
         since: float | None,
     ) -> Result:
-        """Ask a server for something that changes nothing there."""
+        """Send a read-only request to a server."""
         # a server with a session per client answers this client only on that one
         link = await self._jobs.session(client_request, link)
         defaults = self._hub.gateway_defaults

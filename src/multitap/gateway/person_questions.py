@@ -1,4 +1,4 @@
-"""What no client can answer, kept until the person who runs the gateway does."""
+"""Questions that no client can answer, kept for the person who runs the gateway."""
 
 import asyncio
 import time
@@ -17,19 +17,19 @@ ATTENTION = 5.0
 """Seconds after a look at the open questions for which a person counts as present: screens look
 every second, and may miss a few."""
 PATIENCE = 300.0
-"""Seconds for an answer; then it is as if nobody had been there."""
+"""Seconds for an answer; after that, the question counts as unanswered."""
 MOST = 64
-"""Questions that are open at a time; nobody is asked further ones."""
+"""Questions that may be open at a time; further ones are not asked."""
 LARGEST = 1024 * 1024
-"""Bytes of one; nobody reads more than that, and every screen is sent it again and again."""
+"""Bytes of one question, which every screen receives again and again."""
 
 QuestionKind = Literal["policy", "server"]
-"""A call needs somebody's word; or a server asks something that its client cannot answer."""
+"""A call needs permission, or a server asks something that its client cannot answer."""
 _encode = msgspec.json.Encoder().encode
 
 
 class OpenQuestion(msgspec.Struct, frozen=True):
-    """Something that waits for a person's answer."""
+    """A question that waits for a person's answer."""
 
     number: int
     kind: QuestionKind
@@ -38,16 +38,16 @@ class OpenQuestion(msgspec.Struct, frozen=True):
     """`elicitation/create` or `sampling/createMessage`; a policy question is a form, too."""
     params: Raw
     client: str = ""
-    """For whom the call is made, in words."""
+    """The client that the call is made for, as a label."""
     asked: float = 0.0
     """When, in seconds since the epoch."""
 
 
 class PersonQuestions:
-    """Asks the person at a screen, as long as there is one.
+    """Asks the person at a screen, while one is open.
 
-    Nobody waits for a screen that is not open: a screen looks at the questions every second or so,
-    and without such a look there is no person to ask.
+    Screens fetch the open questions about once a second. Without a recent fetch there is no person
+    to ask, and no question waits.
 
     Args:
         first: The number of the first question; those of several processes must differ.
@@ -64,12 +64,12 @@ class PersonQuestions:
         return time.monotonic() - self._looked < ATTENTION
 
     def look(self) -> list[OpenQuestion]:
-        """What is open, oldest first; a person is there from now on."""
+        """The open questions, oldest first; also notes that a person is present."""
         self._looked = time.monotonic()
         return [one for one, _ in self._open.values()]
 
     def reply(self, number: int, result: Raw, error: str | None = None) -> bool:
-        """Take a person's answer; whether the question was still open."""
+        """Answer a question; returns whether it was still open."""
         _, answer = self._open.get(number, (None, None))
         if answer is None or answer.done():
             return False
@@ -87,11 +87,11 @@ class PersonQuestions:
         params: Mapping[str, Any],
         call: object | None,
     ) -> Raw | None:
-        """The person's answer; None if nobody is there to be asked.
+        """The person's answer; None if no screen is open.
 
         Args:
             kind: What the question is about.
-            server: Who asks, or whose tool is to be called.
+            server: The server that asks, or whose tool is to be called.
             method: The method that the answer belongs to.
             params: Its parameters.
             call: The context of the call.
@@ -99,7 +99,7 @@ class PersonQuestions:
         Raises:
             RpcError: They refuse.
         """
-        # nobody is asked a question that may belong to any of several clients
+        # not asked: the question may belong to any of several clients
         if not self.is_watched or call is SEVERAL or len(self._open) >= MOST:
             return None
         told = _encode(params)
@@ -124,10 +124,10 @@ class PersonQuestions:
             del self._open[number]
 
     async def _wait(self, answer: "asyncio.Future[Raw]") -> Raw | None:
-        """The answer; None if the person left, or does not answer for too long."""
+        """The answer; None if the screen was closed, or there is no answer in time."""
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until and (self.is_watched or answer.done()):
-            # in steps: a person who closes the screen says nothing
+            # in steps: a closed screen sends no message
             done, _ = await asyncio.wait((answer,), timeout=1.0)
             if done:
                 return answer.result()

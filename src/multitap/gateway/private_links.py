@@ -22,7 +22,7 @@ IDLE = 900.0
 """Seconds without a call after which one ends; the next call opens another."""
 _LOOK = 15.0  # seconds, by which one may outlive `IDLE`
 _HANDSHAKE = "(handshake)"
-"""Holds the sessions that all clients share which can be asked; no principal is called so."""
+"""The holder of sessions shared by all clients that can be asked; no principal has this name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,22 +31,22 @@ class _PrivateLink:
 
     link: Link
     shared: Link
-    """The link beside which it stands: it goes when that does."""
+    """The shared link to the same server; the private one ends with it."""
     holder: str
-    """On whose share it counts."""
+    """The holder whose share it counts against."""
     scope: CancelHandle = field(default_factory=CancelHandle)
 
 
 class PrivateLinks:
-    """Which client has a session of its own with which server.
+    """The sessions that single clients have with servers.
 
-    Clients of the stateless era have no session with us to bind one to, so that those of one
-    principal share theirs.
+    Stateless clients have no session with us to bind one to, so all clients of a principal share
+    theirs.
 
     Args:
         hub: Makes the links.
         tasks: Where they run.
-        most: How many there may be.
+        most: The most links at the same time.
     """
 
     def __init__(self, hub: Hub, tasks: Tasks, *, most: int = MOST) -> None:
@@ -60,12 +60,12 @@ class PrivateLinks:
         return len(self._links)
 
     def shares(self, client: Client, shared: Link) -> bool:
-        """Whether a client uses the same session with a server as everybody."""
+        """Whether a client uses the shared session with a server."""
         alone = shared.config.session != "shared"
         return not alone and not (client.can_be_asked and self._needs_handshake(shared))
 
     async def link(self, client: Client, shared: Link) -> Link:
-        """The link that a client uses where it does not use the shared one.
+        """The private link of a client, opened if there is none.
 
         Raises:
             Overloaded: There are too many.
@@ -79,7 +79,7 @@ class PrivateLinks:
         return link
 
     async def askable(self, shared: Link) -> Link:
-        """The link over which a server can ask in the middle of a call, if it can at all.
+        """A link over which a server can ask questions during a call, if it supports that.
 
         Raises:
             Overloaded: There are too many.
@@ -87,7 +87,7 @@ class PrivateLinks:
         return await self._handshaken(shared) if self._needs_handshake(shared) else shared
 
     def spare(self, shared: Link, holder: str) -> Link:
-        """Another session with a server, which clients use in turn.
+        """A further session with a server, which clients use in turn.
 
         Raises:
             Overloaded: There are too many.
@@ -98,11 +98,11 @@ class PrivateLinks:
         return link
 
     def has(self, link: Link) -> bool:
-        """Whether such a session is still there."""
+        """Whether a private link is still open."""
         return (link, link.name) in self._links
 
     def end(self, link: Link) -> None:
-        """End such a session."""
+        """End a private link."""
         if (known := self._links.get((link, link.name))) is not None:
             known.scope.cancel()
 
@@ -121,9 +121,9 @@ class PrivateLinks:
         private.scope.cancel()
 
     def _needs_handshake(self, shared: Link) -> bool:
-        """Whether a server that speaks both eras could ask clients nothing in the newer one.
+        """Whether a server that speaks both eras needs the older one to ask clients questions.
 
-        Many of its tools only ask in the middle of a call, which the stateless era does not know.
+        Many tools only ask during a call, which the stateless era does not support.
         """
         return (
             shared.era is Era.STATELESS
@@ -155,7 +155,7 @@ class PrivateLinks:
             return known.link
         if known is not None:
             known.scope.cancel()
-            holder = known.holder  # whose share it takes over
+            holder = known.holder  # it takes over the share
         else:
             self._claim(shared, holder)
         link = self._hub.make_link(shared.name, wanted)
@@ -179,7 +179,7 @@ class PrivateLinks:
         self._shares.give(self._links.pop(key).holder)
 
     def drop(self, gone: Client | str) -> None:
-        """End the links of a client, or of a principal, that is gone."""
+        """End the links of a client, or of a principal."""
         for (owner, _), private in tuple(self._links.items()):
             if owner is gone or (isinstance(gone, str) and owner == gone):
                 private.scope.cancel()
@@ -194,13 +194,13 @@ class PrivateLinks:
                         await anyio.sleep(_LOOK)
                     tasks.cancel_scope.cancel()
         finally:
-            if self._links.get(key) is private:  # or another one took its place and its share
+            if self._links.get(key) is private:  # or another has its place and share
                 self._forget(key)
-            link.availability.first_settled.set()  # who still waits for that would wait forever
+            link.availability.first_settled.set()  # or callers that still wait would wait forever
 
 
 async def agree_on_logs(shared: Link, link: Link) -> None:
-    """Have the server log in one session what it was asked to log in the shared one."""
+    """Set the log level of the shared session in another session of the server."""
     level, before = shared.notifications.log_level, link.notifications.log_level
     if level is None or link is shared:
         return

@@ -13,17 +13,17 @@ from multitap.wire.jsonrpc import envelope
 _parse_list = msgspec.json.Decoder(list[Raw]).decode
 _FLAT = "ui/resourceUri"
 _SIGNS = (b'uri"', b'esourceUri"')
-"""What keys end in that an address may follow."""
+"""How the keys end whose values may be addresses."""
 
 
 class References:
-    """Rewrites addresses in the results of one server; only where one of its own is renamed.
+    """Rewrites the addresses of one server's renamed resources in its results.
 
-    Only what MCP defines as an address is looked at: links, embedded resources, contents, and the
-    pages of MCP apps. Everything around stays undecoded.
+    Only what MCP defines as an address is changed: links, embedded resources, contents, and the
+    pages of MCP apps. Everything else stays undecoded.
 
     Args:
-        server: Whose results.
+        server: The server of the results.
         directory: The owner of each address.
     """
 
@@ -34,7 +34,7 @@ class References:
     def in_result(self, result: Raw | bytes) -> Raw | bytes:
         """The result of a call, a prompt or a read."""
         data = bytes(result)
-        # most results refer to nothing: to search bytes costs less than to parse them
+        # most results have no references: searching bytes costs less than parsing them
         if not any(sign in data for sign in _SIGNS):
             return result
         return _change_values(
@@ -88,7 +88,7 @@ class References:
 
 
 def _change_values(value: Raw, changes: dict[str, Callable[[Raw], Raw]]) -> Raw:
-    """An object with some of its values changed; anything else as it is."""
+    """A JSON object with some values changed; any other value unchanged."""
     if bytes(memoryview(value)[:1]) != b"{":
         return value
     table = parse_table(value)
@@ -99,7 +99,7 @@ def _change_values(value: Raw, changes: dict[str, Callable[[Raw], Raw]]) -> Raw:
 
 
 def _each(values: Raw, change: Callable[[Raw], Raw]) -> Raw:
-    """A list with each of its values changed; anything else as it is."""
+    """A JSON list with each value changed; any other value unchanged."""
     if bytes(memoryview(values)[:1]) != b"[":
         return values
     old = _parse_list(values)

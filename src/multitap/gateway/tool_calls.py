@@ -25,21 +25,21 @@ from multitap.upstream.on_behalf_of import CallContext
 from multitap.upstream.session import Era
 from multitap.wire.jsonrpc.deadline import Deadline
 
-_HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # once: each look takes a while
+_HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # read once: enum attributes are slow
 
 
 class ToolCalls:
-    """Makes the calls of clients: the plain ones straight away, the others in turn.
+    """Answers clients' `tools/call`: plain calls directly, the others as jobs.
 
     Args:
-        hub: Whose servers.
+        hub: Has the servers.
         view: What clients of an audience see.
-        lookup: Finds tools that no view lists.
-        jobs: Does calls that wait for more than their server.
+        lookup: Finds tools that the view does not list.
+        jobs: Runs calls that wait for more than their server.
         private: Sessions of single clients.
-        parked_calls: Calls that wait for their client to come back.
-        logins: Sends a client's person to log in.
-        search: Finds tools for clients that are not shown all of them.
+        parked_calls: Calls that wait for their client to return.
+        logins: Sends a client's user to log in.
+        search: Answers the three tools of search mode.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -66,11 +66,11 @@ class ToolCalls:
         """The result of the tool that a client calls.
 
         Raises:
-            Refused, MultitapError: There is none, and why.
+            Refused, MultitapError: The call failed.
         """
         params, client, hub, since = request.params, request.client, self._hub, None
         view = client.view
-        # as `Gateway.view` has it, which finds the view of any audience, in another frame
+        # inlined from `Gateway.view`, to save a frame
         if (
             view is None
             or view.catalog is not hub.catalog
@@ -142,12 +142,12 @@ class ToolCalls:
             return await self._search.unknown(inner, exc)
 
     async def _find_route(self, request: ClientRequest) -> Route:
-        """The way to a tool that no list has (yet)."""
+        """The route to a tool that is not listed (yet)."""
         tool = await self._lookup.find_tool(request, request.params.name)
         return self._view(request.client.audience).route(tool)
 
     async def _call_after_login(self, request: ClientRequest, server: str) -> Result:
-        """The result once the client's person has logged in to the server."""
+        """The result of a call after the client's user has logged in to the server."""
         arguments = request.params.arguments
 
         async def work(context: CallContext) -> Result:
@@ -156,7 +156,7 @@ class ToolCalls:
             route = await self._find_route(request)
             link = route.link
             meta, extra = extra_members(request, link)
-            # its time begins again: a person has been elsewhere
+            # its time starts again: a person had to log in first
             called = await self._hub.calls.make(route, arguments, context, None, None, meta, extra)
             return self._translate(request, link, called.raw)
 
@@ -165,7 +165,7 @@ class ToolCalls:
         return await self._parked_calls.begin(request, _subject(request.params.name), work)
 
     def _translate(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
-        """A result in the words of its client's era, with the addresses that it knows."""
+        """A result in the format of its client's era, with the addresses that the client uses."""
         references = self._view(request.client.audience).references(link.name)
         if references is not None:
             result = references.in_result(result)
@@ -224,5 +224,5 @@ class ToolCalls:
 
 
 def _subject(name: str) -> str:
-    """What a parked call is about; as in `JobRunner.run`."""
+    """The subject of a parked call; the same as in `JobRunner.run`."""
     return f"tools/call {name}"

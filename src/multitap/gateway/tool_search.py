@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from multitap.tools import tool as tools
     from multitap.tools.search import tool_finder
 else:
-    # the stemmer and the index are for those who search
+    # only search needs the stemmer and the index
     tools = Later("multitap.tools.tool")
     tool_finder = Later("multitap.tools.search.tool_finder")
 
@@ -44,9 +44,9 @@ class ToolSearch:
     """Finds and describes tools for clients, among those that they may see.
 
     Args:
-        hub: Whose tools.
+        hub: Has the tools.
         view: What clients of an audience see.
-        ready: Returns once servers had the time to come up.
+        ready: Waits until servers have had time to come up.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ToolSearch:
         self._turn = anyio.Lock()
 
     def has(self, name: str) -> bool:
-        """Whether it is one of the three."""
+        """Whether a name is one of the three search tools."""
         return name in tool_finder.DEFINITIONS
 
     async def answer(self, request: ClientRequest) -> Result:
@@ -81,7 +81,7 @@ class ToolSearch:
         return words_result(request, words)
 
     def inner(self, request: ClientRequest) -> ClientRequest | None:
-        """The call that `call_tool` asks for, as if its client had made it; None if there is none.
+        """The call that `call_tool` asks for, as a request of its client; None if there is none.
 
         Raises:
             BadArguments: It does not say which.
@@ -99,18 +99,18 @@ class ToolSearch:
         )
 
     async def unknown(self, request: ClientRequest, exc: UnknownName) -> Result:
-        """The result of a call of a tool that is not there: what may have been meant."""
+        """The result for an unknown tool name: suggestions of similar tools."""
         finder = self._finder(request.client.audience)
         advice = await self._look(finder.advice, request.params.name)
         return words_result(request, f"{exc}; {advice}", is_error=True)
 
     async def _look(self, work: Callable[[Any], str], what: object) -> str:
-        """In a thread, one at a time: an index of many tools takes a while to build."""
+        """Search in a thread, one at a time: building an index of many tools takes a while."""
         async with self._turn:
             return await to_thread.run_sync(work, what)
 
     def _finder(self, audience: Audience) -> "tool_finder.ToolFinder":
-        """One for each audience: what it learned of unchanged tools it does not learn again."""
+        """The search index of an audience; unchanged tools are not indexed again."""
         if len(self._finders) >= _MOST_FINDERS:  # tokens come and go
             self._finders.clear()
         if (finder := self._finders.get(audience)) is None:
@@ -128,7 +128,7 @@ class ToolSearch:
 
 
 def words_result(request: ClientRequest, words: str, *, is_error: bool = False) -> Result:
-    """Words as the result of a tool."""
+    """A text as a tool result."""
     result = envelope.encode({"content": [{"type": "text", "text": words}], "isError": is_error})
     return to_stateless(result) if request.modern else result
 

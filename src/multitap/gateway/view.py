@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multitap.tools.providers import token_cost
     from multitap.tools.search import tool_finder
 else:
-    # for those who do not list all tools
+    # only search mode needs it
     token_cost = Later("multitap.tools.providers.token_cost")
     tool_finder = Later("multitap.tools.search.tool_finder")
 
@@ -32,10 +32,10 @@ class View:
 
     Args:
         catalog: The current catalog.
-        limits: What of it is shown.
-        profiles: What these limits were found in.
-        defaults: What holds for calls where the configuration of their server does not say.
-        serve: How tools are listed where the profile does not say.
+        limits: What the audience may see.
+        profiles: The profiles that the limits come from.
+        defaults: Settings for calls that the server's configuration does not override.
+        serve: How tools are listed, unless the profile says otherwise.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class View:
         self.profiles = profiles
         self.defaults = defaults
         self.routes: dict[str, Route] = {}
-        """The ways to tools that were called."""
+        """The routes of tools that have been called."""
         self.tools: Mapping[str, Tool] = {
             name: tool for name, tool in catalog.tools.items() if self.shows(tool)
         }
@@ -67,7 +67,7 @@ class View:
         self.templates = {one.address: one for one in templates}
         directory = catalog.directory
         self.renaming = directory.renaming
-        """Servers whose results may refer to addresses that clients know by other ones."""
+        """Servers with renamed addresses, whose results have to be rewritten."""
         self._references = {name: References(name, directory) for name in directory.renaming}
         told = [one.tools for one in limits.profiles if one.tools is not None]
         budgets = [one.token_budget for one in limits.profiles if one.token_budget is not None]
@@ -77,33 +77,33 @@ class View:
         self._marked: frozenset[str] | None = None
 
     def shows(self, tool: Tool) -> bool:
-        """Whether a tool, up or down, may be seen and called."""
+        """Whether a tool may be listed and called, whether or not its server is up."""
         if _is_on_request(tool) and not self.limits.shows_environment:
             return False
         return self.limits.shows(tool.server, tool.name)
 
     @cached_property
     def searched(self) -> bool:
-        """Whether clients see three tools that find the others, rather than all of them."""
+        """Whether clients see the three search tools instead of all tools."""
         if self._listing == "auto":
             return token_cost.estimate(self._all_tools()) > self._budget
         return self._listing == "search"
 
     @property
     def answers_searches(self) -> bool:
-        """Whether the three tools can be called.
+        """Whether the three search tools can be called.
 
-        With "auto" they can be whatever is listed now: servers come and go, and a client may still
+        With "auto" always, whatever is listed now: servers come and go, and a client may still
         have the other list.
         """
         return self._listing != "all"
 
     def route(self, tool: Tool) -> Route:
-        """The way to a tool of the catalog."""
+        """The route to a tool of the catalog."""
         route = self.routes.get(tool.name)
         if route is None:
             route = route_to(tool, self.defaults)
-            if tool.name in self.tools:  # others may be called by the names of theirs
+            if tool.name in self.tools:  # the others are not for every client of the view
                 self.routes[tool.name] = route
         return route
 
@@ -119,7 +119,7 @@ class View:
         return encoded
 
     def differences(self, earlier: "View") -> frozenset[str]:
-        """Which kinds of things are not what they were: `tools`, `prompts`, `resources`."""
+        """The lists that differ from an earlier view: `tools`, `prompts`, `resources`."""
         kinds = {
             "tools": ("tools/list",),
             "prompts": ("prompts/list",),
@@ -135,9 +135,9 @@ class View:
         )
 
     def wants_headers(self, name: str) -> bool:
-        """Whether arguments of a tool travel as headers too."""
+        """Whether arguments of a tool are also sent as headers."""
         if self._marked is None:
-            # in the whole list first: hardly any server uses it
+            # the whole list first: hardly any server uses it
             whole = self.list_result("tools/list", modern=True) or b""
             self._marked = frozenset(
                 name
@@ -147,7 +147,7 @@ class View:
         return name in self._marked
 
     def resource(self, uri: str) -> tuple[Link, str] | None:
-        """Which server has `uri`, up or not, and what it calls it itself.
+        """The server of a URI, whether or not it is up, and the URI there.
 
         Raises:
             NotAllowed: It is withheld.
@@ -157,17 +157,17 @@ class View:
         return (found.link, found.uri) if found is not None else None
 
     def template(self, uri: str) -> tuple[Link, str] | None:
-        """Which server has the template `uri`, and what it calls it itself."""
+        """The server of a URI template, and the template there."""
         if (template := self.templates.get(uri)) is not None:
             return template.link, template.uri
         return self.resource(uri)
 
     def references(self, server: str) -> References | None:
-        """Rewrites what a server's results refer to; None where nothing of it is renamed."""
+        """Rewrites the addresses in a server's results; None if none of them is renamed."""
         return self._references.get(server)
 
     def has(self, server: str) -> bool:
-        """Whether anything of a server is shown."""
+        """Whether anything of a server is visible."""
         return self.limits.has(server)
 
     def _all_tools(self) -> list[Definition]:
@@ -201,7 +201,7 @@ def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition
 
 
 def _search_tools() -> list[Definition]:
-    """The three tools that stand for all others."""
+    """The definitions of the three search tools."""
     return [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
         for tool in tool_finder.DEFINITIONS.values()

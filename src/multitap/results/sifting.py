@@ -70,7 +70,7 @@ _Known = _Text | _Image | _Audio | _Link | _Embedded
 _KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
 
 
-class Sound(msgspec.Struct):
+class ValidResult(msgspec.Struct):
     """A result that every client can use as it is."""
 
     content: list[_Known]
@@ -83,7 +83,7 @@ class Sound(msgspec.Struct):
         return "\n".join(texts) if len(texts) == len(self.content) else None
 
 
-class Large(msgspec.Struct):
+class LargeResult(msgspec.Struct):
     """The outline of a result that may be valid."""
 
     content: tuple[Raw, ...]
@@ -91,7 +91,7 @@ class Large(msgspec.Struct):
     resultType: Literal["complete"] = "complete"  # noqa: N815 - the wire's spelling
 
 
-parse_sound = msgspec.json.Decoder(Sound).decode
+parse_sound = msgspec.json.Decoder(ValidResult).decode
 """Decode a typical result; raises `msgspec.DecodeError` if it needs closer inspection."""
 
 
@@ -104,7 +104,7 @@ class Outlined(msgspec.Struct):
 
 
 parse_outlined = msgspec.json.Decoder(Outlined).decode
-parse_large = msgspec.json.Decoder(Large).decode
+parse_large = msgspec.json.Decoder(LargeResult).decode
 """The same for large results, whose blocks are sifted later."""
 _parse_known = msgspec.json.Decoder(list[_Known]).decode
 _parse_one = msgspec.json.Decoder(_Known).decode

@@ -17,7 +17,7 @@ from multitap.results.sifting import (
     AT_ONCE,
     UNREADABLE,
     Sifted,
-    Sound,
+    ValidResult,
     is_sound,
     parse_large,
     parse_outlined,
@@ -61,7 +61,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
     """Duration of the call, with all attempts."""
     is_error_known: bool | None = None
     """Whether the tool reported a failure, if known already."""
-    _sound: Sound | None = None
+    _sound: ValidResult | None = None
     """All of a small result, if it was decoded already."""
     code: int | None = None
     """The code of the protocol error, if it was one."""

@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from multitap.errors import MultitapError, counted
-from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage, AuditRow
+from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage, AuditRow
 from multitap.gateway.fronts.control_messages import (
     About,
     AskAccess,
@@ -71,7 +71,7 @@ class LiveView:
         self.log: tuple[Activity, ...] = ()
         self.questions: tuple[OpenQuestion, ...] = ()
         """What waits for the person at a screen."""
-        self.access = AccessPicture()
+        self.access = AccessOverview()
         self.audit: tuple[AuditRow, ...] = ()
         self.recent = RecentCalls()
         self.past: tuple[CallRecord, ...] = ()
@@ -104,14 +104,14 @@ class LiveView:
     def _take(self, overview: GatewayOverview) -> None:
         self._overview, self.about, self.figures = overview, overview.about, overview.figures
         self.questions = overview.questions
-        self.servers = server_rows(overview.picture, overview.figures, self._costs)
-        self.trouble = "; ".join((*overview.picture.degraded, *self.access.trouble))
+        self.servers = server_rows(overview.state, overview.figures, self._costs)
+        self.trouble = "; ".join((*overview.state.degraded, *self.access.trouble))
 
     @property
     def has_new_tools(self) -> bool:
         """Whether the next look will find other tools than those that are known."""
         overview = self._overview
-        return overview is not None and overview.picture.snapshot.revision != self._revision
+        return overview is not None and overview.state.snapshot.revision != self._revision
 
     async def look(
         self, *, calls: str | None = None, log: str | None = None, audit: str | None = None
@@ -126,7 +126,7 @@ class LiveView:
         try:
             # the first line says if tools have changed, which need not be known at once
             if audit is not None or self._looks % SELDOM == 0:
-                self.access = await self.client.ask(AskAccess(), AccessPicture)
+                self.access = await self.client.ask(AskAccess(), AccessOverview)
             self._looks += 1
             await self._look_at_tools()
             if calls is not None:
@@ -145,7 +145,7 @@ class LiveView:
             found = await self.client.ask(AskTools(), list[ToolLine])
             self.tools = {tool.name: tool for tool in found}
             self._costs = token_costs(found)
-            self._revision = overview.picture.snapshot.revision
+            self._revision = overview.state.snapshot.revision
             self._take(self._overview or overview)  # a newer one may have come meanwhile
 
     async def _look_at_calls(self, text: str) -> None:

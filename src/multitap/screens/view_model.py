@@ -9,7 +9,7 @@ from multitap.events import LinkState, ServerSnapshot, pending_words
 from multitap.gateway.fronts.control_messages import (
     ClientFigures,
     Figures,
-    GatewayPicture,
+    GatewayState,
     ToolLine,
 )
 from multitap.gateway.fronts.control_overview import Pulse
@@ -75,20 +75,20 @@ class ServerRow:
 
 
 def server_rows(
-    picture: GatewayPicture, figures: Figures | None, tokens: Mapping[str, int]
+    gateway: GatewayState, figures: Figures | None, tokens: Mapping[str, int]
 ) -> tuple[ServerRow, ...]:
     """All servers, those first that need somebody."""
-    rows = (_server(one, picture, figures, tokens) for one in picture.snapshot.servers)
+    rows = (_server(one, gateway, figures, tokens) for one in gateway.snapshot.servers)
     return tuple(sorted(rows, key=lambda row: (row.tone != "error", row.tone != "warning")))
 
 
 def _server(
     server: ServerSnapshot,
-    picture: GatewayPicture,
+    gateway: GatewayState,
     figures: Figures | None,
     tokens: Mapping[str, int],
 ) -> ServerRow:
-    state, tone, reason, fix, key = _condition(server, asleep=server.name in picture.asleep)
+    state, tone, reason, fix, key = _condition(server, asleep=server.name in gateway.asleep)
     counted = figures.servers.get(server.name) if figures else None
     return ServerRow(
         name=server.name,

@@ -16,7 +16,7 @@ from multitap.config import (
     merge,
     read_document,
 )
-from multitap.env.env_protocol import HasWorld, World
+from multitap.env.env_protocol import EnvService, HasWorld
 from multitap.env.env_server import EnvMCPServer, Front
 from multitap.env.environment_servers import McpClientLoadResult
 from multitap.errors import ConfigError
@@ -49,7 +49,7 @@ class McpManager:
     async def start_server(
         self,
         config: Mapping[str, Any] | Serve,
-        world: World | HasWorld,
+        world: EnvService | HasWorld,
         *,
         execute_tool: bool = False,
         invoke_llm: bool = False,

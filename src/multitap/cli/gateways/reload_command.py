@@ -44,7 +44,7 @@ def restart(options: CommonOptions, server: str) -> int:
     live = choose_gateway(options, load_configuration(options))
     if live is None:
         return nobody_serves()
-    names = [one.name for one in live.picture().snapshot.servers]
+    names = [one.name for one in live.state().snapshot.servers]
     if server not in names:
         hint = did_you_mean(server, names) or "`multitap status` lists all servers"
         raise UnknownName(f"the gateway has no server named {server!r}", hint=hint)

@@ -28,19 +28,19 @@ from multitap.gateway.fronts.control_messages import (
     AskEvents,
     AskFigures,
     AskFill,
-    AskPicture,
     AskPrompt,
     AskPrompts,
     AskRead,
     AskReload,
     AskResources,
     AskRestart,
+    AskState,
     AskTool,
     AskTools,
     AskTrace,
     Delivery,
     Figures,
-    GatewayPicture,
+    GatewayState,
     PromptLine,
     ReloadReport,
     ResourceLine,
@@ -76,8 +76,8 @@ class RunningGateway:
         where = self.about.url or "on stdio"
         return f"the gateway with pid {self.about.pid} ({where})"
 
-    def picture(self) -> GatewayPicture:
-        return self.client.ask(AskPicture(), GatewayPicture)
+    def state(self) -> GatewayState:
+        return self.client.ask(AskState(), GatewayState)
 
     def tools(self) -> list[ToolLine]:
         return self.client.ask(AskTools(), list[ToolLine])

@@ -109,7 +109,7 @@ def _call_live(
     called = CallResult(raw, told.server, told.tool, told.cap)
     if _result(called).success:
         return called
-    return replace(called, refused=_refused_hosts(live.picture().snapshot, told.server))
+    return replace(called, refused=_refused_hosts(live.state().snapshot, told.server))
 
 
 async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> CallResult:

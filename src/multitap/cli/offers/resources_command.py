@@ -84,7 +84,7 @@ def _read_live(
     try:
         return ReadResourceResult.model_validate_json(live.read(uri, server, options.timeout))
     except UnknownName:
-        snapshot = live.picture().snapshot
+        snapshot = live.state().snapshot
         raise _unknown(uri, live.resources(), snapshot) from None
 
 

@@ -21,7 +21,7 @@ from multitap.config import Loaded, Problem, Severity
 from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState
 from multitap.events import Snapshot
-from multitap.gateway.fronts.control_messages import GatewayPicture
+from multitap.gateway.fronts.control_messages import GatewayState
 
 _COLOURS: dict[str, Colour] = {
     "connected": "green",
@@ -40,8 +40,8 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
     live = choose_gateway(options, loaded)
     ours = live is None or live.runs(loaded)
     if live:
-        picture = live.picture()
-        told, degraded = lines_from_picture(live, loaded, picture), picture.degraded
+        state = live.state()
+        told, degraded = lines_from_state(live, loaded, state), state.degraded
     else:
         told, degraded = _look_at(loaded, options)
     known = loaded.problems if ours else ()
@@ -76,16 +76,16 @@ def verdict(known: Sequence[Problem], told: Sequence[StatusLine]) -> Exit:
 
 def status_lines_of(live: RunningGateway, loaded: Loaded) -> tuple[StatusLine, ...]:
     """The servers of a running gateway, after a word if the files name others by now."""
-    return lines_from_picture(live, loaded, live.picture())
+    return lines_from_state(live, loaded, live.state())
 
 
-def lines_from_picture(
-    live: RunningGateway, loaded: Loaded, picture: GatewayPicture
+def lines_from_state(
+    live: RunningGateway, loaded: Loaded, state: GatewayState
 ) -> tuple[StatusLine, ...]:
-    """The same from a picture of it."""
+    """The same from its state."""
     if not live.runs(loaded):
-        return status_lines_of_gateway(picture.snapshot, picture.asleep, {})
-    servers = picture.snapshot.servers
+        return status_lines_of_gateway(state.snapshot, state.asleep, {})
+    servers = state.snapshot.servers
     running = {server.name for server in servers if server.transport != "local"}  # no file's
     held = {name for name, one in loaded.held.items() if one.standing is TrustState.CHANGED}
     # what the files cannot say now keeps running, and is not a difference
@@ -93,7 +93,7 @@ def lines_from_picture(
     if others and loaded.intact:  # else the gateway takes nothing over
         note("the files now name other servers")
         advise("`multitap reload` applies them to the gateway")
-    return status_lines_of_gateway(picture.snapshot, picture.asleep, loaded.broken)
+    return status_lines_of_gateway(state.snapshot, state.asleep, loaded.broken)
 
 
 def _look_at(

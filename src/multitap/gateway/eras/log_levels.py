@@ -14,14 +14,14 @@ from multitap.upstream.link import Link
 logger = logging.getLogger(__name__)
 
 PATIENCE = 1.0
-"""Seconds a client waits for servers to take the log level it wants; slower ones take it later."""
+"""Seconds a client waits for servers to set its log level; slower ones set it later."""
 
 
 class LogLevels:
-    """Owns what servers are asked to log.
+    """Owns the log level that is set at each server.
 
     Args:
-        hub: Who has the servers.
+        hub: Has the servers.
         seeing: The clients whose profile shows a server.
         tasks: Runs the requests to servers, so that none waits for another.
     """
@@ -31,10 +31,10 @@ class LogLevels:
         self._seeing = seeing
         self._tasks = tasks
         self._matter = False
-        """Whether any client ever said what it wants to see of logs."""
+        """Whether any client has ever set a log level."""
 
     async def on_changed(self) -> None:
-        """A client wants another level: have servers send what the most curious one wants."""
+        """A client has changed its level: set the most verbose one at each server."""
         self._matter = True
         told = anyio.Event()
         # goes on without the client: one server that hangs must not hold up its answer
@@ -42,8 +42,8 @@ class LogLevels:
         with anyio.move_on_after(PATIENCE):
             await told.wait()
 
-    async def curious(self, level: str | None, link: Link) -> None:
-        """Set the level of a server's log messages for one request, unseen by others."""
+    async def ensure_level(self, level: str | None, link: Link) -> None:
+        """Have a server log at least at the level that one request asks for."""
         if level is None:
             return
         # never less than others want: a server has one level for all of its clients
@@ -53,13 +53,13 @@ class LogLevels:
             await self._want(link, min(level, usual, key=level_of))
 
     def on_connected(self, server: str) -> None:
-        """A server is up that may not know yet what clients want of it."""
+        """A server is up: set the log level that clients want."""
         link, level = self._hub.links.get(server), self._wanted_of(server)
         if link is not None and level is not None and link.notifications.log_level is None:
             self._tasks.start_soon(self._want, link, level)
 
     def _wanted_of(self, server: str) -> str | None:
-        """From which level on the clients that see a server want its logs; None: as it likes."""
+        """The lowest level that any client of a server wants; None: the server decides."""
         levels = [one.log_level or USUAL_LEVEL for one in self._seeing(server)]
         return min(levels, key=level_of) if levels and self._matter else None
 

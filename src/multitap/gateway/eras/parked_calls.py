@@ -36,17 +36,17 @@ else:
     request_state = Later("mcp.server.request_state")
 
 TTL = 600.0
-"""Seconds a call waits for its client to come back: a person may have to think, or log in."""
+"""Seconds a call waits for its client to return: a person may have to think, or log in."""
 MOST, MOST_EACH = 1024, 24
-"""Calls that may wait: in total, and of one principal; the one that waits longest makes room."""
+"""Calls that may wait: in total, and per principal; beyond that the oldest is dropped."""
 MOST_ERRANDS = 5
-"""How often a person is sent elsewhere before a call counts as failed: some servers never cease."""
+"""How often a person is sent to a URL before the call fails: some servers never stop asking."""
 
 _PREFIX = "multitap:"
 _ELICIT = "elicitation/create"
 
 Work = Callable[[CallContext], Awaitable[Result]]
-"""Does the call; told for whom."""
+"""Makes the call in the given context."""
 
 
 class _State(msgspec.Struct):
@@ -54,9 +54,9 @@ class _State(msgspec.Struct):
     principal: str
     subject: str
     arguments: str
-    """What is left of them when they are hashed."""
+    """A digest of the arguments."""
     replica: str = ""
-    """Where the call waits."""
+    """The replica where the call waits."""
 
 
 class _Elicited(msgspec.Struct):
@@ -68,7 +68,7 @@ class _Places(msgspec.Struct):
 
 
 def places_of(exc: ServerError) -> list[dict[str, Any]]:
-    """Where a server of the handshake era wants a person to be before a call can succeed."""
+    """The URLs that a handshake server wants a person to visit before a call can succeed."""
     if exc.code != vocabulary.URL_ELICITATION_REQUIRED:
         return []
     try:
@@ -78,7 +78,7 @@ def places_of(exc: ServerError) -> list[dict[str, Any]]:
 
 
 class ParkedCall:
-    """One such call; an `OnBehalfOf` that outlives the requests it is made for."""
+    """A call that waits; an `OnBehalfOf` that outlives the requests it is made for."""
 
     def __init__(self, request: ClientRequest, subject: str) -> None:
         self.id = secrets.token_urlsafe(12)
@@ -95,11 +95,11 @@ class ParkedCall:
         self._keys = count(1)
         self._stirred = asyncio.Event()
         self.collected = asyncio.Event()
-        """Set once its client knows what came of it, or will never ask."""
+        """Set once its client has the result, or can no longer ask for it."""
         self._ended: tuple[Result | None, Exception | None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
         self.is_counted = True
-        """Whether it counts on the share of its client."""
+        """Whether it still counts against its client's share."""
 
     @property
     def slot_holder(self) -> object:
@@ -114,18 +114,18 @@ class ParkedCall:
         return self.client if self.client.single else self
 
     async def run(self, work: Work) -> None:
-        """Do the call; what comes of it is for `round` to tell."""
+        """Make the call; `round` returns or raises its outcome."""
         with self.scope:
             try:
                 context = CallContext(client=self, on_progress=self._on_progress())
                 self._ended = (await self._work(work, context), None)
             except Exception as exc:  # noqa: BLE001 - boundary: it is raised where the client waits
                 self._ended = (None, exc)
-        # outside the block: also when it was given up
+        # outside the block: also after a cancellation
         self._stirred.set()
 
     async def _work(self, work: Work, context: CallContext) -> Result:
-        """Do the call, again after each time that a person had to be elsewhere first."""
+        """Make the call, and repeat it after each URL that a person has visited."""
         for _ in range(MOST_ERRANDS):
             try:
                 return await work(context)
@@ -135,7 +135,7 @@ class ParkedCall:
         return await work(context)
 
     async def _went(self, places: list[dict[str, Any]]) -> bool:
-        """Whether the client's person agrees to go everywhere the server wants them to be."""
+        """Whether the client's user agrees to visit all URLs that the server names."""
         if not all(able(self.capabilities, _ELICIT, place) for place in places):
             return False
         for place in places:
@@ -174,11 +174,11 @@ class ParkedCall:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for its client to come back."""
+        """Whether it waits for its client to return."""
         return self._turn is None and not self.collected.is_set()
 
     def expire(self) -> None:
-        """Give it up: its client does not come back."""
+        """Cancel it: its client has not returned in time."""
         # both: the call ends, and `_run` does not wait for its client either
         self.scope.cancel()
         self.collected.set()
@@ -189,12 +189,12 @@ class ParkedCall:
 
     @property
     def answered(self) -> bool:
-        """Whether the server is done with it, so that it asks nothing more for its sake."""
+        """Whether the server has answered, and so asks nothing more because of it."""
         return self._ended is not None
 
     @property
     def questions(self) -> dict[str, Any]:
-        """What the client has yet to answer."""
+        """The questions that the client has not answered yet."""
         asked = self._asks.items()
         return {key: request for key, (request, answer) in asked if not answer.done()}
 
@@ -206,20 +206,20 @@ class ParkedCall:
         self._stirred.set()
 
     def release(self) -> list[tuple[dict[str, Any], "asyncio.Future[Raw]"]]:
-        """The questions that it can no longer bring to its client."""
+        """Remove and return the questions that it can no longer put to its client."""
         left = [(request, answer) for request, answer in self._asks.values() if not answer.done()]
         self._asks.clear()
         return left
 
     def take(self, responses: Mapping[str, Raw]) -> None:
-        """Hand over what the client answers; what it leaves out is asked again."""
+        """Pass on the client's answers; questions without one are asked again."""
         for key, response in responses.items():
             if (asked := self._asks.pop(key, None)) is not None and not asked[1].done():
                 asked[1].set_result(response)
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
         told = {**fit(self.capabilities, method, params)}
-        told.pop("elicitationId", None)  # this era has none
+        told.pop("elicitationId", None)  # this era has no ids for elicitations
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
         self.adopt({"method": method, "params": told}, answer)
         return await answer
@@ -241,13 +241,13 @@ class ParkedCall:
 
 
 class ParkedCalls:
-    """All calls that wait for their clients, and the sealed tickets by which these come back.
+    """All calls that wait for their clients, and the sealed tickets that clients return with.
 
     Args:
         tasks: Where the calls run.
         key: Seals the tickets.
-        ttl: Seconds a call waits for its client to come back.
-        most: How many there may be.
+        ttl: Seconds a call waits for its client to return.
+        most: The most calls that may wait.
         replica: The name of this replica, in a cluster.
     """
 
@@ -281,7 +281,7 @@ class ParkedCalls:
         return state is not None and state.startswith(_PREFIX)
 
     async def begin(self, request: ClientRequest, subject: str, work: Work) -> Result:
-        """Do a call; its result, or what the client has to be asked first.
+        """Make a call; returns its result, or the questions for the client.
 
         Raises:
             Refused: Too many calls are under way already.
@@ -294,7 +294,7 @@ class ParkedCalls:
         return await self._round(parked, request)
 
     async def resume(self, request: ClientRequest, subject: str) -> Result:
-        """Go on with a call its client comes back to.
+        """Continue a call that its client returns to.
 
         Raises:
             Refused: The ticket is not ours, not theirs, of another call, or too old.
@@ -319,8 +319,8 @@ class ParkedCalls:
         return await self._round(parked, request)
 
     def _claim(self, client: Client) -> None:
-        """Count one more; the call that waits longest is given up for it if necessary."""
-        # below that nobody can have too many, and nobody need be counted
+        """Count one more call; if there are too many, drop the one that has waited longest."""
+        # below that no principal can have too many
         if len(self._parked_calls) >= MOST_EACH:
             own = self._waiting(client.principal)
             if len(own) >= MOST_EACH:
@@ -337,14 +337,14 @@ class ParkedCalls:
             raise Refused(OVERLOADED, words, {"reason": "overloaded"})
 
     def _waiting(self, principal: str | None = None) -> list[ParkedCall]:
-        """The calls that wait for their client, or for one; the one that waits longest first."""
+        """The waiting calls, of all principals or of one, oldest first."""
         parked_calls = self._parked_calls.values()
         return [
             one for one in parked_calls if one.waits and principal in {None, one.client.principal}
         ]
 
     def drop(self, principals: Collection[str]) -> None:
-        """Give up every call of some principals, whether it waits or is worked on."""
+        """Cancel all calls of some principals."""
         for parked in tuple(self._parked_calls.values()):
             if parked.client.principal in principals:
                 self._give_up(parked)
@@ -354,13 +354,13 @@ class ParkedCalls:
         self._release(parked)
 
     def _release(self, parked: ParkedCall) -> None:
-        # reached twice for one that was given up: at once, to free its place, and with its task
+        # reached twice for a dropped call: at once, to free its place, and when its task ends
         if parked.is_counted:
             parked.is_counted = False
             self._shares.give(parked.client.holder)
 
     def _hand_over(self, ended: ParkedCall) -> None:
-        """Let another call of the same client bring the questions that came with one by mistake.
+        """Move the open questions of an ended call to another call of the same client.
 
         A server that asks on a pipe does not say for which of its calls.
         """
@@ -414,7 +414,7 @@ class ParkedCalls:
                 "requestState is not one of ours",
                 {"reason": "invalid_request_state"},
             ) from None
-        # a ticket may get into other hands: it is good for its own principal and call only
+        # tickets may leak, so each is valid for its own principal and call only
         same = state.principal == request.client.principal and state.subject == subject
         if not same or state.arguments != _fingerprint(request.params.arguments):
             raise Refused(
@@ -426,6 +426,6 @@ class ParkedCalls:
 
 
 def _fingerprint(arguments: Raw) -> str:
-    """The same for the same arguments, however a client writes them down."""
+    """A digest of arguments that does not depend on how the JSON is written."""
     plain = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
     return hashlib.sha256(plain).hexdigest()

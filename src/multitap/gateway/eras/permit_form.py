@@ -51,7 +51,7 @@ def question(request: PermitRequest) -> dict[str, Any]:
 
 
 def permission(answer: Raw) -> Permission:
-    """What the person decided; everything but a clear yes is a no."""
+    """The person's decision; anything but a clear yes is a no."""
     try:
         filled = _parse(answer)
     except UNPARSABLE:

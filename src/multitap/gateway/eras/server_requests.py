@@ -32,11 +32,11 @@ _Answer = TypeVar("_Answer", bound="pydantic.BaseModel")
 
 _ELICIT, _SAMPLE = "elicitation/create", "sampling/createMessage"
 MOST_AWAY = 1024
-"""People sent elsewhere, with the client that is to hear when they are done."""
+"""URL elicitations whose client is remembered until the server reports their end."""
 
 
 class ServerRequests:
-    """The host's answers to servers: those of clients.
+    """Answers servers' requests by asking clients.
 
     What belongs to no call goes to the only client that sees the server. What may belong to one
     of several clients is refused, because it might be told to the wrong one.
@@ -79,7 +79,7 @@ class ServerRequests:
         try:
             return await self._ask_typed(asked, _ELICIT, params, types.ElicitResult)
         except RpcError as exc:
-            # others answer only if the client cannot be asked: a person's no stays a no
+            # others answer only if the client cannot be asked: a refusal is final
             if exc.code != types.METHOD_NOT_FOUND:
                 return _error(exc)
             if self._host.elicit is not None:
@@ -87,7 +87,7 @@ class ServerRequests:
             return await self._from_person(asked, _ELICIT, params, types.ElicitResult, exc)
 
     async def _permit(self, request: PermitRequest) -> Permission | None:
-        """Ask the client's person about a call; where it cannot be asked, the host."""
+        """Ask the client's user whether a call may be made; without one, ask the host."""
         asked = question(request)
         if (on_behalf_of := client_of(request.call)) is not None:
             try:
@@ -114,7 +114,7 @@ class ServerRequests:
             return await self._ask_typed(asked, _SAMPLE, told, kind)
         except RpcError as exc:
             if exc.code != types.METHOD_NOT_FOUND:
-                return _error(exc)  # nobody else is asked after a person has declined
+                return _error(exc)  # a refusal is final: the host is not asked as well
             if self._host.sample is not None:
                 return await self._host.sample(asked, params)
             return await self._from_person(asked, _SAMPLE, told, kind, exc)
@@ -144,7 +144,7 @@ class ServerRequests:
         model: type[_Answer],
         otherwise: RpcError,
     ) -> _Answer | types.ErrorData:
-        """The answer of the person at a screen; without one, what the client's error was."""
+        """The answer of the person at a screen; if there is none, the client's error."""
         try:
             said = await self._person.ask(
                 "server", asked.server, method, _plain(params), asked.call
@@ -163,7 +163,7 @@ class ServerRequests:
         return await client.ask(method, params)
 
     def _on_notification(self, server: str, method: str, params: Raw) -> None:
-        """Tell the client that a notification is meant for, where that is certain."""
+        """Forward a notification to its client, if it is certain which one that is."""
         client = self._only(server)
         if method == "notifications/elicitation/complete":
             # popped: a server may report an end once, and only for an elicitation that it started
@@ -177,7 +177,7 @@ class ServerRequests:
             client.outlet.send(notification(method, params))
 
     def _remember(self, asked: RequestOrigin, params: types.ElicitRequestParams) -> None:
-        """Keep in mind who is to hear of it when a person has been elsewhere."""
+        """Remember which client to notify when a URL elicitation is complete."""
         given = params.elicitation_id if isinstance(params, types.ElicitRequestURLParams) else None
         on_behalf_of = client_of(asked.call)
         client = on_behalf_of.client if isinstance(on_behalf_of, ClientRequest) else None
@@ -186,7 +186,7 @@ class ServerRequests:
         if given is None or client is None:
             return
         self._away[asked.server, given] = client
-        # some never come back: the oldest is forgotten
+        # some are never completed: forget the oldest
         if len(self._away) > MOST_AWAY:
             del self._away[next(iter(self._away))]
 

@@ -26,11 +26,11 @@ _VERSION_KEY = PROTOCOL_VERSION_KEY.encode()
 _HANDSHAKE = frozenset(version.encode() for version in vocabulary.HANDSHAKE_VERSIONS)
 MODERN = frozenset(version.encode() for version in vocabulary.STATELESS_VERSIONS)
 _SAID = {version: b'"%b"' % version for version in MODERN}
-"""The versions as they are said in a body."""
+"""The versions as JSON strings, as they occur in a body."""
 
 
 def claims_modern(headers: HeaderMap, body: bytes) -> bool:
-    """Whether a request wants to be of the stateless era, by its header or by its body."""
+    """Whether a request claims the stateless era, in its header or its body."""
     version = headers.get(_VERSION)
     if version is None:
         return _VERSION_KEY in body
@@ -38,10 +38,10 @@ def claims_modern(headers: HeaderMap, body: bytes) -> bool:
 
 
 def admit(message: ClientMessage, params: Params, pairs: HeaderPairs, headers: HeaderMap) -> None:
-    """Let a request pass that agrees with its headers.
+    """Check that a request agrees with its headers.
 
     Raises:
-        Refused: It does not, or lacks what every request has to say.
+        Refused: It does not, or required fields are missing.
     """
     if _agrees(message, params, pairs, headers):
         return
@@ -52,10 +52,10 @@ def admit(message: ClientMessage, params: Params, pairs: HeaderPairs, headers: H
 
 
 def admit_unheaded(message: ClientMessage, params: Params) -> bool:
-    """Whether a request that travels without headers is of the stateless era.
+    """Whether a request on a transport without headers belongs to the stateless era.
 
     Raises:
-        Refused: It wants to be, and lacks what every request has to say.
+        Refused: It claims to, and required fields are missing.
     """
     if PROTOCOL_VERSION_KEY not in params.meta:
         return False
@@ -65,7 +65,7 @@ def admit_unheaded(message: ClientMessage, params: Params) -> bool:
 
 
 def _agrees(message: ClientMessage, params: Params, pairs: HeaderPairs, headers: HeaderMap) -> bool:
-    """The plain case, seen at a glance."""
+    """Whether the usual headers all match; a fast check for the common case."""
     meta, version = params.meta, headers.get(_VERSION, b"")
     said = meta.get(PROTOCOL_VERSION_KEY)
     if said is None or CLIENT_CAPABILITIES_KEY not in meta or len(headers) != len(pairs):
@@ -85,14 +85,14 @@ def _examine(message: ClientMessage, headers: Mapping[str, str] | None) -> None:
     except UNPARSABLE:
         params = None
     body = {"method": message.method, "params": params}
-    # by the SDK, so that each refusal is the one that its clients know
+    # by the SDK, so that clients get the errors they know
     verdict = inbound.classify_inbound_request(body, headers=headers)
     if isinstance(verdict, inbound.InboundLadderRejection):
         raise Refused(verdict.code, verdict.message, verdict.data)
 
 
 def admit_arguments(tool: Tool, params: Params, pairs: HeaderPairs) -> None:
-    """Let a call pass whose arguments agree with the headers that repeat them.
+    """Check that the arguments of a call agree with the headers that repeat them.
 
     Raises:
         Refused: They do not.
@@ -100,7 +100,7 @@ def admit_arguments(tool: Tool, params: Params, pairs: HeaderPairs) -> None:
     try:
         arguments = msgspec.json.decode(params.arguments, type=dict[str, Any])
     except UNPARSABLE:
-        return  # what is wrong with them is said where they are checked
+        return  # malformed arguments are reported by the check that follows
     text = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
     verdict = inbound.validate_mcp_param_headers(tool.input_schema, arguments, text)
     if verdict is not None:

@@ -33,11 +33,11 @@ BACKLOG = 4096
 MOST_LISTENERS = 1024
 """Streams of changes, each of which holds a connection; further ones are refused."""
 MOST_URIS = 1000
-"""Resources that one client may follow; in the stateless era, further ones are left out."""
+"""Resources that one client may subscribe to; in the stateless era, further ones are ignored."""
 MOST_FOLLOWED = 50_000
-"""Resources that all of them may."""
+"""Resources that all clients together may subscribe to."""
 LONGEST_URI = 8192
-"""Characters of an address, which is kept for as long as it is followed."""
+"""Characters of a URI, which is kept as long as the subscription."""
 
 _KINDS = ("tools", "prompts", "resources")
 
@@ -52,7 +52,7 @@ class WantedNotifications(msgspec.Struct, rename="camel"):
 
 
 Find = Callable[[str], Awaitable[tuple[Link, str]]]
-"""From what a client calls a resource to the session that has it, and its own name there."""
+"""Resolves a client's URI to the link that has the resource, and its URI there."""
 
 parse_wanted = msgspec.json.Decoder(WantedNotifications, strict=False).decode
 
@@ -61,11 +61,11 @@ class Listener:
     """One client's subscription to changes.
 
     Args:
-        outlet: Where its notifications go.
-        audience: With whom it shares what it sees.
-        holder: On whose share it counts.
-        kinds: Of which lists it wants to hear.
-        meta: What every message carries.
+        outlet: Takes its notifications.
+        audience: The clients that see the same.
+        holder: The holder whose share it counts against.
+        kinds: The lists whose changes it wants.
+        meta: The `_meta` of every notification.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Listener:
         self.audience = audience
         self.holder = holder
         self.uris: dict[str, tuple[Link, str]] = {}
-        """The resources it follows: by what it calls them, whose they are and their own name."""
+        """Its subscriptions: the link and the URI there, by the URI that the client uses."""
         self.ended = asyncio.Event()
         self._outlet = outlet
         self._kinds = kinds
@@ -97,17 +97,17 @@ class Listener:
 
     def tell(self, method: str, **params: Any) -> None:
         if not self._outlet.send(notification(method, {**params, **self._meta} or None)):
-            self.ended.set()  # it does not read: it will list again when it comes back
+            self.ended.set()  # it does not read: it lists again when it reconnects
 
 
 class Subscriptions:
-    """Who subscribes to what.
+    """All subscriptions of clients.
 
     Args:
-        hub: What changes.
+        hub: Publishes the changes.
         view: What the clients of an audience see now.
         tasks: Runs the requests to servers, so that none waits for another.
-        most: Streams of changes at the same time.
+        most: The most streams of changes at the same time.
     """
 
     def __init__(
@@ -126,21 +126,21 @@ class Subscriptions:
         self._stream_shares = Shares(most, "streams of changes")
         self._followed_shares = Shares(MOST_FOLLOWED, "followed resources")
         self._followers: dict[tuple[str, str], dict[Listener, Link]] = {}
-        """Who follows a resource of a server, each in a session that need not be everybody's."""
+        """The subscribers of each resource, each with the link of its session."""
         self._shown: dict[Audience, list[View]] = {}
-        """What the clients of an audience may have seen since the last notification."""
+        """The views that clients of an audience may have seen since the last notification."""
         self._is_listed = False
-        """Whether anybody can have got a list yet."""
+        """Whether any client can have received a list yet."""
         self.knows_all = True
         """Whether there are no clients at other replicas."""
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        """The clients that shook hands and are still there."""
+        """The connected clients of the handshake era."""
         return tuple(self._clients)
 
     def seeing(self, server: str) -> Iterator[Client]:
-        """Those of them whose audience sees a server."""
+        """The connected clients whose audience sees a server."""
         shown: dict[Audience, bool] = {}
         for client in self._clients:
             audience = client.audience
@@ -150,14 +150,14 @@ class Subscriptions:
                 yield client
 
     def only(self, server: str) -> Client | None:
-        """The one of them that sees a server; None if there are more, or none."""
+        """The only connected client that sees a server; None if there are none or several."""
         if not self.knows_all:
             return None
         found = [*islice(self.seeing(server), 2)]
         return found[0] if len(found) == 1 else None
 
     def on_joined(self, client: Client) -> None:
-        """A client has shaken hands: from here on it hears of every change."""
+        """Notify a client of changes from now on: its handshake is done."""
         if client not in self._clients:
             self._clients[client] = Listener(
                 client.outlet, client.audience, client.holder, frozenset(_KINDS)
@@ -165,27 +165,27 @@ class Subscriptions:
         self._shown.setdefault(client.audience, [self._view(client.audience)])
 
     def on_shown(self, audience: Audience, view: View) -> None:
-        """Clients of an audience begin to see something new.
+        """Remember a view that clients of an audience begin to see.
 
-        It may be gone before they are notified, and what they saw is then out of date.
+        It may be replaced before they are notified; what they saw is then out of date.
         """
         if (views := self._shown.get(audience)) is not None:
             views.append(view)
 
     def begin(self) -> None:
-        """Lists are given out from here on: what there was before, nobody has seen."""
+        """Compare views from now on: no client has seen an earlier list."""
         self._is_listed = True
         self._shown = {audience: [self._view(audience)] for audience in self._shown}
 
     async def on_left(self, client: Client, *, is_elsewhere: bool = False) -> None:
-        """A client is gone, or another replica tells it of changes from here on."""
+        """Stop notifying a client: it has left, or another replica notifies it."""
         if (listener := self._clients.get(client)) is not None:
             if not is_elsewhere:
                 del self._clients[client]
             await self._forget(listener)
 
     async def subscribe(self, client: Client, uri: str, link: Link, raw: str) -> None:
-        """Tell a client whenever a resource changes.
+        """Notify a client whenever a resource changes.
 
         Raises:
             UpstreamError: The server refuses.
@@ -205,7 +205,7 @@ class Subscriptions:
         wanted: WantedNotifications,
         find: Find,
     ) -> bytes:
-        """Tell a client of the stateless era of changes until it leaves, or the gateway closes."""
+        """Notify a stateless client of changes until it leaves or the gateway closes."""
         holder = request.client.holder
         if not self._stream_shares.take(holder):
             raise Refused(SERVER_ERROR, self._stream_shares.refusal(holder))
@@ -227,7 +227,7 @@ class Subscriptions:
             acknowledged: dict[str, Any] = dict(honored)
             if uris:
                 acknowledged["resourceSubscriptions"] = uris
-            # acknowledged only afterwards: from then on the client relies on hearing every change
+            # acknowledged only afterwards: from then on the client relies on every notification
             await self._follow_all(listener, uris, find)
             listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
             await listener.ended.wait()
@@ -241,7 +241,7 @@ class Subscriptions:
         return envelope.encode({"resultType": "complete", "_meta": meta})
 
     async def follow(self) -> None:
-        """Tell the clients of what happens at the servers, until cancelled."""
+        """Notify clients of what changes at the servers, until cancelled."""
         with self._hub.events.subscribe(BACKLOG, calls=False) as events:
             async for event in events:
                 match event:
@@ -259,7 +259,7 @@ class Subscriptions:
                         continue
 
     def close(self) -> None:
-        """End every stream of changes in the orderly way."""
+        """End all streams of changes with their final message."""
         for listener in self._streams:
             listener.ended.set()
 
@@ -274,13 +274,13 @@ class Subscriptions:
                 continue
             view = self._view(audience)
             self._shown[audience] = [view]
-            # with every view they may have seen: a tool that came and went is a change, too
+            # with every view they may have seen: a tool that appeared and vanished is a change, too
             kinds = frozenset[str]().union(*(view.differences(seen) for seen in shown))
             for listener in listeners:
                 listener.lists_changed(kinds)
 
     def _listeners(self) -> tuple[Listener, ...]:
-        # at one replica of a cluster only, or the client would hear of a change more than once
+        # at one replica of a cluster only, or the client would be notified more than once
         clients = self._clients.items()
         told = [
             listener
@@ -296,7 +296,7 @@ class Subscriptions:
                 tasks.start_soon(self._try_to_follow, listener, uri, find)
 
     async def _try_to_follow(self, listener: Listener, uri: str, find: Find) -> None:
-        """Follow a resource if it can be; one that is not there yet never changes."""
+        """Subscribe to a resource; errors are logged, since other resources are not affected."""
         try:
             link, raw = await find(uri)
             await self._follow(listener, uri, link, raw)
@@ -318,7 +318,7 @@ class Subscriptions:
         try:
             await link.notifications.subscribe(raw)
         except MultitapError:
-            # it also gives back the share that was taken above
+            # this also returns the share that was taken above
             await self._unfollow(listener, uri)
             raise
 
@@ -332,7 +332,7 @@ class Subscriptions:
         followers.pop(listener, None)
         if not followers:
             self._followers.pop((link.name, raw), None)
-        # others may follow it in the same session
+        # others may be subscribed to it in the same session
         if link not in followers.values():
             try:
                 await link.notifications.unsubscribe(raw)

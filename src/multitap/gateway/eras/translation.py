@@ -8,29 +8,29 @@ from multitap.gateway.client_message import Result, parse_table
 from multitap.wire.jsonrpc import envelope, vocabulary
 
 _LONG = 64 * 1024
-"""Bytes from which on a piece of a result is handed on as it is: copying is most of its cost."""
+"""Bytes above which a member of a result is passed on without a copy."""
 _STALE = ("resultType", "ttlMs", "cacheScope")
 _COMPLETE = b'{"resultType":"complete"'
 _NOT_KEPT = _COMPLETE + b',"ttlMs":0,"cacheScope":"private"'
 
 
 def to_stateless(result: Raw | bytes, *, kept: bool = False) -> Result:
-    """A result of the handshake era as the stateless one wants it.
+    """A result of the handshake era with the fields that the stateless era requires.
 
     Args:
-        result: As it came.
-        kept: Whether clients may keep such results, and so have to be told for how long.
+        result: As the server sent it.
+        kept: Whether clients may cache such results, and so need a lifetime.
     """
     body = memoryview(result)[1:]
     head = _NOT_KEPT if kept else _COMPLETE
-    # an empty object takes no comma; nobody writes more white space than this
+    # an empty object needs no comma; more white space than this is not expected
     if bytes(body[:64]).lstrip()[:1] != b"}":
         head += b","
     return (head, body) if len(body) > _LONG else b"".join((head, body))
 
 
 def to_handshake(result: Raw | bytes) -> Result:
-    """A result of the stateless era without what older clients do not know."""
+    """A result of the stateless era without the fields that older clients do not know."""
     table = parse_table(result)
     for key in _STALE:
         table.pop(key, None)
@@ -45,7 +45,7 @@ def to_handshake(result: Raw | bytes) -> Result:
 
 
 def _join(table: Mapping[str, Raw]) -> Result:
-    """An object of its members; long ones are not copied."""
+    """A JSON object of these members; long ones are not copied."""
     parts: list[Raw | bytes] = []
     short: list[Raw | bytes] = [b"{"]
     for key, value in table.items():

@@ -8,7 +8,7 @@ from multitap.store.audit_records import AuditRecord
 
 
 class TokenLine(msgspec.Struct, frozen=True):
-    """One token, without what is secret about it."""
+    """One token, without its secret."""
 
     id: str
     name: str
@@ -31,9 +31,9 @@ class PinnedTool(msgspec.Struct, frozen=True):
     """The server's own name for it."""
     change: Literal["changed", "new"]
     difference: tuple[str, ...]
-    """Lines that went (`-`), came (`+`) or stayed, with hidden characters made visible."""
+    """Removed (`-`), added (`+`) and unchanged lines, with hidden characters made visible."""
     findings: tuple[str, ...] = ()
-    """What looks like an attack."""
+    """Findings of the scanner."""
 
 
 class PinReview(msgspec.Struct, frozen=True):
@@ -41,14 +41,14 @@ class PinReview(msgspec.Struct, frozen=True):
 
     server: str
     digest: str
-    """Of all that is shown: `AskAcceptPins` accepts this, and nothing that came later."""
+    """A digest of what is shown: `AskAcceptPins` accepts exactly this, no later change."""
     package: str
-    """What its package was and is, where that changed."""
+    """The pinned and the current package, if they differ."""
     tools: tuple[PinnedTool, ...]
 
 
-class AccessPicture(msgspec.Struct, frozen=True):
-    """Who may come in, and what waits for a person."""
+class AccessOverview(msgspec.Struct, frozen=True):
+    """Tokens, and changed servers that wait for a review."""
 
     tokens: tuple[TokenLine, ...] = ()
     pins: tuple[PinReview, ...] = ()
@@ -57,7 +57,7 @@ class AccessPicture(msgspec.Struct, frozen=True):
 
 
 class NewTokenText(msgspec.Struct, frozen=True):
-    """A token that was just created; this is the only time that anybody sees it."""
+    """A token that was just created; its text is shown only this once."""
 
     id: str
     token: str
@@ -74,13 +74,13 @@ class AuditRow(msgspec.Struct, frozen=True):
 
     @property
     def who(self) -> str:
-        """Everybody that the entry names."""
+        """The caller in words: principal, client and agent."""
         one = self.record
         return " ".join(filter(None, (one.principal, one.client, one.agent)))
 
     @property
     def what(self) -> str:
-        """What was done, and to what."""
+        """The action and its object, in words."""
         one = self.record
         subject = " ".join(filter(None, (one.server, one.tool or one.subject)))
         return f"{one.kind}: {subject}" if subject else one.kind

@@ -1,4 +1,4 @@
-"""What a running gateway tells about access: tokens, changed tools, open questions, the audit."""
+"""Answers questions about access: tokens, changed tools, open questions, the audit log."""
 
 import sqlite3
 import time
@@ -12,7 +12,7 @@ from anyio import to_thread
 from multitap.config.search import state_directory
 from multitap.errors import BadArguments, MultitapError, UnknownName
 from multitap.gateway.fronts.access_messages import (
-    AccessPicture,
+    AccessOverview,
     AuditPage,
     AuditRow,
     NewTokenText,
@@ -44,19 +44,19 @@ from multitap.trust.pins.pins import stamps
 from multitap.trust.scanner.scanner import scan
 
 MOST_TOOLS, MOST_LINES, LONGEST_LINE = 200, 400, 2_000
-"""Of one server's review that is shown; `multitap pins review` shows everything."""
+"""Tools, lines and characters shown of one review; `multitap pins review` shows everything."""
 MOST_ENTRIES = 500
 """Entries of the audit log in one answer."""
 _LOOKED_AT = 50_000
-"""Entries that are looked at for them: a filter that matches nothing must end as well."""
+"""Entries that are read for one answer: a filter that matches nothing must end as well."""
 
 
 class AccessService:
     """Answers questions about access to one gateway.
 
     Args:
-        gateway: Which one.
-        tokens: The user's.
+        gateway: The gateway.
+        tokens: The user's token store.
     """
 
     def __init__(self, gateway: Gateway, tokens: AccessTokens | None = None) -> None:
@@ -77,7 +77,7 @@ class AccessService:
                 return self._gateway.person.reply(number, result, error)
             case AskAccess():
                 # in threads: these read and write files
-                return await to_thread.run_sync(self._picture)
+                return await to_thread.run_sync(self._overview)
             case AskAudit(text, limit):
                 return await to_thread.run_sync(self._audit, RecordFilter.parse(text), limit)
             case AskCreateToken():
@@ -89,7 +89,7 @@ class AccessService:
             case _:
                 assert_never(question)
 
-    def _picture(self) -> AccessPicture:
+    def _overview(self) -> AccessOverview:
         trouble: list[str] = []
         tokens: tuple[TokenLine, ...] = ()
         pins: tuple[PinReview, ...] = ()
@@ -101,7 +101,7 @@ class AccessService:
             pins = self._pin_reviews()
         except (MultitapError, OSError) as exc:
             trouble.append(str(exc))
-        return AccessPicture(tokens, pins, tuple(trouble))
+        return AccessOverview(tokens, pins, tuple(trouble))
 
     def _token_lines(self) -> tuple[TokenLine, ...]:
         now, uses = time.time(), self._tokens.uses()
@@ -153,7 +153,7 @@ class AccessService:
         hub = self._gateway.hub
         if hub.pins.places is None:
             return ()
-        # a screen asks every second, and definitions are long: they are read when they change
+        # a screen asks every second, and definitions are long: read again only after a change
         seen = (stamps(hub.pins.files), hub.settings.servers)
         if self._reviewed[0] != seen:
             self._reviewed = (seen, tuple(_describe_review(one) for one in self._reviews()[1]))
@@ -164,7 +164,7 @@ class AccessService:
         review = next((one for one in due if one.server == server), None)
         if review is None:
             raise UnknownName(f"nothing of {server!r} waits for a review")
-        # between the look and the click the server may have changed again: what is accepted has to
+        # the server may have changed again between review and click: what is accepted has to
         # be what was shown
         if _digest(review) != digest:
             raise MultitapError(

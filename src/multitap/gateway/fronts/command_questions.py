@@ -14,7 +14,7 @@ from multitap.wire.jsonrpc.vocabulary import INVALID_REQUEST, METHOD_NOT_FOUND
 from multitap.wire.wire import RpcError
 
 CAPABILITIES = Raw(b'{"elicitation":{"form":{},"url":{}},"sampling":{}}')
-"""What a person at a terminal can be asked."""
+"""The capabilities of a person at a terminal."""
 NONE = Raw(b"{}")
 COMMAND_LINE = "command line"
 
@@ -25,7 +25,7 @@ class CommandQuestions:
     """The open questions of one call.
 
     Args:
-        on_question: Told that there is one to send.
+        on_question: Called when there is one to send.
     """
 
     def __init__(self, on_question: Callable[[], None]) -> None:
@@ -38,7 +38,7 @@ class CommandQuestions:
         """The person's answer.
 
         Raises:
-            RpcError: There is none.
+            RpcError: The person refuses, or has left.
         """
         number = next(self._numbers)
         reply: asyncio.Future[CommandReply] = asyncio.get_running_loop().create_future()
@@ -55,7 +55,7 @@ class CommandQuestions:
         return said.result
 
     def close(self) -> None:
-        """Nobody will answer; a login may wait for it in a task of its own."""
+        """Fail the open questions, for which a login may wait in its own task."""
         for reply in self._open.values():
             if not reply.done():
                 reply.set_exception(RpcError(INVALID_REQUEST, "the person left"))
@@ -65,8 +65,8 @@ class CommandQuestions:
         return self._unsent.popleft() if self._unsent else None
 
     def on_reply(self, reply: CommandReply) -> bool:
-        """Take an answer; False if nobody asked for it."""
-        # taken out: a second answer to the same question is nobody's
+        """Deliver an answer; False if no question has this number."""
+        # removed: a second answer to the same question is ignored
         waiting = self._open.pop(reply.number, None)
         if waiting is None or waiting.done():
             return False
@@ -75,12 +75,12 @@ class CommandQuestions:
 
 
 class CommandUser:
-    """Who typed a command; an `OnBehalfOf` that can be asked if there is a person.
+    """The user of a command; an `OnBehalfOf` that can be asked if a person is there.
 
     Args:
-        server: Whose tool is called, for the person to know who asks.
-        questions: Where they go; None if nobody can be asked.
-        caller: Where they sit, in words for people.
+        server: The server that is called, to be named in questions.
+        questions: The open questions; None if nobody can be asked.
+        caller: A label for the user's terminal.
     """
 
     principal = ""
@@ -108,7 +108,7 @@ class CommandUser:
         return self
 
     def on_notification(self, method: str, params: Raw) -> None:
-        """Hear what belongs to the call, and leave it: progress comes by itself."""
+        """Ignore notifications of the call: progress has its own callback."""
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
         if self._questions is None:

@@ -1,4 +1,4 @@
-"""The calls and reads that a running gateway makes for a command."""
+"""Calls and reads that a running gateway makes for a command."""
 
 from typing import Any, assert_never
 
@@ -43,7 +43,7 @@ from multitap.upstream.on_behalf_of import CallContext
 from multitap.upstream.signals import Latch
 
 BEAT = 5.0
-"""Seconds after which a waiting command gets a sign that it is not forgotten."""
+"""Seconds between two keep-alive lines to a waiting command."""
 CALM = 0.05
 """Seconds between two reports of progress: a server may send thousands."""
 
@@ -53,10 +53,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class CommandProgress:
-    """The latest news of one action; of progress that nobody has seen yet only the last counts.
+    """Progress and questions of one action; only the latest unread progress is kept.
 
     Args:
-        caller: Where the person sits, in words for people.
+        caller: A label for the user's terminal.
     """
 
     def __init__(self, caller: str = COMMAND_LINE) -> None:
@@ -65,7 +65,7 @@ class CommandProgress:
         self._latest: ProgressStep | None = None
         self._news = Latch()
         self.questions = CommandQuestions(self._news.set)
-        """What servers ask meanwhile."""
+        """Questions of servers during the action."""
 
     def on_progress(self, done: float, total: float | None, message: str | None) -> None:
         self._latest = ProgressStep(done, total, message and message[:_LONGEST_MESSAGE])
@@ -92,12 +92,12 @@ class CommandProgress:
 async def run(
     gateway: Gateway, action: GatewayAction, progress: CommandProgress
 ) -> tuple[ControlAnswer, bytes | Raw]:
-    """Do it; the last line of the answer, and what follows it.
+    """Run an action; returns the last line of the answer, and the result that follows it.
 
     Args:
-        gateway: By whom.
-        action: What.
-        progress: Told how far it has come, and of the end.
+        gateway: The gateway.
+        action: What to do.
+        progress: Receives the progress and the end.
     """
     try:
         found, result = await _carry_out(gateway, action, progress)
@@ -105,7 +105,7 @@ async def run(
     except MultitapError as exc:
         return refusal(exc), b""
     finally:
-        # after everything, also a cancellation: somebody waits in `next`
+        # always, also after a cancellation: a task waits in `next`
         progress.end()
 
 
@@ -149,7 +149,7 @@ async def _carry_out(
 
 
 def refusal(exc: MultitapError) -> ControlAnswer:
-    """An error as a command can raise it again."""
+    """An error in a form that a command can raise again."""
     server = exc.server if isinstance(exc, UpstreamError) else None
     return ControlAnswer(error=str(exc), hint=exc.hint, kind=_kind(exc), server=server)
 

@@ -19,10 +19,10 @@ _Said = TypeVar("_Said")
 
 
 def content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
-    """What an answer holds.
+    """The decoded value of an answer.
 
     Raises:
-        MultitapError: It holds an error, which is raised as it was there.
+        MultitapError: The answer is an error, raised as the same class.
     """
     if answer.error is not None:
         raise _error(answer, answer.error)
@@ -30,7 +30,7 @@ def content(answer: ControlAnswer, kind: type[_Said]) -> _Said:
 
 
 def _error(answer: ControlAnswer, words: str) -> MultitapError:
-    """The error that a gateway reports, as the same exception."""
+    """The exception that a gateway reports."""
     server, hint = answer.server or "", answer.hint
     match answer.kind:
         case "unknown":
@@ -48,10 +48,10 @@ def _error(answer: ControlAnswer, words: str) -> MultitapError:
 
 
 def decode_answer(data: bytes | Raw, kind: type[_Said]) -> _Said:
-    """What a line or a part of it says.
+    """Decode a line, or a part of it.
 
     Raises:
-        MultitapError: It says something else.
+        MultitapError: It has another form.
     """
     try:
         return msgspec.json.decode(data, type=kind)

@@ -12,7 +12,7 @@ from multitap.events import Snapshot
 from multitap.hub.metrics import Stats
 
 MAX_QUESTION = 8 * 1024 * 1024
-"""Bytes of a question: a call has arguments."""
+"""Bytes of a question, which may contain the arguments of a call."""
 
 
 class Question(msgspec.Struct, frozen=True, tag_field="ask"):
@@ -23,8 +23,8 @@ class AskAbout(Question, frozen=True, tag="about"):
     """Who are you? Answered by `About`."""
 
 
-class AskPicture(Question, frozen=True, tag="snapshot"):
-    """How are the servers? Answered by `GatewayPicture`."""
+class AskState(Question, frozen=True, tag="snapshot"):
+    """How are the servers? Answered by `GatewayState`."""
 
 
 class AskTools(Question, frozen=True, tag="tools"):
@@ -46,13 +46,13 @@ class AskRestart(Question, frozen=True, tag="restart"):
 
 
 class AskEvents(Question, frozen=True, tag="events"):
-    """Tell what happens until I leave. Answered by `About`, then by a `Activity` each."""
+    """Stream events until I leave. Answered by `About`, then an `Activity` for each."""
 
     server: str | None = None
 
 
 class AskTrace(Question, frozen=True, tag="trace"):
-    """Tell what passes between you and a server. Answered by `About`, then `TracedMessage`s."""
+    """Stream the messages to and from a server. Answered by `About`, then `TracedMessage`s."""
 
     server: str
 
@@ -69,7 +69,7 @@ class AskCalls(Question, frozen=True, tag="calls"):
     """Which calls were made? Answered by a `Page` of `CallRecord`, newest first."""
 
     filter: str = ""
-    """In the language of `RecordFilter`."""
+    """In the syntax of `RecordFilter`."""
     limit: int = 100
     cursor: str | None = None
 
@@ -85,7 +85,7 @@ class AskLog(Question, frozen=True, tag="log"):
 class AskPulse(Question, frozen=True, tag="pulse"):
     """What is new since I last asked? Answered by a `Pulse`; meant to be asked many times a second.
 
-    The calls after `seen` are in it, but never more than `most`: the counters are exact anyway.
+    It has the calls after `seen`, at most `most` of them; the counters are always exact.
     """
 
     seen: int = 0
@@ -93,16 +93,16 @@ class AskPulse(Question, frozen=True, tag="pulse"):
 
 
 class AskPulses(Question, frozen=True, tag="pulses"):
-    """Keep telling me what is new until I leave. Answered by a `Pulse` whenever there is anything.
+    """Stream what is new until I leave. Answered by a `Pulse` for every change.
 
-    One with a `GatewayOverview` comes every second, so that both sides notice if the other is
-    gone. Like `AskOpenQuestions`, it says that a person is there.
+    One with a `GatewayOverview` is sent every second, so that both sides notice if the other is
+    gone. Like `AskOpenQuestions`, it shows that a person is present.
     """
 
     seen: int = 0
     most: int = 100
     every: float = 0.1
-    """Seconds between two of them, at least."""
+    """The least seconds between two pulses."""
 
 
 class AskExchange(Question, frozen=True, tag="exchange"):
@@ -124,7 +124,7 @@ class AskStderr(Question, frozen=True, tag="stderr"):
 
 
 class AskAccess(Question, frozen=True, tag="access"):
-    """Who may come in, and what waits for a review? Answered by an `AccessPicture`."""
+    """Which tokens are there, and what waits for a review? Answered by an `AccessOverview`."""
 
 
 class AskAudit(Question, frozen=True, tag="audit"):
@@ -161,8 +161,8 @@ class AskAcceptPins(Question, frozen=True, tag="accept_pins"):
 class AskOpenQuestions(Question, frozen=True, tag="questions"):
     """What waits for a person? Answered by a list of `OpenQuestion`.
 
-    Asking says that a person is there: for `PersonQuestions.ATTENTION` seconds, questions that no
-    client can answer wait for them.
+    Asking shows that a person is present: for `ATTENTION` seconds, questions that no client can
+    answer wait for them.
     """
 
 
@@ -206,7 +206,7 @@ class AskCall(Question, frozen=True, tag="call"):
     arguments: Raw = Raw(b"{}")
     timeout: float | None = None
     person: bool = False
-    """Whether somebody is there to answer what the server asks."""
+    """Whether a person can answer questions of the server."""
 
 
 class AskRead(Question, frozen=True, tag="read"):
@@ -226,7 +226,7 @@ class AskFill(Question, frozen=True, tag="fill"):
 
 
 class AskLogin(Question, frozen=True, tag="login"):
-    """Log in to a server. Answered by a `Delivery` of nothing.
+    """Log in to a server. Answered by an empty `Delivery`.
 
     Before that, a `ServerQuestion` has the address of the page to visit.
     """
@@ -236,9 +236,9 @@ class AskLogin(Question, frozen=True, tag="login"):
 
 
 GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill | AskLogin
-"""What may take a server's time. Lines with `more` come before the answer: progress, or nothing."""
+"""Requests that a server works on. Lines with `more` precede the answer: progress, or null."""
 Recall = AskPulse | AskCalls | AskLog | AskExchange | AskHistory | AskStderr
-"""What is answered from what was written down."""
+"""Questions that are answered from the store."""
 AccessQuestion = (
     AskAccess
     | AskAudit
@@ -248,10 +248,10 @@ AccessQuestion = (
     | AskOpenQuestions
     | AskReply
 )
-"""What the Access place is about."""
+"""Questions of the Access place."""
 Quick = (
     AskAbout
-    | AskPicture
+    | AskState
     | AskTools
     | AskResources
     | AskPrompts
@@ -263,11 +263,11 @@ Quick = (
     | Recall
     | AccessQuestion
 )
-"""What the gateway answers by itself."""
+"""Questions that the gateway answers by itself."""
 AnyQuestion = Quick | AskEvents | AskPulses | AskTrace | GatewayAction
 
 Kind = Literal["unknown", "arguments", "configuration", "unavailable", "denied", "failed"]
-"""What kind of error it is."""
+"""Kinds of errors."""
 
 
 class ControlAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -278,15 +278,15 @@ class ControlAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     hint: str | None = None
     kind: Kind = "failed"
     server: str | None = None
-    """Whose error it is."""
+    """The server that the error comes from."""
     more: bool = False
-    """Whether it is still being worked on; `ok` is the latest `ProgressStep` then, or null."""
+    """Whether more lines follow; `ok` is then the latest `ProgressStep`, or null."""
     question: "ServerQuestion | None" = None
-    """What a server asks in the meantime."""
+    """A question of a server during the call."""
 
 
 class ServerQuestion(msgspec.Struct, frozen=True):
-    """What a server asks during a call."""
+    """A question of a server during a call."""
 
     number: int
     server: str
@@ -295,7 +295,7 @@ class ServerQuestion(msgspec.Struct, frozen=True):
 
 
 class CommandReply(msgspec.Struct, frozen=True):
-    """A line of a command in the middle of its call: the answer to a question, or why not."""
+    """A line that a command sends during its call: the answer to a question, or an error."""
 
     number: int
     result: Raw = Raw(b"null")
@@ -316,7 +316,7 @@ class Delivery(msgspec.Struct, frozen=True):
     size: int
     server: str = ""
     tool: str = ""
-    """What the server calls it."""
+    """The server's own name for it."""
     cap: int = 0
     """Characters after which its text is cut."""
 
@@ -329,19 +329,19 @@ class About(msgspec.Struct, frozen=True):
     started: float
     """Seconds since the epoch."""
     files: tuple[str, ...] | None
-    """What it is configured by; None: by no files."""
+    """Its configuration files; None if it has none."""
     url: str | None = None
-    """Where clients reach it; None: on its own pipes."""
+    """Its address for clients; None if it serves its own pipes."""
 
 
-class GatewayPicture(msgspec.Struct, frozen=True):
-    """All servers at one moment."""
+class GatewayState(msgspec.Struct, frozen=True):
+    """The state of all servers at one moment."""
 
     snapshot: Snapshot
     asleep: tuple[str, ...] = ()
-    """Those that start with the first call."""
+    """Servers that start with the first call."""
     degraded: tuple[str, ...] = ()
-    """What keeps the gateway from doing all it should, in words."""
+    """What is degraded, in words."""
 
 
 class ToolLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -350,7 +350,7 @@ class ToolLine(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     server: str
     tool: str
-    """What the server calls it."""
+    """The server's own name for it."""
     title: str | None
     description: str
     input_schema: Mapping[str, Any]
@@ -382,22 +382,22 @@ class ServerFigures(msgspec.Struct, frozen=True):
 
 
 class ClientFigures(msgspec.Struct, frozen=True):
-    """One client that has shaken hands; those of the stateless era come and go with each call."""
+    """One connected client; stateless clients, which connect for each call, are not listed."""
 
     name: str
     version: str
     protocol_version: str
     profile: str | None = None
     requests: int = 0
-    """Under way."""
+    """Requests in progress."""
     principal: str = ""
-    """Whom its credentials name."""
+    """The name in its credentials."""
     capabilities: tuple[str, ...] = ()
-    """What it can be asked."""
+    """The kinds of questions it can answer."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What went through a gateway since it started, and for whom."""
+    """Calls and clients of a gateway since it started."""
 
     servers: dict[str, ServerFigures]
     clients: tuple[ClientFigures, ...]
@@ -424,11 +424,11 @@ class ReloadReport(msgspec.Struct, frozen=True):
     """The outcome of a reload."""
 
     taken: bool
-    """If not, everything goes on as it was."""
+    """Whether the new files are in use; if not, nothing has changed."""
     plan: str = ""
     problems: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
-    """Servers that go on as they were, because what is written about them cannot be used."""
+    """Servers that keep their old configuration, because the new one cannot be used."""
     missing_workers: int = 0
     """Workers that have not confirmed the reload."""
 
@@ -441,5 +441,5 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
 
 def files_of(loaded: Loaded) -> tuple[str, ...]:
-    """The files of a configuration; a command and a gateway with the same ones mean the same."""
+    """The files of a configuration, by which a command finds the gateway that serves them."""
     return loaded.files

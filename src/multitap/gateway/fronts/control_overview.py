@@ -1,8 +1,8 @@
-"""What a screen shows of a gateway: the counters many times a second, all the rest every second."""
+"""The data of a screen: counters many times a second, everything else every second."""
 
 import msgspec
 
-from multitap.gateway.fronts.control_messages import About, Figures, GatewayPicture
+from multitap.gateway.fronts.control_messages import About, Figures, GatewayState
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.store.call_records import CallRecord
 
@@ -11,22 +11,22 @@ class GatewayOverview(msgspec.Struct, frozen=True):
     """One gateway at one moment."""
 
     about: About
-    picture: GatewayPicture
+    state: GatewayState
     figures: Figures
     questions: tuple[OpenQuestion, ...]
-    """What waits for a person."""
+    """Questions that wait for a person."""
 
 
 class Pulse(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far a gateway has come."""
+    """The counters of a gateway, and its latest calls."""
 
     made: int
     """Calls since it started."""
     records: tuple[CallRecord, ...]
     """The latest of them, oldest first."""
     revision: int
-    """Of the catalog."""
+    """The revision of the catalog."""
     in_flight: int
-    """Calls under way."""
+    """Calls in progress."""
     overview: GatewayOverview | None = None
-    """All the rest, now and then."""
+    """Everything else; sent once a second."""

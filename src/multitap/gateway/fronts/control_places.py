@@ -11,7 +11,7 @@ from pathlib import Path
 _FOLDER = "gateways"
 _SUFFIX = ".sock"
 _LONGEST = 84
-"""Bytes of a folder's path: an address has 104 on macOS, 108 on Linux, with the name in it."""
+"""Bytes of a folder's path: a socket path has at most 104 on macOS and 108 on Linux."""
 
 
 def folder(state: Path) -> Path:
@@ -28,7 +28,7 @@ def own_socket(state: Path) -> Path:
     """The address of this process, in a folder that nobody else can enter.
 
     Raises:
-        OSError: There can be no such folder.
+        OSError: The folder cannot be created, or is not private.
     """
     place = folder(state)
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -38,15 +38,15 @@ def own_socket(state: Path) -> Path:
 
 
 def leave(path: Path) -> None:
-    """Take away a socket, and a folder that is only there for sockets."""
+    """Remove a socket, and its folder if it is empty and only for sockets."""
     path.unlink(missing_ok=True)
     if path.parent.name != _FOLDER:
-        with suppress(OSError):  # others may be in it
+        with suppress(OSError):  # it may not be empty
             path.parent.rmdir()
 
 
 def is_private(place: Path) -> bool:
-    """Whether a folder is the user's and nobody else's; one in `/tmp` may be anybody's."""
+    """Whether only the user can access a folder; one in `/tmp` may belong to anyone."""
     try:
         seen = place.lstat()
     except OSError:
@@ -56,7 +56,7 @@ def is_private(place: Path) -> bool:
 
 
 def sockets(state: Path) -> dict[int, Path]:
-    """The address of each gateway that answers; those that dead ones left are removed."""
+    """The address of each gateway that answers; sockets of dead ones are removed."""
     place = folder(state)
     if not is_private(place):
         return {}

@@ -33,20 +33,20 @@ from multitap.gateway.fronts.control_messages import (
     AskHistory,
     AskLog,
     AskOpenQuestions,
-    AskPicture,
     AskPrompts,
     AskPulse,
     AskReload,
     AskReply,
     AskResources,
     AskRestart,
+    AskState,
     AskStderr,
     AskSwitch,
     AskTools,
     ClientFigures,
     ControlAnswer,
     Figures,
-    GatewayPicture,
+    GatewayState,
     Quick,
     Recall,
     ReloadReport,
@@ -73,12 +73,12 @@ if TYPE_CHECKING:
     from multitap.gateway.fronts.worker_peers import WorkerPeers, WorkerQuestion
 
 WORK = 30.0
-"""Seconds for an answer to be found: a question must not hold its place forever."""
+"""Seconds for one answer: a question must not occupy its place forever."""
 BACKLOG = 4096
-"""Events that wait for a person's program to read them; further ones are left out."""
+"""Events that wait to be read; further ones are dropped."""
 
 Switch = Callable[[str, bool], None]
-"""Enables or disables a server of that name in the file that says so."""
+"""Enables or disables a server in its configuration file."""
 
 # clients choose their own names, and may choose long ones
 _LONGEST_WORD = 100
@@ -89,16 +89,16 @@ class ControlService:
     """Answers questions about one gateway; the socket and the page carry them.
 
     Args:
-        gateway: About whom.
-        reloader: Its files; None if it has none.
-        url: Where clients reach it; None: on its own pipes.
-        sessions: The names of their sessions.
+        gateway: The gateway.
+        reloader: Reloads its files; None if it has none.
+        url: Its address for clients; None if it serves its own pipes.
+        sessions: The ids of its sessions.
         switch: Enables or disables a server in its file, which blocks; None if there is no file.
-        link: A new link to the web console; None if there is none.
+        link: Makes a new link to the web console; None if there is no console.
     """
 
     workers: "WorkerPeers | None" = None
-    """The other workers of the gateway, if it has any: one speaks for all of them."""
+    """The other workers of the gateway, if it has any; answers cover all of them."""
 
     def __init__(
         self,
@@ -129,17 +129,17 @@ class ControlService:
         )
 
     async def answer(self, question: Quick) -> ControlAnswer:
-        """The answer to a question, or the reason why there is none."""
+        """The answer to a question, or an error, as a line for the socket."""
         try:
             return ok(await self.find(question))
         except MultitapError as exc:
             return refusal(exc)
 
     async def find(self, question: Quick) -> Any:
-        """The answer as a value, for what runs in this process.
+        """The answer to a question as a value, for callers in this process.
 
         Raises:
-            MultitapError: There is none, and why.
+            MultitapError: The question cannot be answered.
         """
         try:
             with anyio.fail_after(WORK):
@@ -165,10 +165,10 @@ class ControlService:
 
     @asynccontextmanager
     async def follow(self, question: "Followed") -> AsyncGenerator[AsyncIterator[Any]]:
-        """Within the block, hear what happens, or each message to and from a server.
+        """Within the block, iterate over events, or messages to and from a server.
 
         Raises:
-            UnknownName: There is none of that name.
+            UnknownName: There is no such server.
         """
         if self.workers is None:
             with self.feed(question) as events:
@@ -179,10 +179,10 @@ class ControlService:
 
     @contextmanager
     def feed(self, question: "Followed") -> Generator[AsyncIterator[Any]]:
-        """The same for what passes this process.
+        """The same for this process alone.
 
         Raises:
-            UnknownName: There is none of that name.
+            UnknownName: There is no such server.
         """
         hub = self.gateway.hub
         if isinstance(question, AskEvents):
@@ -204,8 +204,8 @@ class ControlService:
         match question:
             case AskAbout():
                 return self.about()
-            case AskPicture():
-                return self._picture()
+            case AskState():
+                return self._state()
             case AskTools():
                 return [tool_line(tool) for tool in hub.catalog.tools.values()]
             case AskResources():
@@ -259,7 +259,7 @@ class ControlService:
                 assert_never(question)
 
     def pulse(self, seen: int, most: int) -> Pulse:
-        """How far this process has come, with the latest calls after `seen`."""
+        """The counters of this process, and its latest calls after `seen`."""
         hub = self.gateway.hub
         calls = hub.calls
         # `seen` comes from outside, and may be from before a restart
@@ -277,18 +277,18 @@ class ControlService:
         )
 
     async def overview(self) -> GatewayOverview:
-        """All that a screen shows beside the pulse; a person is there who looks."""
+        """What a screen shows beside the counters; also notes that a person is present."""
         questions = tuple(await self.ask_all(AskOpenQuestions()))
-        figures, picture = await self._all_figures(), self._picture()
+        figures, state = await self._all_figures(), self._state()
         if figures.gap:
-            picture = msgspec.structs.replace(picture, degraded=(*picture.degraded, figures.gap))
-        return GatewayOverview(self.about(), picture, figures, questions)
+            state = msgspec.structs.replace(state, degraded=(*state.degraded, figures.gap))
+        return GatewayOverview(self.about(), state, figures, questions)
 
     def _console(self) -> str:
         if self._link is None:
             raise MultitapError(
                 "the gateway has no web console",
-                hint="`multitap serve --http` has one, unless `--no-console` says otherwise",
+                hint="`multitap serve --http` has one, unless you use `--no-console`",
             )
         return self._link()
 
@@ -307,12 +307,12 @@ class ControlService:
             return ""
         return await to_thread.run_sync(last_lines, log_path(logs, server))
 
-    def _picture(self) -> GatewayPicture:
+    def _state(self) -> GatewayState:
         hub = self.gateway.hub
-        return GatewayPicture(hub.snapshot(), _asleep(hub), reasons(hub))
+        return GatewayState(hub.snapshot(), _asleep(hub), reasons(hub))
 
     def figures(self) -> WorkerFigures:
-        """What went through this process."""
+        """The figures of this process."""
         gateway = self.gateway
         return WorkerFigures(
             gateway.hub.metrics.rows,
@@ -369,20 +369,20 @@ def _is_forwarded(link: Link) -> bool:
 
 
 def _recent(calls: Sequence[CallRecord], exchange_id: str) -> list[RecordedExchange]:
-    """What a call said that may not be written down yet; empty if it is unknown."""
+    """The exchange of a recent call, which may not be in the store yet; empty if unknown."""
     kept = (record.exchange for record in reversed(calls))
     return [one for one in kept if isinstance(one, RecordedExchange) and one.id == exchange_id]
 
 
 def _brief(record: CallRecord) -> CallRecord:
-    """A call without what it said, which may be long: `AskExchange` has that."""
+    """A call record without its exchange, which may be long: `AskExchange` returns that."""
     if not isinstance(record.exchange, RecordedExchange):
         return record
     return msgspec.structs.replace(record, exchange=record.exchange.id)
 
 
 def ok(value: Any) -> ControlAnswer:
-    """An answer that holds what was asked for."""
+    """A successful answer with this value."""
     return ControlAnswer(ok=Raw(_encode(value)))
 
 

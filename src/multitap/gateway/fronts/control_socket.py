@@ -41,21 +41,21 @@ from multitap.wire.jsonrpc.envelope import UNPARSABLE
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds for a command to ask, and to read a line of the answer."""
+"""Seconds for a command to send its question, and to read a line of the answer."""
 MOST = 32
 """Commands at the same time; further ones are closed without an answer."""
 MOST_ACTIONS = 24
-"""Those among them that wait for servers, so that others still get an answer."""
+"""Commands among them that may wait for servers, so that others still get an answer."""
 PIECE = 256 * 1024
-"""Bytes of a result that are handed over in one turn of the loop."""
+"""Bytes of a result that are written in one turn of the loop."""
 
 SHORTEST = 0.05
-"""Seconds between two pulses, whatever a screen wishes."""
+"""The least seconds between two pulses, whatever a screen asks for."""
 LOOK = 1.0
-"""Seconds between two pulses that say all the rest, too."""
+"""Seconds between two pulses with an overview."""
 
 _PAUSE = 1.0  # seconds; without descriptors, accepting fails again at once
-_CHATTER = 64 * 1024  # bytes from a command that has nothing more to say
+_CHATTER = 64 * 1024  # bytes read from a command that should send nothing more
 _GONE = (
     anyio.BrokenResourceError,
     anyio.ClosedResourceError,
@@ -74,7 +74,7 @@ class ControlSocket:
     """Carries the questions of commands to the control, and its answers back.
 
     Args:
-        control: Who answers.
+        control: Answers them.
     """
 
     def __init__(self, control: ControlService) -> None:
@@ -84,11 +84,11 @@ class ControlSocket:
         self._turn = anyio.Lock()
 
     async def serve(self, listener: SocketListener, tasks: TaskGroup) -> None:
-        """Answer everyone who connects, until cancelled."""
+        """Answer all connections until cancelled."""
         while True:
             try:
                 await listener.serve(self._meet, tasks)
-            except anyio.BrokenResourceError as exc:  # no descriptor left, say
+            except anyio.BrokenResourceError as exc:  # for example, no descriptor is left
                 logger.warning("a command cannot be accepted: %s", exc.__cause__)
                 await anyio.sleep(_PAUSE)
 
@@ -101,7 +101,7 @@ class ControlSocket:
                         await self._converse(stream)
         except _GONE:
             return  # it left, or does not read
-        except Exception:  # boundary: a command is its own problem
+        except Exception:  # boundary: a failed command must not stop the others
             logger.exception("a command could not be answered")
         finally:
             self._meetings -= 1
@@ -118,7 +118,7 @@ class ControlSocket:
             await _say(stream, ControlAnswer(error=f"unknown question: {exc}"))
             return
         async with self._turn:
-            # a long list takes a while to write down: one answer in a turn of the loop, however
+            # encoding a long list takes a while: one answer per turn of the loop, however
             # many ask at once
             await anyio.lowlevel.checkpoint()
         if isinstance(question, AskEvents | AskTrace):
@@ -134,7 +134,7 @@ class ControlSocket:
             await _say(stream, await self._control.answer(question))
 
     async def _run(self, stream: SocketStream, action: GatewayAction) -> None:
-        """Do what takes a server's time, until it is done or the command is gone."""
+        """Run an action until it is done or the command is gone."""
         if self._actions >= MOST_ACTIONS:
             words = f"{MOST_ACTIONS} commands are already waiting for servers"
             await _say(stream, ControlAnswer(error=words, kind="unavailable"))
@@ -153,7 +153,7 @@ class ControlSocket:
             ended.append(await control_actions.run(self._control.gateway, action, progress))
 
         async with anyio.create_task_group() as tasks:
-            # beside the work: a command that leaves cancels what it asked for
+            # beside the work: a command that leaves cancels its action
             tasks.start_soon(_hear, stream, tasks.cancel_scope, progress)
             tasks.start_soon(work)
             while (line := await progress.next()) is not None:
@@ -168,7 +168,7 @@ class ControlSocket:
             tasks.cancel_scope.cancel()
 
     async def _beat(self, stream: SocketStream, wanted: AskPulses) -> None:
-        """Tell what is new, again and again, until the command is gone.
+        """Send pulses until the command is gone.
 
         Nothing is read meanwhile: a lost client is noticed when the next line is sent.
         """
@@ -209,7 +209,7 @@ async def open_control(control: ControlService, state: Path) -> AsyncGenerator[N
 
     Args:
         control: Answers them.
-        state: The state directory, by which they find it.
+        state: The state directory, where commands look for the socket.
     """
     try:
         listener, path = await _listen(state)
@@ -230,7 +230,7 @@ async def open_control(control: ControlService, state: Path) -> AsyncGenerator[N
 
 async def _listen(state: Path) -> tuple[SocketListener, Path]:
     path = control_places.own_socket(state)
-    control_places.sockets(state)  # away with what dead gateways left
+    control_places.sockets(state)  # remove the sockets of dead gateways
     draft = path.with_suffix(".new")
     listener = await anyio.create_unix_listener(draft, mode=0o600, backlog=MOST)
     draft.replace(path)  # a socket that exists answers, so one that does not is dead
@@ -238,7 +238,7 @@ async def _listen(state: Path) -> tuple[SocketListener, Path]:
 
 
 async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:
-    """Notice that a command is gone; one that goes on talking is treated as if it were."""
+    """Cancel the scope once a command is gone, or sends anything more."""
     left = _CHATTER
     with contextlib.suppress(*_GONE):
         while left > 0:
@@ -247,7 +247,7 @@ async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:
 
 
 async def _hear(stream: SocketStream, scope: anyio.CancelScope, progress: CommandProgress) -> None:
-    """Take answers to what servers ask, until the command is gone or says anything else."""
+    """Read answers to servers' questions until the command is gone, or sends anything else."""
     lines = BufferedByteReceiveStream(stream)
     with contextlib.suppress(anyio.DelimiterNotFound, *UNPARSABLE, *_GONE):
         while progress.questions.on_reply(
@@ -263,7 +263,7 @@ async def _say(stream: SocketStream, answer: ControlAnswer) -> None:
 
 
 async def _hand_over(stream: SocketStream, result: memoryview) -> None:
-    """A result of any size, as fast as it is read."""
+    """Write a result of any size, as fast as it is read."""
     for start in range(0, len(result), PIECE):
         with anyio.fail_after(PATIENCE):
             await stream.send(bytes(result[start : start + PIECE]))
@@ -271,7 +271,7 @@ async def _hand_over(stream: SocketStream, result: memoryview) -> None:
 
 
 def _is_the_user(stream: SocketStream) -> bool:
-    """Whether who connects is who runs us; where the system does not tell, the folder decides."""
+    """Whether the peer is our own user; if the system cannot tell, the folder protects us."""
     if sys.platform != "linux":
         return True
     ours = stream.extra(SocketAttribute.raw_socket)  # noqa: S610 - anyio's, not Django's

@@ -19,7 +19,7 @@ from multitap.gateway.gateway import Gateway
 from multitap.tasks import LightTask, Tasks
 
 MOST = 1024
-"""Requests of one client that are worked on at the same time; further ones are refused at once."""
+"""Requests of one client in progress at the same time; further ones are refused."""
 _BEFORE_HANDSHAKE = frozenset({"initialize", "ping", "server/discover"})
 
 
@@ -27,10 +27,10 @@ class Duplex:
     """One client's messages, each answered on its own.
 
     Args:
-        gateway: Who knows the answers.
+        gateway: Answers the requests.
         client: The client.
-        outlet: Where all messages to it go.
-        tasks: Where its requests are worked on.
+        outlet: Takes all messages to it.
+        tasks: Runs its requests.
     """
 
     def __init__(self, gateway: Gateway, client: Client, outlet: Outlet, tasks: Tasks) -> None:
@@ -41,7 +41,7 @@ class Duplex:
         self._shares = gateway.under_way
 
     def take(self, data: bytes) -> None:
-        """Take one message; never waits."""
+        """Handle one message; never waits."""
         try:
             message = parse(data)
             if not data.isascii():
@@ -57,7 +57,7 @@ class Duplex:
             self._client.take_answer(message)
 
     def refuse(self, words: str) -> None:
-        """Say that a message could not even be taken."""
+        """Send an error for a message that could not be read."""
         self._refuse(Raw(b""), Refused(client_errors.INVALID_REQUEST, words))
 
     def _begin(self, message: ClientMessage) -> None:
@@ -96,16 +96,16 @@ class Duplex:
                 became = await gateway.calls.answer(request)
             else:
                 became = await gateway.answer(request, message)
-        except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+        except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the others
             became = exc
         finally:
             self._on_end(message, key, became)
-            became = None  # or an error would keep this frame, and the frame the error
+            became = None  # breaks the reference cycle of error and frame
 
     def _on_end(
         self, message: ClientMessage, key: bytes, became: Result | Exception | None
     ) -> None:
-        """Answer a request; one that was cancelled gets no answer."""
+        """Send the response to a request; a cancelled one gets none."""
         # before the answer is sent: the client may use the id again as soon as it has it
         del self._client.scopes[key]
         self._shares.give(self._client.holder)

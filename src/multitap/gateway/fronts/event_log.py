@@ -1,4 +1,4 @@
-"""What was sent on the streams of one session, for as long as its client may come back for it."""
+"""The latest events of one session, kept for clients that resume a stream."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,27 +10,27 @@ from multitap.shares import Shares
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """How much is kept of what one session was sent."""
+    """How many events of one session are kept, and for how long."""
 
     events: int = 1024
-    """Events of all its streams together; the oldest go first."""
+    """Events of all its streams together; beyond that, the oldest are dropped."""
     room: int = 4 * 1024 * 1024
     """Bytes; the newest event is kept even if it is longer."""
     age: float = 300.0
-    """Seconds that an event is kept."""
+    """Seconds for which an event is kept."""
     away: float = 60.0
-    """Seconds that a request goes on whose client is away."""
+    """Seconds for which a request continues without a connection of its client."""
 
 
 NOTHING_KEPT = LogLimits(events=0)
 """For streams that cannot be resumed."""
 
 MOST_BYTES = 256 * 1024 * 1024
-"""Bytes that are kept for all sessions; beyond a client's share, its events are sent, not kept."""
+"""Bytes kept for all sessions; beyond a client's share, its events are sent but not kept."""
 
 
 class LoggedEvent(NamedTuple):
-    """One event as it was sent."""
+    """One event that was sent."""
 
     stream: str
     number: int
@@ -45,8 +45,8 @@ class EventLog:
 
     Args:
         limits: How much is kept.
-        bytes_kept: What all sessions keep.
-        holder: On whose share this one counts.
+        bytes_kept: Counts the bytes of all sessions.
+        holder: The holder whose share this session counts against.
     """
 
     __slots__ = ("_events", "_holder", "_shares", "_size", "limits", "on_add", "on_gone")
@@ -58,16 +58,16 @@ class EventLog:
         self._events: deque[LoggedEvent] = deque()
         self._size = 0
         self.on_gone: Callable[[str], None] | None = None
-        """Called with streams whose last event is no longer kept."""
+        """Called with a stream once none of its events is kept."""
         self.on_add: Callable[[LoggedEvent], None] | None = None
-        """Keeps events for other replicas, too."""
+        """Called with each event, to keep it for other replicas as well."""
 
     def __len__(self) -> int:
         return len(self._events)
 
     def add(self, event: LoggedEvent) -> None:
         """Keep an event, and drop older ones if there are too many."""
-        # first, and whatever becomes of it here: other replicas have limits of their own
+        # first, whether or not it is kept here: other replicas have limits of their own
         if self.on_add is not None:
             self.on_add(event)
         if not self.limits.events or not self._shares.take(self._holder, len(event.encoded)):
@@ -81,16 +81,16 @@ class EventLog:
             self._drop_oldest()
 
     def after(self, stream: str, number: int) -> list[LoggedEvent]:
-        """What was sent on a stream after one of its events, if it is still kept."""
+        """The events of a stream after a given one, if they are still kept."""
         return [one for one in self._events if one.stream == stream and one.number > number]
 
     def expire(self, now: float) -> None:
-        """Drop what is too old."""
+        """Drop events that are too old."""
         while self._events and self._events[0].at < now - self.limits.age:
             self._drop_oldest()
 
     def close(self) -> None:
-        """Drop everything, and keep nothing from here on."""
+        """Drop all events, and keep no further ones."""
         self.limits = NOTHING_KEPT
         while self._events:
             self._drop_oldest()

@@ -17,18 +17,18 @@ CREATE = "`multitap token create NAME` creates one"
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """What the person said about it."""
+    """The options of `serve` about access."""
 
     host: str
     """Where the front listens."""
     hosts: tuple[str, ...] = ()
-    """Names by which it may be called besides."""
+    """Further host names that it answers to."""
     token_file: Path | None = None
-    """More tokens; with it, everybody needs one."""
+    """A file with more tokens; with it, every client needs a token."""
     require_token: bool = False
-    """Whether everybody needs one in any case."""
+    """Whether every client needs a token."""
     insecure: bool = False
-    """Whether nobody needs one."""
+    """Whether no client needs a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +44,10 @@ class FrontAccess:
 
 @contextmanager
 def open_access(rules: AccessRules) -> Generator[FrontAccess]:
-    """Within the block, it can be decided who may come in.
+    """Within the block, requests can be admitted or rejected.
 
     Raises:
-        ConfigError: Other machines could, and nobody said so; or the tokens cannot be read.
+        ConfigError: Other machines could connect without a token, or the tokens cannot be read.
     """
     sources = TokenSources(AccessTokens(), rules.token_file)
     _check_exposure(rules, sources)
@@ -65,7 +65,7 @@ def open_access(rules: AccessRules) -> Generator[FrontAccess]:
 
 
 def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
-    """Do not let the whole network use the servers by accident."""
+    """Refuse to serve the network without tokens, unless the options allow it."""
     if is_loopback(rules.host) or rules.insecure or rules.require_token or len(sources):
         return
     raise ConfigError(

@@ -76,14 +76,14 @@ _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _ENCODED = (Raw, bytes)
-"""Not `Raw | bytes`, which would be built for every answer."""
+"""A tuple, because `Raw | bytes` would be built for every answer."""
 _AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
 _PLAIN_ANSWER = (
     STATUS[200].replace(b"%", b"%%")
     + b"content-type: %b\r\n" % JSON
     + b'content-length: %d\r\n\r\n{"jsonrpc":"2.0","id":%b,"result":%b}'
 )
-"""What nearly every response is: its length, the id of the request, and the result."""
+"""The usual response: its length, the id of the request, and the result."""
 _FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
 _LEAVING = Rejected(
     503,
@@ -101,10 +101,10 @@ _LEAVING = Rejected(
 
 
 class ConsoleApp(HttpApp, Protocol):
-    """A web console; it decides about each request by itself, and sets its handler."""
+    """A web console, which admits its own requests and sets their handler."""
 
     def end_streams(self) -> None:
-        """End what would go on for as long as browsers like."""
+        """End the event streams of all browsers."""
         ...
 
 
@@ -112,12 +112,12 @@ class HttpFront:
     """Answers HTTP requests.
 
     Args:
-        gateway: Who knows the answers.
-        access: Who may ask.
-        sources: The tokens that it is about, if these may change.
-        profile: What clients see at most.
-        limits: What their sessions may cost.
-        console: Answers what is below `/console`, with credentials of its own; None: nothing does.
+        gateway: Answers the requests.
+        access: Decides which requests are admitted.
+        sources: The tokens of `access`, if they may change.
+        profile: The profile that limits all clients.
+        limits: The limits of sessions.
+        console: Answers requests below `/console`; None if there is no console.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class HttpFront:
         }
 
     def admit(self, head: RequestHead) -> Rejected | None:
-        """Decide about a request by its head, before any of its body is kept."""
+        """Admit or reject a request by its head, before any of its body is kept."""
         if len(head.headers) != len(head.pairs) and (twice := repeated_header(head.pairs)):
             return Rejected(400, f"{twice.decode()} appears twice")
         if self._console is not None and _CONSOLE.match(head.url):
@@ -174,10 +174,10 @@ class HttpFront:
         if self._is_refusing and head.path in _FOR_CLIENTS:
             return _LEAVING
         if admitted.rate is not None:
-            # in a cluster all replicas count together, which takes an await: `SharedFront.count`
+            # replicas of a cluster count together, which has to await: `SharedFront.count`
             if self.shared is None and (wait := admitted.rate.take(self._clock())):
                 return too_fast(wait)
-            head.edition = None  # each request counts, and so each is looked at
+            head.edition = None  # each request is counted, so no decision is remembered
         head.admitted = admitted
         head.holder = admitted.principal or head.holder
         # all that follows from the head alone: the connection remembers it with the head
@@ -189,7 +189,7 @@ class HttpFront:
         return None
 
     def handle(self, http_request: HttpRequest) -> ToDo:
-        """Answer one request, or return what is still to do for it."""
+        """Answer one request, or return the work that remains."""
         head = http_request.head
         if head.handler is not None:
             return head.handler(http_request)
@@ -201,7 +201,7 @@ class HttpFront:
         return None
 
     def watch_for(self, sources: TokenSources) -> TokenWatch:
-        """Follows the tokens on behalf of this front."""
+        """Makes the watch that applies token changes to this front."""
         return TokenWatch(sources, self.access, self._gateway, self.sessions, self.stateless)
 
     def refuse_requests(self) -> None:
@@ -210,7 +210,7 @@ class HttpFront:
         self.forget_heads()
 
     def end_streams(self) -> None:
-        """End in the orderly way what would go on for as long as the clients like."""
+        """End all event streams with their final message."""
         if self._console is not None:
             self._console.end_streams()
         self.sessions.end_streams()
@@ -220,14 +220,14 @@ class HttpFront:
         head, body, message = http_request.head, http_request.body, None
         known = head.memory
         if known is not None and body.isascii():
-            try:  # its client called before, and nearly always calls again
+            try:  # a client that has called before nearly always calls again
                 message = parse_call(body)
-            except UNPARSABLE:  # no `suppress`: that would be three more frames
+            except UNPARSABLE:  # not `suppress`, which costs three more frames
                 message = None
         if message is not None and (key := bytes(message.id)).isdigit():
             params, hub = message.params, self._gateway.hub
             if (
-                type(known) is KnownCall  # by one who says the same again
+                type(known) is KnownCall  # the same client with the same `_meta`
                 and known.name == params.name
                 and known.meta == params.meta
                 and known.catalog is hub.catalog
@@ -239,7 +239,7 @@ class HttpFront:
                 )
                 return None
             if type(known) is HttpSession and known.is_open:
-                # as `HttpSessions.find` does, which this way leaves out
+                # inlined from `HttpSessions.find`
                 known.used = self._clock()
                 known.uses += 1
                 client = known.client
@@ -255,7 +255,7 @@ class HttpFront:
         return self._post_any(http_request)
 
     def _post_any(self, http_request: HttpRequest) -> ToDo:
-        """Take a message of any kind."""
+        """Handle a message of any kind."""
         head, body = http_request.head, http_request.body
         if not head.keeps_body:
             say_wrong_kind(http_request)
@@ -263,7 +263,7 @@ class HttpFront:
         try:
             message = parse(body)
             if not body.isascii():
-                body.decode()  # what stays undecoded is passed on: it has to be text
+                body.decode()  # undecoded parts are passed on, and must be valid UTF-8
         except UNPARSABLE as exc:
             _refuse(http_request, _NO_ID, client_errors.unreadable(body, exc), status=400)
             return None
@@ -297,7 +297,7 @@ class HttpFront:
             return None
         http_request.is_pending = True
         work = self._answer(http_request, client, message, params, None)
-        if http_request.task is not None:  # its request had to be counted first
+        if http_request.task is not None:  # already in a task: it was counted first
             return work
         http_request.run(work)
         return None
@@ -307,7 +307,7 @@ class HttpFront:
     ) -> ToDo:
         if message.method == "initialize" and message.is_request:
             return self._initialize(http_request, message)
-        # once only: a session that is not found then does not exist anywhere
+        # once only: a session that is not found then does not exist
         if is_fresh and self.shared is not None and self.shared.is_unknown(http_request):
             again = partial(self._post_legacy, http_request, message, is_fresh=False)
             return self.shared.fetch(http_request, again)
@@ -357,7 +357,7 @@ class HttpFront:
             _refuse(
                 http_request, request_id, Refused(client_errors.INVALID_REQUEST, words), status=404
             )
-        if VERSION_FIELD in head.headers:  # or the body might say that it belongs to no session
+        if VERSION_FIELD in head.headers:  # otherwise the body could claim to belong to no session
             head.memory = session
         return session
 
@@ -372,13 +372,13 @@ class HttpFront:
             http_request.is_pending = True
             http_request.keeper = session.streams
             work = self._answer(http_request, client, message, None, key)
-            if http_request.task is not None:  # the session had to be looked for
+            if http_request.task is not None:  # already in a task: the session was fetched
                 return work
             http_request.run(work)
         return None
 
     def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
-        """Say why a request in a session is not worked on besides those that are."""
+        """Refuse a request whose id is in use, or beyond the limit of its session."""
         key = bytes(request_id)
         if key in client.scopes:
             error = Refused(client_errors.INVALID_REQUEST, f"the id {key.decode()} is in use")
@@ -397,15 +397,15 @@ class HttpFront:
         key: bytes | None,
         known: KnownCall | None = None,
     ) -> None:
-        """Answer a request, whatever becomes of it.
+        """Answer a request with its result or an error.
 
         Args:
-            http_request: How it came.
-            client: Whose it is.
-            message: What it is.
-            params: What it says, if somebody looked already.
-            key: Under which a client may cancel it; None in the stateless era, where leaving does.
-            known: What the same client said before in the same words.
+            http_request: The HTTP request.
+            client: The client that sent it.
+            message: The JSON-RPC request.
+            params: Its parameters, if they are already decoded.
+            key: The id for cancellation; None in the stateless era: disconnecting cancels.
+            known: The last call with the same head, name and `_meta`.
         """
         became: Result | Exception | None = None
         if key is not None:
@@ -442,14 +442,14 @@ class HttpFront:
                 # ours to swallow only if the client asked for it: a shutdown must go on
                 if http_request.is_gone or not http_request.stopped:
                     raise
-                http_request.recover()  # its client no longer wants the answer
+                http_request.recover()  # its client has cancelled it
             except OnOtherReplica as exc:
                 # the call it continues, or its client's own session with the server, is there
                 became = await relay(self.shared, exc.replica, http_request, client)
-            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+            except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
                 became = exc
             if (
-                isinstance(became, _ENCODED)  # as most are
+                isinstance(became, _ENCODED)  # the usual case
                 and http_request.stream_begun is None
                 and len(became) < WHOLE
                 and http_request.extra is None
@@ -460,8 +460,8 @@ class HttpFront:
                     key = None
                 answered = message.id
                 size = _AROUND + len(answered) + len(became)
-                # one frame, and one write, for what `respond` and `finished` do
-                http_request.carrier.on_finished(
+                # inlined from `respond` and `finished`: one frame, one write
+                http_request.writer.on_finished(
                     http_request, _PLAIN_ANSWER % (size, answered, became)
                 )
             elif (
@@ -475,12 +475,12 @@ class HttpFront:
             if not isinstance(exc, Exception):  # the client is gone
                 raise
         finally:
-            became = None  # or an error would keep this frame, and the frame the error
+            became = None  # breaks the reference cycle of error and frame
             if key is not None:
                 del client.scopes[key]
-            # exactly once, whichever way it ended: the connection counts on it
+            # exactly once, however it ended: the connection relies on it
             if http_request.is_pending:
-                http_request.carrier.on_finished(http_request)
+                http_request.writer.on_finished(http_request)
 
     async def _listen(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
@@ -531,7 +531,7 @@ class HttpFront:
         http_request.say(200)
 
     def _choose_audience(self, head: RequestHead) -> Audience:
-        """What a client sees: through the profiles of everybody, of its token, and that it names.
+        """The audience of a request: the profiles of the front, of its token, and of its URL.
 
         Raises:
             Refused: There is no such profile.
@@ -554,7 +554,7 @@ def _finish(
     *,
     is_modern: bool,
 ) -> asyncio.Event | None:
-    """Say what became of a request; where that takes a while, what is set when it is said."""
+    """Send the response; if that takes a while, returns an event that is set when it is sent."""
     if became is not None and not isinstance(became, Exception):
         return http_request.answer(answer(message.id, became))
     if became is None:
@@ -566,7 +566,7 @@ def _finish(
 
 
 def _cancellation(*, has_left: bool) -> Refused:
-    if has_left:  # by another replica, a revocation, or because a cluster has lost its sessions
+    if has_left:  # ended by another replica or a revocation, or lost with the coordinator
         words, reason = "Session ended during the request: initialize again", "session ended"
     else:
         words, reason = "Request cancelled", "cancelled"
@@ -574,13 +574,13 @@ def _cancellation(*, has_left: bool) -> Refused:
 
 
 def _takes_stream(head: RequestHead) -> bool:
-    """Whether the client takes an event stream."""
+    """Whether the client accepts an event stream."""
     accept = head.headers.get(b"accept", b"*/*")
     return _STREAM in accept or b"*/*" in accept or b"text/*" in accept
 
 
 def _is_json(head: RequestHead) -> bool:
-    """Whether the body says that it is JSON."""
+    """Whether the content type is JSON."""
     kind = head.headers.get(b"content-type", b"")
     return kind == JSON or kind.partition(b";")[0].strip().lower() == JSON
 
@@ -596,7 +596,7 @@ def _refuse(
 async def serve_http(
     front: HttpFront, listener: socket.socket, limits: HttpLimits = HttpLimits()
 ) -> AsyncGenerator[str]:
-    """Within the block, clients are answered; its value is the address they use."""
+    """Within the block, clients are answered; yields their address."""
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             # started before the server, and cancelled after it has drained

@@ -21,28 +21,28 @@ from multitap.upstream.attempt import now
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """What sessions may cost."""
+    """Limits of sessions."""
 
     most: int = 10_000
-    """Sessions at the same time; beyond that, hardly used ones make room."""
+    """Sessions at the same time; beyond that, rarely used ones are ended."""
     idle: float = 1800.0
     """Seconds without a message after which a session ends."""
     look: float = 15.0
-    """Seconds between two looks for such sessions, so one may last this much longer."""
+    """Seconds between two searches for such sessions, so one may last this much longer."""
     requests: int = 1024
-    """Requests of one session that are worked on at the same time."""
+    """Requests of one session in progress at the same time."""
     grace: float = 60.0
-    """Seconds without a message before which a session in use makes no room for another."""
+    """Seconds after its last message for which a session in use is not ended to make room."""
     log: LogLimits = LogLimits()
-    """What is kept of their streams."""
+    """The limits of kept events."""
 
 
 PRIMED = "2025-11-25"
-"""From this version on, clients take events without a message."""
+"""The first version whose clients accept events without a message."""
 _FEW = 2
-"""Messages before which a session counts as one that nobody uses."""
+"""A session with fewer messages counts as unused."""
 _AT_ONCE = 100
-"""One in this many sessions ends at once to make room."""
+"""To make room, one of this many sessions is ended."""
 
 
 class HttpSession:
@@ -50,10 +50,10 @@ class HttpSession:
 
     Args:
         session_id: Its id.
-        admitted: Who it is.
-        audience: With whom it shares what it sees.
-        holder: On whose share it counts.
-        log: Keeps what it is sent.
+        admitted: Its principal and rights.
+        audience: The clients that see the same.
+        holder: The holder whose share it counts against.
+        log: Keeps its events.
         away: Counts the requests whose clients are away.
     """
 
@@ -83,7 +83,7 @@ class HttpSession:
 
 
 class AttachedSessions(Protocol):
-    """Sessions that other replicas know of, too."""
+    """Announces sessions to other replicas."""
 
     def attach(self, session: HttpSession, home: str | None = None) -> None: ...
 
@@ -97,16 +97,16 @@ class HttpSessions:
 
     Args:
         gateway: Notified of those that end.
-        limits: What they may cost.
+        limits: The limits of sessions.
     """
 
     def __init__(self, gateway: Gateway, limits: SessionLimits = SessionLimits()) -> None:
         self._gateway = gateway
         self.limits = limits
-        self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
+        self._clock = asyncio.get_running_loop().time  # looked up once: finding the loop is slow
         self._sessions: dict[str, HttpSession] = {}
         self.shared: AttachedSessions | None = None
-        """Where other replicas find them."""
+        """Announces sessions to other replicas; None without a cluster."""
         self.shares = Shares(limits.most, "sessions")
         self._bytes_kept = Shares(MOST_BYTES, "bytes of kept events")
         self.away = Shares(MOST_AWAY, "requests whose clients are away")
@@ -115,13 +115,13 @@ class HttpSessions:
         return len(self._sessions)
 
     def __iter__(self) -> Iterator[HttpSession]:
-        # a copy: sessions end while somebody walks through them
+        # a copy: sessions may end during the iteration
         return iter(tuple(self._sessions.values()))
 
     def open(
         self, admitted: Admitted, audience: Audience, holder: str, log: LogLimits | None = None
     ) -> HttpSession | None:
-        """A new session; None where there are too many that are in use."""
+        """A new session; None if too many are in use."""
         # 192 random bits: without tokens, the id is all that protects a session
         return self.adopt(secrets.token_urlsafe(24), admitted, audience, holder, log)
 
@@ -134,7 +134,7 @@ class HttpSessions:
         log: LogLimits | None = None,
         home: str | None = None,
     ) -> HttpSession | None:
-        """A session of this id; None where there are too many that are in use."""
+        """A session with this id, opened at another replica; None if too many are in use."""
         # `_make_room` frees the shares at once, though servers hear of it later
         if not self.shares.take(holder):
             self._make_room(holder)
@@ -143,17 +143,17 @@ class HttpSessions:
         kept = EventLog(log or self.limits.log, self._bytes_kept, holder)
         session = HttpSession(session_id, admitted, audience, holder, kept, self.away)
         self._sessions[session.id] = session
-        # one that ends with its connection is nobody else's concern
+        # one that ends with its connection cannot move to another replica
         if self.shared is not None and log is None:
             self.shared.attach(session, home)
         return session
 
     def of(self, session_id: str) -> HttpSession | None:
-        """The session of an id, regardless of who asks."""
+        """The session with this id, without a check of its owner."""
         return self._sessions.get(session_id)
 
     def find(self, session_id: str, admitted: Admitted) -> HttpSession | None:
-        """A client's own session; that of another one does not exist for it."""
+        """The session with this id, if it belongs to the client; else None."""
         session = self._sessions.get(session_id)
         if session is None or session.client.principal != admitted.principal:
             return None
@@ -168,12 +168,12 @@ class HttpSessions:
             await self._gateway.on_left(session.client)
 
     def end_streams(self) -> None:
-        """Let every client that listens know that there is no more."""
+        """End the open streams of all clients."""
         for session in self:
             session.streams.mailbox.disconnect()
 
     async def reap(self) -> None:
-        """End sessions that nobody uses, until cancelled."""
+        """End idle sessions, until cancelled."""
         while True:
             await anyio.sleep(self.limits.look)
             oldest = now() - self.limits.idle
@@ -183,26 +183,26 @@ class HttpSessions:
                     self.close_soon(session)
 
     def _make_room(self, holder: str) -> None:
-        """End sessions that are hardly used: a flood of them must not end the others.
+        """End rarely used sessions, so that a flood of new ones does not end those in use.
 
-        Those of the client that wants more go first; others only if there is none left at all.
+        Those of the same holder go first; others only if it has none.
         """
         oldest = now() - self.limits.grace
         idle = [one for one in self if not one.busy and (one.uses < _FEW or one.used < oldest)]
         own = [one for one in idle if one.client.holder == holder]
         if not own and self.shares.total < self.shares.most:
             return
-        count = 1 + self.limits.most // _AT_ONCE  # looking through all for each would be slow
+        count = 1 + self.limits.most // _AT_ONCE  # several at once: each search looks at all
         for session in heapq.nsmallest(count, own or idle, key=lambda one: (one.uses, one.used)):
             self.close_soon(session)
 
     def close_soon(self, session: HttpSession) -> None:
-        """It is gone at once; servers are notified in their own time."""
+        """End a session at once; servers are notified in a task."""
         self._forget(session)
         self._gateway.tasks.start_soon(self._gateway.on_left, session.client)
 
     def _forget(self, session: HttpSession) -> None:
-        # heads of connections remember the session, and look at this before they use it
+        # connections remember the session, and check this before they use it
         session.is_open = False
         if self.shared is not None:
             self.shared.detach(session)

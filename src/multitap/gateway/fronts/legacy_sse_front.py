@@ -26,18 +26,18 @@ else:
 
 _NO_STREAM = "Session not found: open /sse again"
 _CONNECTION = 86_400.0
-"""Seconds for which other replicas know where a stream is: nobody renews it, so longer than any
-stream should last."""
+"""Seconds for which other replicas can find a stream. Longer than any stream should last, because
+the record is not renewed."""
 
 
 class LegacySse:
     """Answers requests to `/sse` and `/messages`; a session lasts as long as its stream.
 
     Args:
-        gateway: Who knows the answers.
-        sessions: Where the sessions are.
+        gateway: Answers the requests.
+        sessions: Has the sessions.
         shared: The other replicas of a cluster.
-        chosen: The audience that a request is of.
+        chosen: Returns the audience of a request.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class LegacySse:
             self._shared.bus.on("message", self._on_message)
 
     async def listen(self, http_request: HttpRequest) -> None:
-        """Open a session, and be its stream."""
+        """Open a session, and respond with its stream."""
         await in_task(http_request)
         head = http_request.head
         try:
@@ -82,14 +82,14 @@ class LegacySse:
         try:
             await stream.pour(http_request, [], endpoint)
         finally:
-            # its client hung up, which cancelled this; the session has to go all the same
+            # its client has disconnected, which cancelled this; the session has to end all the same
             with anyio.CancelScope(shield=True), anyio.move_on_after(5):
                 await self._sessions.close(session)
                 if self._shared is not None:
                     self._shared.end_soon(session)
 
     async def post(self, http_request: HttpRequest) -> None:
-        """Take a message."""
+        """Handle a posted message."""
         await in_task(http_request)
         given = http_request.head.query.get("session_id", [""])[0]
         session = self._sessions.find(given, http_request.head.admitted)
@@ -108,7 +108,7 @@ class LegacySse:
         Duplex(self._gateway, session.client, mailbox, tasks).take(body)
 
     async def _pass_on(self, http_request: HttpRequest, session_id: str) -> None:
-        """Bring a message to the replica that has the stream."""
+        """Relay a message to the replica that has the stream."""
         admitted, shared = http_request.head.admitted, self._shared
         if shared is None:
             return
@@ -131,11 +131,11 @@ class LegacySse:
 
 
 def say_too_many(http_request: HttpRequest, sessions: HttpSessions) -> None:
-    """Say that no more sessions can be opened now."""
+    """Respond that no more sessions can be opened now."""
     words = sessions.shares.refusal(http_request.head.holder)
     http_request.say(503, words, extra=[(b"retry-after", b"30")])
 
 
 def say_wrong_kind(http_request: HttpRequest) -> None:
-    """Say that a body is not JSON."""
+    """Respond that the body must be JSON."""
     http_request.say(415, "Content-Type must be application/json")

@@ -1,4 +1,4 @@
-"""Streams that one replica begins and another one resumes."""
+"""Streams that begin at one replica and are resumed at another."""
 
 import hashlib
 
@@ -16,19 +16,19 @@ from multitap.http.server.event_writer import EventWriter, Headers, Streaming, e
 from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
 
 _SIGN_OF_LIFE = 20.0
-"""Seconds between two notes to a replica that somebody follows one of its streams: well below the
-minute after which it gives the request up."""
+"""Seconds between two keep-alive messages for a stream of another replica: well below the minute
+after which that one cancels the request."""
 _FULL = 0.05
 """Seconds until a client that reads slowly is sent more; polled, as writers do not say when."""
 
 
 class RemoteStreams:
-    """Keeps the events of this replica's streams for the others, and sends theirs.
+    """Keeps the events of this replica's streams for the others, and resumes theirs.
 
     Args:
-        sessions: Those that this replica has.
+        sessions: The sessions of this replica.
         bus: The other replicas.
-        events: Where events are kept.
+        events: Keeps the events.
     """
 
     def __init__(self, sessions: HttpSessions, bus: ReplicaBus, events: KeptEvents) -> None:
@@ -41,7 +41,7 @@ class RemoteStreams:
         bus.on("resumed", self._on_resumed)
 
     def attach(self, session: HttpSession) -> None:
-        """Store what a session is sent where every replica finds it."""
+        """Keep the events of a session where every replica finds them."""
         streams = session.streams
         streams.prefix = self._prefix
         streams.on_begin = lambda name, asked: self._keep_opening(session, name, asked)
@@ -50,10 +50,10 @@ class RemoteStreams:
     async def pour(
         self, session: HttpSession, name: str, after: int, response: Streaming, extra: Headers
     ) -> bool:
-        """Send the rest of a stream that another replica began; False: nothing of it is kept.
+        """Resume a stream of another replica; False if none of its events is kept.
 
         Raises:
-            CoordinatorDown: Nobody can say what it was.
+            CoordinatorDown: The kept events cannot be read.
         """
         kept = await self._events.read(session.id, name)
         if not kept:
@@ -83,7 +83,7 @@ class RemoteStreams:
         except CoordinatorDown:
             writer.end()  # the client asks again
             return
-        # without an answer the client would wait forever; the call is not repeated, because it may
+        # without an answer the client would wait forever; the call is not repeated, since it may
         # have been done
         if last is not None and not last.is_last and request_id:
             words = "the replica that worked on this request is gone; it may have been done"

@@ -21,31 +21,31 @@ from multitap.http.server.event_writer import (
 from multitap.shares import Shares
 
 MOST_AWAY = 1024
-"""Requests of all clients that go on though their clients are away; further ones are given up."""
+"""Requests that may continue while their clients are disconnected; further ones are cancelled."""
 RETRY = 1000
-"""Milliseconds after which a client that lost a stream should ask for it again."""
+"""Milliseconds after which a client should resume a lost stream."""
 MAILBOX = "0"
-"""The stream of what belongs to no request."""
+"""The stream for messages that belong to no request."""
 
 # bounded: the header is the client's, and a long number is slow to convert
 _EVENT_ID = re.compile(rb"([a-z0-9]{1,24})-([0-9]{1,9})")
 
 
 def parse_event_id(given: bytes) -> tuple[str, int] | None:
-    """The stream and the number that an event id names; None if it is not one of ours."""
+    """The stream and number in an event id; None if it is not one of ours."""
     found = _EVENT_ID.fullmatch(given)
     return (found[1].decode(), int(found[2])) if found else None
 
 
 def opening(name: str, after: int, *, is_primed: bool) -> bytes:
-    """What a connection begins with: how to come back if it is lost."""
+    """The first event of a connection, from which it can be resumed."""
     if not is_primed:
         return b"retry: %d\r\n\r\n" % RETRY
     return b"id: %b-%d\r\nretry: %d\r\ndata: \r\n\r\n" % (name.encode(), after, RETRY)
 
 
 class ResumableStream:
-    """One stream, whether or not its client is connected to it right now; an `Outlet`.
+    """One stream, whether or not its client is connected now; an `Outlet`.
 
     Args:
         name: Its part of each event's id.
@@ -70,14 +70,14 @@ class ResumableStream:
     ) -> None:
         self.name = name
         self.number = 0
-        """That of the last event."""
+        """The number of the last event."""
         self.is_over = False
         self.give_up: Callable[[], None] | None = None
-        """Ends the request that it answers."""
+        """Cancels the request that it answers."""
         self.expiry: asyncio.TimerHandle | None = None
-        """Runs while the client is away."""
+        """Runs while the client is disconnected."""
         self.is_counted = False
-        """Whether it counts among the requests whose clients are away."""
+        """Whether it counts as a request without a connected client."""
         self._log = log
         self._is_primed = is_primed
         self._on_end = on_end
@@ -91,7 +91,7 @@ class ResumableStream:
         if self.is_over:
             return False
         encoded = self._encode(message)
-        # without an id: what a slow client is spared, it must not miss either
+        # without an id: a dropped event must not count as received
         if self._writer is not None and not self._writer.push(encoded):
             return False
         self._note(encoded, is_last=False)
@@ -116,14 +116,14 @@ class ResumableStream:
             await writer.pour(response, extra, self.opening(0))
 
     def connect(self, after: int) -> EventWriter:
-        """The stream from after an event on, for a client that came (back); an earlier one ends."""
+        """Continue the stream after an event on a new connection; an earlier connection ends."""
         # no await in here: an event is either among the missed ones or pushed to the new writer
         missed = self._log.after(self.name, after)
         self.disconnect()
         if self.expiry is not None:
             self.expiry.cancel()
             self.expiry = None
-        # room for all that was missed, which must not count against the usual backlog
+        # room for all missed events, which must not count against the usual backlog
         writer = EventWriter(len(missed) + BACKLOG)
         for one in missed:
             writer.push(one.encoded)
@@ -134,11 +134,11 @@ class ResumableStream:
         return writer
 
     def disconnect(self, writer: EventWriter | None = None) -> bool:
-        """Its connection is lost, or must end; False: the client has another one already."""
+        """Drop a connection that is lost or ends; False if the client already has another one."""
         current = self._writer
         if writer is not None:
             writer.end()
-            # the client was quicker: it came back before we noticed that it had left
+            # the client reconnected before we noticed that it had left
             if writer is not current:
                 return False
         if current is not None:
@@ -147,7 +147,7 @@ class ResumableStream:
         return True
 
     def opening(self, after: int) -> bytes:
-        """What a connection begins with."""
+        """The first event of a connection."""
         return opening(self.name, after, is_primed=self._is_primed())
 
     def _encode(self, message: bytes) -> bytes:
@@ -167,9 +167,9 @@ class Mailbox(ResumableStream):
     def __init__(self, log: EventLog, *, is_primed: Callable[[], bool]) -> None:
         super().__init__(MAILBOX, log, is_primed=is_primed)
         self.heard = 0
-        """The last event that was sent over any connection."""
+        """The number of the last event that was sent over any connection."""
         self.route: Callable[[bytes], bool] | None = None
-        """Where messages go while another replica has the client's mailbox."""
+        """Relays messages while another replica has the client's mailbox."""
 
     def send(self, message: bytes) -> bool:
         if self.is_over:
@@ -182,7 +182,7 @@ class Mailbox(ResumableStream):
             if self._writer.push(encoded):
                 self.heard = self.number
             else:
-                self.disconnect()  # it does not read: it may come back for what it misses
+                self.disconnect()  # it does not read: it may resume the stream later
         return True
 
     def connect(self, after: int) -> EventWriter:
@@ -196,8 +196,8 @@ class SessionStreams:
 
     Args:
         log: Keeps their events.
-        away: Counts the requests of all sessions whose clients are away.
-        holder: On whose share this session counts.
+        away: Counts the requests without a connected client, of all sessions.
+        holder: The holder whose share this session counts against.
         is_primed: See `ResumableStream`.
     """
 
@@ -216,14 +216,14 @@ class SessionStreams:
         self._holder = holder
         self.is_primed = is_primed
         self.prefix = ""
-        """Begins the names of streams, where other replicas have streams of the same session."""
+        """The prefix of stream names, unique to this replica."""
         self.on_begin: Callable[[str, bytes], None] | None = None
-        """Called with each new stream: its name, and the request that it answers."""
+        """Called with the name of each new stream, and the request that it answers."""
         self._names = count(1)
         self._streams: dict[str, ResumableStream] = {}
 
     def find(self, name: str) -> ResumableStream | None:
-        """A stream that goes on, or of which something is kept."""
+        """A stream that is open, or whose events are kept."""
         return self.mailbox if name == MAILBOX else self._streams.get(name)
 
     def begin(self, give_up: Callable[[], None], asked: bytes) -> MessageStream:
@@ -242,23 +242,23 @@ class SessionStreams:
         return isinstance(stream, ResumableStream) and self._let_wait(stream)
 
     def leave(self, stream: ResumableStream, writer: EventWriter) -> None:
-        """The connection over which a stream was resumed is gone."""
+        """Drop the connection over which a stream was resumed."""
         if stream.disconnect(writer) and stream is not self.mailbox and not self._let_wait(stream):
             self._give_up(stream)
 
     def go_on_elsewhere(self, name: str) -> None:
-        """A client that lost a stream follows it at another replica."""
+        """Keep a request alive whose client has resumed the stream at another replica."""
         if (stream := self._streams.get(name)) is not None and not self._let_wait(stream):
             self._give_up(stream)
 
     def expire(self, now: float) -> None:
-        """Forget what nobody came back for in time."""
+        """Drop events that are too old."""
         self.log.expire(now)
 
     def close(self) -> None:
-        """End all of them: the session is over."""
+        """End all streams: the session is over."""
         self.mailbox.end()
-        # their requests are not given up here: the client's scopes are cancelled when it has left
+        # their requests are not cancelled here: `Client.leave` cancels them
         for stream in self._streams.values():
             self._on_done(stream)
             stream.disconnect()
@@ -266,7 +266,7 @@ class SessionStreams:
         self.log.close()
 
     def _let_wait(self, stream: ResumableStream) -> bool:
-        """Let a request continue for a while without its client, if possible."""
+        """Let a request continue for a while without a connection, if the limits allow it."""
         stream.disconnect()
         if stream.is_over:
             return True
@@ -300,7 +300,7 @@ class SessionStreams:
 
     def _on_stream_end(self, stream: ResumableStream, is_answered: bool) -> None:  # noqa: FBT001 - a callback
         self._on_done(stream)
-        # the request is done: nothing is left to give up
+        # the request is done: nothing is left to cancel
         stream.give_up = None
         if not is_answered:
             self._forget(stream.name)

@@ -1,6 +1,6 @@
-"""At which replica a session is at home: the one that tells its client of changes.
+"""The home of a session: the replica that notifies its client of changes.
 
-That is the replica on which the client listens, or the one that opened the session until it does.
+That is the replica where the client listens or, before that, the one that opened the session.
 If it dies, the next one that serves the session takes over.
 """
 
@@ -35,7 +35,7 @@ _pack = msgspec.msgpack.Encoder().encode
 
 
 class _LeftBehind(msgspec.Struct, array_like=True):
-    """What the home of a session knows of its mailbox when it gives it away."""
+    """The state of a mailbox that moves to a new home."""
 
     number: int = 0
     heard: int = 0
@@ -43,7 +43,7 @@ class _LeftBehind(msgspec.Struct, array_like=True):
 
 
 class HomeState(Protocol):
-    """What one replica knows of a session's home."""
+    """The home of a session, as one replica knows it."""
 
     home: str
     lock: anyio.Lock
@@ -58,12 +58,12 @@ class SessionHomes:
     """Moves sessions from one replica to another.
 
     Args:
-        gateway: What clients see.
-        sessions: Those that this replica has.
+        gateway: The gateway.
+        sessions: The sessions of this replica.
         bus: The other replicas.
-        records: What sessions are.
-        events: What their clients were sent.
-        known: What is known of a session's home.
+        records: The session records.
+        events: The kept events.
+        known: Returns the home of a session, as known here.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -85,16 +85,16 @@ class SessionHomes:
         bus.on("home", self._on_home)
 
     async def come_home(self, session: HttpSession) -> None:
-        """Become the replica that tells a client of changes.
+        """Move the home of a session to this replica.
 
         Raises:
-            CoordinatorDown: That cannot be done now.
+            CoordinatorDown: The session cannot be moved now.
         """
         elsewhere = self._known(session.id)
         if elsewhere is None or not elsewhere.is_guest:
             return
         async with elsewhere.lock:
-            # looked at again: it may have moved here while we waited for the lock
+            # checked again: it may have moved here while we waited for the lock
             if not elsewhere.is_guest:
                 return
             record = await self._records.read(session.id)
@@ -144,7 +144,7 @@ class SessionHomes:
         for uri in record.uris:
             self._gateway.tasks.start_soon(self._follow, session, uri)
         if left is None:
-            # the last home is gone, and with it what it had yet to say
+            # the last home is gone, and its unsent messages with it
             for kind in _KINDS:
                 mailbox.send(notification(f"notifications/{kind}/list_changed"))
 

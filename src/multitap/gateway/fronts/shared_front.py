@@ -1,4 +1,4 @@
-"""HTTP requests of a cluster's clients, as far as other replicas have a part in the answer."""
+"""HTTP requests that involve other replicas of a cluster."""
 
 import math
 from collections.abc import Callable
@@ -32,11 +32,11 @@ _NO_ID = Raw(b"")
 
 
 class SharedFront:
-    """Answers what a front of a replica cannot answer alone.
+    """Answers requests for which other replicas are needed.
 
     Args:
-        sessions: Those of all replicas.
-        here: Those that this replica has.
+        sessions: The sessions of all replicas.
+        here: The sessions of this replica.
     """
 
     def __init__(self, sessions: "SharedSessions", here: HttpSessions) -> None:
@@ -46,7 +46,7 @@ class SharedFront:
     async def count(
         self, handler: Callable[[HttpRequest], ToDo], http_request: HttpRequest
     ) -> None:
-        """Answer a request that counts against a rate which all replicas count together."""
+        """Count a request against a rate that all replicas share, then handle it."""
         await in_task(http_request)
         admitted = http_request.head.admitted
         if admitted.rate is not None:
@@ -67,18 +67,18 @@ class SharedFront:
             await to_do
 
     def is_unknown(self, http_request: HttpRequest) -> bool:
-        """Whether a request is of a session that only another replica may know."""
+        """Whether the session of a request is not known at this replica."""
         session_id = http_request.head.headers.get(SESSION_FIELD)
         return session_id is not None and self._here.of(session_id.decode("latin-1")) is None
 
     async def fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
-        """Move a session here from another replica, and continue it."""
+        """Fetch the session of a request from the cluster, then continue with the request."""
         await in_task(http_request)
         if await self.is_found(http_request) and (to_do := then()) is not None:
             await to_do
 
     async def is_found(self, http_request: HttpRequest) -> bool:
-        """Whether the session of a request could be looked up; else the request is answered."""
+        """Fetch the session of a request; False if that failed and the request is answered."""
         head = http_request.head
         if self.is_unknown(http_request):
             session_id = head.headers[SESSION_FIELD].decode("latin-1")
@@ -91,7 +91,7 @@ class SharedFront:
         return True
 
     async def listens_here(self, http_request: HttpRequest, session: HttpSession) -> bool:
-        """Whether this replica has the stream that a client wants; if not, answers the request."""
+        """Whether this replica has the stream of a request; if not, answers the request."""
         given = http_request.head.headers.get(LAST_EVENT)
         name, after = (MAILBOX, 0) if given is None else parse_event_id(given) or ("", 0)
         try:
@@ -111,7 +111,7 @@ class SharedFront:
         return False
 
     async def end(self, http_request: HttpRequest, session: HttpSession) -> bool:
-        """Whether a session has ended at the other replicas; else the request is answered."""
+        """End a session at all replicas; False if that failed and the request is answered."""
         try:
             await self.sessions.end(session)
         except CoordinatorDown as exc:
@@ -123,7 +123,7 @@ class SharedFront:
 async def relay(
     shared: SharedFront | None, replica: str, http_request: HttpRequest, client: Client
 ) -> Result | Exception:
-    """What another replica says to a request that only it can answer."""
+    """The outcome of a request at the only replica that can answer it."""
     if shared is None:
         return RuntimeError("there are no other replicas")
     await in_task(http_request)
@@ -136,12 +136,12 @@ async def relay(
 
 
 def say_down(http_request: HttpRequest, words: str, exc: CoordinatorDown) -> None:
-    """Say what cannot be done while the coordinator is away."""
+    """Respond with 503: the coordinator is down."""
     http_request.say(503, f"{words}: {exc}", extra=[*RETRY])
 
 
 def too_fast(wait: float) -> Rejected:
-    """Why a request comes too early."""
+    """The rejection of a request beyond its rate."""
     seconds = math.ceil(wait)
     data = {"reason": "rate", "retryAfter": seconds}
     error = Refused(client_errors.OVERLOADED, f"too many requests: wait {seconds} s", data)

@@ -1,7 +1,7 @@
 """Sessions over HTTP that every replica of a cluster can serve.
 
-The session is a record that all replicas read. Each of them answers its requests, and passes on
-what another one waits for.
+A session is a record that all replicas read. Each of them answers its requests, and relays
+messages that another one waits for.
 """
 
 import logging
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class _OtherReplicas:
-    """The other replicas, as far as one session is concerned; see `OtherReplicas`."""
+    """The other replicas, for one session; see `OtherReplicas`."""
 
     def __init__(self, shared: "SharedSessions", session: HttpSession, home: str) -> None:
         self._shared = shared
@@ -45,7 +45,7 @@ class _OtherReplicas:
         self.home = home
         # moving home takes several awaits, and two requests may both want it
         self.lock = anyio.Lock()
-        # until then the record is missing because nobody wrote it, not because the session ended
+        # before that, a missing record does not mean that the session has ended
         self.is_saved = False
 
     @property
@@ -56,7 +56,7 @@ class _OtherReplicas:
         await self._shared.save(self._session)
 
     async def request(self, method: str, params: Raw) -> Result | None:
-        """The answer of the home, where only that may answer; None if this replica may."""
+        """The answer of the home, if only that may answer; else None."""
         # the home is dead: the first replica that is asked takes over
         if not self._shared.bus.is_alive(self.home):
             await self._shared.homes.come_home(self._session)
@@ -80,7 +80,7 @@ class _OtherReplicas:
             self._shared.bus.tell_soon(replica, "answer", note.pack())
 
     def mail(self, message: bytes) -> bool:
-        """Send the client something outside its requests, through its home."""
+        """Send the client a message outside its requests, through its home."""
         note = SessionMessage(self._session.id, message)
         self._shared.bus.tell_soon(self.home, "mail", note.pack())
         return True
@@ -90,9 +90,9 @@ class SharedSessions:
     """The sessions of all replicas, as one of them sees them.
 
     Args:
-        gateway: What clients see.
-        sessions: Those that this replica has.
-        stateless: Its clients that are in no session.
+        gateway: The gateway.
+        sessions: The sessions of this replica.
+        stateless: Its clients without a session.
         bus: The other replicas.
     """
 
@@ -130,7 +130,7 @@ class SharedSessions:
         bus.on_gap.append(self.check_all)
 
     async def run(self) -> None:
-        """Keep what others need to know up to date until cancelled."""
+        """Write kept events, and check all sessions regularly, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.events.run)
             while True:
@@ -139,11 +139,11 @@ class SharedSessions:
                     await self.check_all()
 
     def attach(self, session: HttpSession, home: str | None = None) -> None:
-        """Tell the other replicas that a session is here now.
+        """Attach a session to the cluster, so that every replica can serve it.
 
         Args:
-            session: Which one.
-            home: The replica that tells its client of changes; None: this one.
+            session: The session.
+            home: The replica that notifies its client of changes; None: this one.
         """
         elsewhere = _OtherReplicas(self, session, home or self.bus.name)
         self._known[session.id] = elsewhere
@@ -153,15 +153,15 @@ class SharedSessions:
             session.streams.mailbox.route = elsewhere.mail
 
     def detach(self, session: HttpSession) -> None:
-        """A session is no longer here, though it may go on at other replicas."""
+        """Forget a session here; it may continue at other replicas."""
         self._known.pop(session.id, None)
         self.events.forget(session.id)
 
     async def save(self, session: HttpSession) -> None:
-        """Write what a session is.
+        """Write the record of a session.
 
         Raises:
-            CoordinatorDown: That cannot be done now.
+            CoordinatorDown: It cannot be written now.
         """
         elsewhere = self._known.get(session.id)
         if elsewhere is None:
@@ -174,13 +174,13 @@ class SharedSessions:
         elsewhere.is_saved = True
 
     async def fetch(self, session_id: str, admitted: Admitted) -> HttpSession | None:
-        """A session that another replica opened, from here on also here; None if there is none.
+        """Fetch a session that another replica opened; None if there is none.
 
         Raises:
-            CoordinatorDown: Nobody can say whether there is one.
+            CoordinatorDown: The record cannot be read now.
         """
         record = await self.records.read(session_id)
-        # bound to who opened it: an id that got into other hands opens nothing
+        # bound to the principal that opened it: a leaked id alone gives no access
         if record is None or record.principal != admitted.principal or not record.version:
             return None
         if (session := self._sessions.find(session_id, admitted)) is not None:
@@ -204,19 +204,19 @@ class SharedSessions:
         """End a session at all replicas.
 
         Raises:
-            CoordinatorDown: That cannot be done now.
+            CoordinatorDown: It cannot be ended now.
         """
-        # the record first: a replica that misses the note finds it gone at its next look
+        # the record first: a replica that misses the message finds it gone at its next check
         await self.records.delete(session.id)
         await self.bus.tell_all("end", SessionMessage(session.id).pack())
         await self.events.delete(session.id)
 
     def end_soon(self, session: HttpSession) -> None:
-        """The same, later, as far as possible."""
+        """End a session at all replicas in a task; errors are ignored."""
         self._gateway.tasks.start_soon(self._try_to_end, session)
 
     async def check_all(self) -> None:
-        """Note which sessions are in use, and drop those that ended elsewhere."""
+        """Prolong the sessions in use, and drop those that ended elsewhere."""
         for session in self._sessions:
             elsewhere = self._known.get(session.id)
             if elsewhere is None or not elsewhere.is_saved:
@@ -236,7 +236,7 @@ class SharedSessions:
             await self.end(session)
 
     async def _client_of(self, request: RelayedRequest) -> Client | None:
-        """The client that another replica sends a request of."""
+        """The client of a relayed request."""
         if not request.session_id:
             return self._stateless.of(request.principal, request.holder, request.audience)
         admitted = Admitted(request.principal)
@@ -276,7 +276,7 @@ class SharedSessions:
 
 
 def _asker(request_id: Raw) -> str:
-    """The replica that asked a question of this id."""
+    """The replica that sent the request with this id."""
     try:
         return msgspec.json.decode(request_id, type=str).rpartition(".")[0]
     except UNPARSABLE:

@@ -21,23 +21,23 @@ from multitap.wire.jsonrpc.vocabulary import (
 )
 
 _ADDRESSES = 1024
-"""Clients that are remembered; beyond that, those without a token are forgotten, who lose nothing:
-the next request makes them again."""
+"""Clients that are remembered; beyond that, those without a token are forgotten. They lose nothing:
+the next request creates them again."""
 VERSION_FIELD = VERSION_HEADER.encode()
-"""The header that says which version of MCP a request speaks."""
+"""The header with the protocol version of a request."""
 
 
 class _NoOutlet:
-    """Clients of the stateless era have no way to them but their own requests."""
+    """The outlet of stateless clients, which can only be reached during their own requests."""
 
     def send(self, message: bytes) -> bool:  # noqa: ARG002 - an `Outlet`
         return False
 
 
 class KnownCall(NamedTuple):
-    """The last call with the same head: one that says the same is from the same client.
+    """The last call with the same head: an equal one comes from the same client.
 
-    It holds for as long as there are the same tools and profiles.
+    Valid as long as catalog and profiles are the same.
     """
 
     name: str
@@ -48,15 +48,15 @@ class KnownCall(NamedTuple):
     capabilities: Raw
     log_level: str | None
     caller: str
-    """Who it is, in words for people."""
+    """The client's label for people."""
 
 
 class StatelessClients:
-    """Owns these clients; requests of one principal, address and audience are from the same.
+    """Owns the stateless clients, one for each principal, address and audience.
 
     Args:
-        gateway: What they see.
-        chosen: The audience that a request is of.
+        gateway: The gateway.
+        chosen: Returns the audience of a request.
     """
 
     def __init__(self, gateway: Gateway, chosen: Callable[[RequestHead], Audience]) -> None:
@@ -65,10 +65,10 @@ class StatelessClients:
         self._clients: dict[tuple[str, str, Audience], Client] = {}
 
     def admit(self, head: RequestHead, message: ClientMessage, params: Params) -> Client:
-        """Whom a request is from that is in no session and agrees with its own head.
+        """The client of a request without a session, after a check against its head.
 
         Raises:
-            Refused: It does not agree, or there is no such profile.
+            Refused: Head and body do not agree, or there is no such profile.
         """
         admit(message, params, head.pairs, head.headers)
         client = self._client(head)
@@ -76,7 +76,7 @@ class StatelessClients:
             hub, view = self._gateway.hub, self._gateway.view(client.audience)
             if view.wants_headers(params.name):
                 admit_arguments(view.tools[params.name], params, head.pairs)
-            elif VERSION_FIELD in head.headers:  # else the body says which era it belongs to
+            elif VERSION_FIELD in head.headers:  # otherwise the body decides the era
                 meta = {key: value.copy() for key, value in params.meta.items()}
                 level, info = (meta.get(key) for key in (LOG_LEVEL_KEY, CLIENT_INFO_KEY))
                 head.memory = KnownCall(
@@ -92,7 +92,7 @@ class StatelessClients:
         return client
 
     def drop(self, principals: Collection[str]) -> list[Client]:
-        """Forget the clients of some principals; which these are."""
+        """Forget the clients of some principals, and return them."""
         dropped = [one for known, one in self._clients.items() if known[0] in principals]
         self._clients = {
             known: one for known, one in self._clients.items() if known[0] not in principals
@@ -103,7 +103,7 @@ class StatelessClients:
         return self.of(head.admitted.principal, head.holder, self._chosen(head))
 
     def of(self, principal: str, holder: str, audience: Audience) -> Client:
-        """The client of a principal at an address that sees what an audience does."""
+        """The client of a principal, address and audience."""
         key = (principal, holder, audience)
         if (client := self._clients.get(key)) is None:
             if len(self._clients) >= _ADDRESSES:

@@ -15,15 +15,15 @@ if TYPE_CHECKING:
 
 
 class StatusPages:
-    """Shows how the gateway is, without a word about what is called.
+    """Health, readiness and metrics, without the contents of calls.
 
     Args:
-        gateway: Which one.
-        sessions: Those that are open.
+        gateway: The gateway.
+        sessions: Its open sessions.
     """
 
     workers: "WorkerPeers | None" = None
-    """The other workers of the gateway, if it has any: one page speaks for all of them."""
+    """The other workers of the gateway, if it has any; metrics cover all of them."""
 
     def __init__(self, gateway: Gateway, sessions: HttpSessions) -> None:
         self._gateway = gateway
@@ -44,7 +44,7 @@ class StatusPages:
         http_request.respond(200, (envelope.encode(told),))
 
     def ready(self, http_request: HttpRequest) -> None:
-        """Whether a load balancer should send clients here, and what they would miss, as JSON."""
+        """Whether a load balancer should send clients here, and what is degraded, as JSON."""
         is_ready = not self._gateway.is_leaving
         told = {"ready": is_ready, "degraded": reasons(self._gateway.hub)}
         http_request.respond(200 if is_ready else 503, (envelope.encode(told),))

@@ -29,17 +29,17 @@ logger = logging.getLogger(__name__)
 MAX_LINE = 32 * 1024 * 1024
 """Bytes of one message; a longer one is dropped."""
 BACKLOG = 256 * 1024 * 1024
-"""Bytes that may wait for the client to read them; what comes beyond is dropped."""
+"""Bytes that may wait for the client to read them; further messages are dropped."""
 INSTEAD = "let a client start it (in a container with `docker run -i`), or use `--http PORT`"
-"""What to do if no client can use the pipes."""
+"""The advice if no client can use the pipes."""
 LAST_ANSWERS = 1.0
-"""Seconds for requests in progress when the client closes its end: it may have asked and left."""
+"""Seconds for requests in progress after the client has closed its end."""
 _CHUNK = 256 * 1024
 
 
 @runtime_checkable
 class _ClientWritable(Protocol):
-    """What is written to; the transports of uvloop are not `WriteTransport`s."""
+    """The part of a transport that is used; those of uvloop are not `WriteTransport`s."""
 
     def write(self, data: bytes, /) -> None: ...
     def get_write_buffer_size(self) -> int: ...
@@ -77,8 +77,8 @@ class _ClientOutput(asyncio.Protocol):
 class _Descriptor:
     """The same without a transport, for two kinds of output.
 
-    Loops cannot wait for files and devices. And from a terminal or socket that is the input as
-    well, a transport for writing would take away what the client sends: it reads to see the end.
+    Loops cannot wait for files and devices. And on a terminal or socket that is also the input, a
+    transport for writing would consume what the client sends: it reads to notice the end.
     """
 
     def __init__(self, fd: int, gone: Callable[[], None]) -> None:
@@ -92,7 +92,7 @@ class _Descriptor:
         if len(self._unwritten) > BACKLOG:
             return False
         self._unwritten += line_of(message)
-        # while blocked the loop calls `_write`: to write here as well would cost a call for nothing
+        # while blocked, the loop calls `_write`: writing here as well would be a wasted system call
         return self._blocked or self._write()
 
     def _write(self) -> bool:
@@ -122,7 +122,7 @@ class _Descriptor:
 
 
 def _taking(duplex: Duplex) -> OnLine:
-    """Takes the client's messages as they come in; each is one that it waits for."""
+    """A handler for the client's messages, each of which counts as awaited."""
 
     def on_line(line: bytes) -> bool:
         if line.strip():
@@ -133,7 +133,7 @@ def _taking(duplex: Duplex) -> OnLine:
 
 
 def _refusing(duplex: Duplex) -> OnOversized:
-    """Refuses the client's messages that are too long."""
+    """A handler that refuses messages over the limit."""
 
     def on_oversized(line: Oversized) -> None:
         if not line.tail:  # it is reported twice
@@ -145,7 +145,7 @@ def _refusing(duplex: Duplex) -> OnOversized:
 async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
     """Answer the client on this process's pipes until it closes them.
 
-    Whatever else this process prints goes to its standard error meanwhile.
+    Anything else that this process prints goes to its standard error meanwhile.
     """
     source, target = _claim()
     blocking = [(fd, os.get_blocking(fd)) for fd in (source, target)]
@@ -181,13 +181,13 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
         for transport in transports:
             transport.close()
         for fd, was_blocking in blocking:
-            os.set_blocking(fd, was_blocking)  # others may share it: a shell its terminal
+            os.set_blocking(fd, was_blocking)  # others may share it, such as a shell
             os.close(fd)
 
 
 async def _wind_up(client: Client, output: "_ClientOutput | _Descriptor") -> None:
     with anyio.move_on_after(LAST_ANSWERS):
-        # what was asked before the end is answered: input may be a file or an `echo`
+        # requests before the end are answered: input may be a file or an `echo`
         while client.scopes:
             await anyio.sleep(0.005)
         await output.flush()
@@ -197,7 +197,7 @@ async def _read_file(fd: int, received: LineReader) -> None:
     try:
         while data := await to_thread.run_sync(os.read, fd, _CHUNK, abandon_on_cancel=True):
             received.data_received(data)
-            # as a transport would do: no more is read before this is worked off
+            # as a transport would do: nothing more is read before this is handled
             while received.holding:
                 await anyio.lowlevel.checkpoint()
     except OSError as exc:
@@ -208,7 +208,7 @@ async def _read_file(fd: int, received: LineReader) -> None:
 
 
 def null_streams() -> tuple[str, ...]:
-    """Which standard streams have no client at their other end, and never will."""
+    """The standard streams that are /dev/null, so that no client can use them."""
     null = Path(os.devnull).stat().st_rdev
     status = {"input": os.fstat(0), "output": os.fstat(1)}
     return tuple(
@@ -219,7 +219,7 @@ def null_streams() -> tuple[str, ...]:
 
 
 def _claim() -> tuple[int, int]:
-    """Our ends of the pipes, where nobody else's words can get in between."""
+    """Private copies of the pipes, so that no other output mixes with the messages."""
     sys.stdout.flush()
     source, target = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -231,11 +231,11 @@ def _claim() -> tuple[int, int]:
 
 
 def _is_waitable(fd: int) -> bool:
-    """Whether a loop can wait for it; uvloop ends the whole process over one that it cannot."""
+    """Whether a loop can wait for a descriptor; uvloop aborts the process if it cannot."""
     mode = os.fstat(fd).st_mode
     return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
 
 
 def _is_input_too(source: int, target: int) -> bool:
-    """Whether reading from the output could take something away from the input."""
+    """Whether a read from the output could consume input: both are the same terminal or socket."""
     return os.isatty(target) or os.path.sameopenfile(source, target)

@@ -1,4 +1,4 @@
-"""Tokens that were revoked at one replica, and hold nowhere from then on."""
+"""Shares revoked tokens among replicas, so that all of them refuse them."""
 
 from contextlib import suppress
 
@@ -10,7 +10,7 @@ from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.gateway.replicas.replica_bus import ReplicaBus
 
 LOOK = 0.25
-"""Seconds between two looks for tokens that were revoked, here or elsewhere."""
+"""Seconds between two checks for revoked tokens, here or elsewhere."""
 
 _KEY = "revoked-tokens"
 _TRIES = 20  # others may revoke at the same moment; beyond that the next look tries again
@@ -19,10 +19,10 @@ _decode = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class TokenRevocations:
-    """Tells the other replicas which tokens were revoked here, and learns of theirs.
+    """Publishes the tokens that were revoked here, and applies those of other replicas.
 
-    All of them are one record, which each replica reads several times a second: a message could
-    get lost, and a token that was revoked must not be let in.
+    They are one record that each replica reads several times a second, because a message could
+    get lost.
 
     Args:
         sources: The tokens of this replica.
@@ -34,9 +34,9 @@ class TokenRevocations:
         self._records = bus.coordinator.records
 
     async def run(self) -> None:
-        """Keep the replicas in agreement until cancelled."""
+        """Keep the revocations of all replicas in step until cancelled."""
         while True:
-            with suppress(CoordinatorDown):  # tried again; what is known holds
+            with suppress(CoordinatorDown):  # tried again; known revocations stay in force
                 await self._agree()
             await anyio.sleep(LOOK)
 
@@ -46,7 +46,7 @@ class TokenRevocations:
             known = _decode(kept) if kept else frozenset[str]()
             self._sources.revoked_elsewhere |= known
             ours = self._sources.revoked_here | self._sources.revoked_elsewhere
-            # also what others revoked: the coordinator may have lost it
+            # also the revocations of others: the coordinator may have lost them
             if ours <= known or await self._records.swap(
                 _KEY, kept, msgspec.json.encode(sorted(ours))
             ):

@@ -24,24 +24,24 @@ _UNREAD = (-1,)
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One active token, and whom it lets in."""
+    """One active token, and what it admits."""
 
     token: AccessToken
     admitted: Admitted
 
 
 class ActiveKeys:
-    """The user's tokens that hold right now; some `Keys`."""
+    """The user's active tokens; a `TokenHashes`."""
 
     def __init__(self, keys: Mapping[str, _Key] = MappingProxyType({})) -> None:
         self._keys = keys
         self.tokens = {token_id: key.token for token_id, key in keys.items()}
         """By id."""
         self.used: dict[str, float] = {}
-        """When tokens were used that nobody has noted down yet, by id."""
+        """When tokens were last used, by id, if that is not saved yet."""
 
     def with_tokens(self, tokens: Iterable[AccessToken]) -> "ActiveKeys":
-        """These tokens in their place; what one has used of its rate stays used."""
+        """The same with other tokens; rates that are partly used stay so."""
         known = self._keys
         after = ActiveKeys(
             {
@@ -56,7 +56,7 @@ class ActiveKeys:
         return self._find(bearer, is_console=False)
 
     def find_console(self, given: bytes) -> Admitted | None:
-        """Whose token for the web console it is; see `find`."""
+        """The owner of a token for the web console; see `find`."""
         return self._find(given, is_console=True)
 
     def _find(self, bearer: bytes, *, is_console: bool) -> Admitted | None:
@@ -64,7 +64,7 @@ class ActiveKeys:
             return None
         token_id, secret = found
         key, now = self._keys.get(token_id), time.time()
-        # what opens one door does not open the other, though both are in one list
+        # a token for the console is not valid for clients, and the other way round
         if key is None or key.token.is_console is not is_console:
             return None
         if not key.token.opens_with(secret) or key.token.state(now) != "active":
@@ -74,11 +74,11 @@ class ActiveKeys:
 
 
 class TokenSources:
-    """The tokens of a gateway as they are now.
+    """The current tokens of a gateway.
 
     Args:
-        store: The user's own.
-        file: One with more of them.
+        store: The user's token store.
+        file: A file with more tokens.
 
     Raises:
         ConfigError: The file cannot be used.
@@ -100,12 +100,12 @@ class TokenSources:
         self.refresh()
 
     def __len__(self) -> int:
-        """How many let a client in."""
+        """How many tokens admit clients."""
         clients = sum(not one.is_console for one in self.keys.tokens.values())
         return clients + len(self.tokens)
 
     def refresh(self) -> frozenset[str] | None:
-        """Read again what changed; who may come in no more, or None if nothing changed."""
+        """Read changed sources again; the principals that lost access, or None without a change."""
         before, tokens, keys = self._principals(), self.tokens, self.keys
         self._read_store()
         self._read_file()
@@ -127,7 +127,7 @@ class TokenSources:
         return frozenset(one.id for one in self._all if one.revoked is not None)
 
     async def note_uses(self) -> None:
-        """Keep when tokens were used since the last time."""
+        """Save when tokens were last used."""
         # swapped before the await: uses during it go to the next note
         used, self.keys.used = self.keys.used, {}
         if used:
@@ -143,11 +143,11 @@ class TokenSources:
         stamp = self._store.stamp()
         if stamp == self._store_stamp:
             return
-        # before it is read: a change during the read has another stamp, and is read next time
+        # taken before the read: a change during it has another stamp, and is read next time
         self._store_stamp = stamp
         try:
             self._all = tuple(self._store.all())
-        except (MultitapError, OSError) as exc:  # its folder may be going away right now
+        except (MultitapError, OSError) as exc:  # its folder may be removed at this moment
             logger.warning("keeping the previous tokens: %s", exc)
 
     def _read_file(self) -> None:
@@ -173,6 +173,6 @@ def _stamp(path: Path) -> _Stamp:
         status = path.stat()
     except OSError:
         return None
-    if not stat.S_ISREG(status.st_mode):  # a pipe has told all it had to tell
+    if not stat.S_ISREG(status.st_mode):  # a pipe can be read only once
         return ()
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size

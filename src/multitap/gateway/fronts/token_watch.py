@@ -10,22 +10,22 @@ from multitap.http.server.access import Access
 from multitap.http.server.connections import Connections
 
 LOOK = 0.25
-"""Seconds between two looks at the files: a token that is revoked is refused within a second."""
+"""Seconds between two checks of the files: a revoked token is refused within a second."""
 NOTE = 10.0
-"""Seconds between two notes of when tokens were used."""
+"""Seconds between two times that the last use of tokens is saved."""
 _LAST_NOTE = 2.0
-"""Seconds for the last one, which a slow disk must not stretch."""
+"""Seconds to save them at the end, even if the disk is slow."""
 
 
 class TokenWatch:
-    """Follows the tokens of one front.
+    """Applies token changes to one front.
 
     Args:
         sources: The tokens.
-        access: Who may ask.
-        gateway: What the clients used.
-        sessions: Those of the handshake era.
-        stateless: Clients that are in none.
+        access: Admits requests.
+        gateway: Has the calls of clients.
+        sessions: The sessions of the handshake era.
+        stateless: Clients without a session.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class TokenWatch:
         self._stateless = stateless
 
     async def run(self, connections: Connections) -> None:
-        """Look after the tokens until cancelled.
+        """Apply token changes until cancelled.
 
         Args:
-            connections: Those of the clients.
+            connections: The connections of clients.
         """
         noted = anyio.current_time()
         try:
@@ -55,11 +55,11 @@ class TokenWatch:
                 self._look(connections)
                 if anyio.current_time() - noted >= NOTE:
                     await self._sources.note_uses()
-                    # a client that stays is checked once more, and so is known to stay
+                    # the next request of each client is admitted again, which notes the use
                     connections.forget_heads()
                     noted = anyio.current_time()
         finally:
-            # cancelled is how this always ends, and the uses since the last note would be lost
+            # always ended by cancellation, which must not lose the uses since the last save
             with anyio.CancelScope(shield=True), anyio.move_on_after(_LAST_NOTE):
                 await self._sources.note_uses()
 
@@ -76,7 +76,7 @@ class TokenWatch:
             self._end(gone)
 
     def _end(self, gone: frozenset[str]) -> None:
-        """End everything of principals that may come in no more."""
+        """End sessions, calls and connections of principals that lost access."""
         gateway = self._gateway
         for session in self._sessions:
             if session.client.principal in gone:

@@ -11,17 +11,17 @@ from multitap.gateway.fronts.control_overview import Pulse
 from multitap.hub.metrics import RECENT
 from multitap.store.call_records import CallRecord
 
-_CALM = 0.05  # seconds for which the last look is good: several screens may be open
-_MOST = 200  # of one worker's calls in one look; a screen shows no more
+_CALM = 0.05  # seconds for which the last answers are reused: several screens may be open
+_MOST = 200  # calls per worker and question; a screen shows no more
 
 
 class WorkerCalls:
-    """How far all workers have come, as this one knows; asked only while somebody watches.
+    """Counters and latest calls of all workers; asked only while a screen is open.
 
     Args:
-        name: This worker's.
+        name: The name of this worker.
         own: Returns its own pulse since a given number of calls.
-        ask: Has the other workers answer a question each, by their names.
+        ask: Asks each other worker a question; returns the answers by name.
     """
 
     def __init__(
@@ -41,8 +41,8 @@ class WorkerCalls:
         self._lock = anyio.Lock()
 
     async def pulse(self, seen: int, most: int) -> Pulse:
-        """How far all have come, with the latest calls after `seen`."""
-        # one look at a time: two would count the same calls twice
+        """The counters of all workers, and their latest calls after `seen`."""
+        # one question at a time: two would count the same calls twice
         async with self._lock:
             if anyio.current_time() - self._looked >= _CALM:
                 await self._look()

@@ -1,4 +1,4 @@
-"""What happens at all workers of a gateway, as one stream."""
+"""The events of all workers of a gateway, as one stream."""
 
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -15,16 +15,16 @@ from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 from multitap.tasks import Tasks
 
 BACKLOG = 4096
-"""Events that wait to be read or sent; further ones are left out."""
-_RENEWAL = 1.0  # seconds; a worker that is started meanwhile is told as well
-_PATIENCE = 4.0  # seconds after which a follower that no longer says so is gone
+"""Events that wait to be read or sent; further ones are dropped."""
+_RENEWAL = 1.0  # seconds between two requests to all workers: one may have started since
+_PATIENCE = 4.0  # seconds after the last such request at which a feed ends
 _CALM = 0.05  # seconds between two messages: one may carry many events
 _WISH, _NEWS = "follow", "followed"
 
 Followed = AskEvents | AskTrace
-"""What can be followed."""
+"""Questions whose answers are a stream."""
 OpenFeed = Callable[[Followed], AbstractContextManager[AsyncIterator[Any]]]
-"""Within the block, hear what happens at this worker."""
+"""Within the block, iterate over the events of this worker."""
 
 
 class _Wish(msgspec.Struct, array_like=True):
@@ -43,29 +43,29 @@ _parse_news = msgspec.json.Decoder(_News).decode
 
 
 class WorkerFeeds:
-    """Follows what happens at the other workers, and tells them what happens here.
+    """Streams events from the other workers, and sends them those of this one.
 
     Args:
-        bus: The way to them.
-        open_feed: What happens here.
+        bus: Reaches the other workers.
+        open_feed: Opens the events of this worker.
     """
 
     def __init__(self, bus: ReplicaBus, open_feed: OpenFeed) -> None:
         self._bus = bus
         self._open_feed = open_feed
         self._followers: dict[str, Callable[[Any], None]] = {}
-        """Those at this worker."""
+        """Followers at this worker, by key."""
         self._feeds: dict[str, anyio.CancelScope] = {}
-        """Those to other workers."""
+        """Feeds to other workers, by key."""
         bus.on(_WISH, self._feed)
         bus.on(_NEWS, self._take)
 
     @asynccontextmanager
     async def follow(self, question: Followed) -> AsyncGenerator[AsyncIterator[Any]]:
-        """Within the block, hear what happens at all workers.
+        """Within the block, iterate over the events of all workers.
 
         Raises:
-            UnknownName: There is nothing of that name here.
+            UnknownName: There is no such server.
         """
         send, receive = anyio.create_memory_object_stream[Any](BACKLOG)
 
@@ -89,7 +89,7 @@ class WorkerFeeds:
                 del self._followers[key]
 
     async def _keep_asking(self, wish: bytes) -> None:
-        # again and again instead of once: nobody has to be told that a follower is gone
+        # repeated, so that feeds end by themselves once the follower is gone
         while True:
             with suppress(CoordinatorDown):
                 await self._bus.tell_all(_WISH, wish)
@@ -122,7 +122,7 @@ class WorkerFeeds:
                 await anyio.sleep(_CALM)
                 if waiting:
                     news = _encode(_News(key, waiting))
-                    # before the wait: what comes during it belongs to the next message
+                    # before the wait: later events belong to the next message
                     waiting.clear()
                     with suppress(CoordinatorDown):
                         await self._bus.tell(follower, _NEWS, news)

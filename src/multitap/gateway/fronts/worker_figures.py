@@ -1,4 +1,4 @@
-"""What went through one process of a gateway, and through all of them."""
+"""Calls and clients of one worker of a gateway, and of all workers."""
 
 from collections.abc import Iterable
 
@@ -9,12 +9,12 @@ from multitap.hub.metrics import Metrics, MetricsRow
 
 
 class WorkerFigures(msgspec.Struct, frozen=True):
-    """What went through one worker since it started, and for whom."""
+    """Calls and clients of one worker since it started."""
 
     calls: dict[str, dict[str, MetricsRow]]
     clients: tuple[ClientFigures, ...]
     sessions: frozenset[str]
-    """By a name, because two workers may serve one session."""
+    """Their names, because two workers may serve the same session."""
     waiting: int
     private_links: int
     missing: int = 0

@@ -1,4 +1,4 @@
-"""The workers of one gateway, asked as one."""
+"""Answers for all workers of one gateway."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractContextManager, suppress
@@ -30,11 +30,11 @@ _FIGURES, _RELOAD, _KEY, _TOKEN = "figures", "reload", "console key", "console t
 _QUESTION = "question"
 
 WorkerQuestion = AskPulse | AskExchange | AskOpenQuestions | AskReply
-"""What each worker answers for itself."""
+"""Questions that each worker answers for itself."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(WorkerFigures).decode
-# as screens have it: what servers and clients said is kept as JSON
+# JSON, as for screens: the messages of servers and clients are undecoded JSON
 _encode_answer = msgspec.json.Encoder().encode
 _parse_question = msgspec.json.Decoder(WorkerQuestion).decode
 
@@ -42,22 +42,22 @@ _Answer = TypeVar("_Answer")
 
 
 class WorkerControl(Protocol):
-    """One worker, as the others need it."""
+    """What the workers ask of each other."""
 
     def figures(self) -> WorkerFigures:
-        """What went through it."""
+        """Its figures."""
         ...
 
     def pulse(self, seen: int, most: int) -> Pulse:
-        """How far it has come, with the latest calls after `seen`."""
+        """Its counters, and its latest calls after `seen`."""
         ...
 
     def feed(self, question: Followed, /) -> AbstractContextManager[AsyncIterator[Any]]:
-        """Within the block, hear what happens at it."""
+        """Within the block, iterate over its events."""
         ...
 
     async def find_here(self, question: WorkerQuestion, /) -> Any:
-        """What it answers by itself."""
+        """Its own answer."""
         ...
 
 
@@ -65,9 +65,9 @@ class WorkerPeers:
     """Asks the other workers, and answers them.
 
     Args:
-        bus: The way to them.
-        others: Their names.
-        member: This one.
+        bus: Reaches the other workers.
+        others: Returns their names.
+        member: This worker.
         count: How many workers the gateway has, this one included.
     """
 
@@ -84,24 +84,24 @@ class WorkerPeers:
         self._member = member
         self._count = count
         self.feeds = WorkerFeeds(bus, member.feed)
-        """What happens at all workers."""
+        """The events of all workers."""
         self.calls = WorkerCalls(bus.name, member.pulse, lambda each: self._ask(each, Pulse))
         bus.on(_FIGURES, self._on_figures)
         bus.on(_QUESTION, self._on_question)
 
     async def figures(self) -> WorkerFigures:
-        """Those of all workers that answer, and how many do not."""
+        """The figures of all workers that answer, and how many do not."""
         told = await self._ask_all(_FIGURES)
         return together([self._member.figures(), *map(_decode, told.values())], self._missing(told))
 
     async def _ask(
         self, question: WorkerQuestion | Callable[[str], WorkerQuestion], kind: type[_Answer]
     ) -> Mapping[str, _Answer]:
-        """What the other workers answer, by their names.
+        """The answers of the other workers, by name.
 
         Args:
-            question: The same for all, or one for each.
-            kind: What they answer with.
+            question: One for all, or a function that returns one for each name.
+            kind: The type of the answer.
         """
         told = await self._ask_all(
             _QUESTION,
@@ -137,7 +137,7 @@ class WorkerPeers:
         return self._missing(await self._ask_all(_RELOAD, within=_RELOAD_PATIENCE))
 
     async def take_key(self, digest: bytes) -> bool:
-        """Whether another worker gave out a key for the console; it holds no more after that."""
+        """Use up a console key of another worker; False if none of them issued it."""
         told = await self._ask_all(_KEY, lambda _: digest)
         return b"taken" in told.values()
 
@@ -146,7 +146,7 @@ class WorkerPeers:
         await self._ask_all(_TOKEN, lambda _: token_id.encode())
 
     def on_reload(self, reload: Callable[[], Awaitable[object]]) -> None:
-        """How to reload our own files when another worker says so."""
+        """Set how this worker reloads its files when another one asks."""
 
         async def act(_: ReplicaMessage) -> bytes | None:
             await reload()
@@ -157,7 +157,7 @@ class WorkerPeers:
     def on_console(
         self, take: Callable[[bytes], bool], wait: Callable[[str], Awaitable[None]]
     ) -> None:
-        """How to look up a key of our own, and how to wait for a token."""
+        """Set how this worker uses up one of its keys, and waits for a token."""
 
         async def look(note: ReplicaMessage) -> bytes:
             return b"taken" if take(note.data) else b""
@@ -179,7 +179,7 @@ class WorkerPeers:
         replies: dict[str, bytes] = {}
 
         async def ask(worker: str) -> None:
-            # one that is about to be replaced cannot say what it has
+            # a worker that is being replaced does not answer
             with suppress(Unavailable, CoordinatorDown):
                 replies[worker] = await self._bus.ask(worker, kind, data(worker), within=within)
 

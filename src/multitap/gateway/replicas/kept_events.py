@@ -1,4 +1,4 @@
-"""What was sent on the streams of sessions, kept where every replica can read it."""
+"""The events of session streams, kept where every replica can read them."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ from multitap.gateway.replicas.session_records import name_of
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 8192
-"""Events that wait to be written while the coordinator is slow or away; the oldest go first."""
+"""Events that wait to be written while the coordinator is slow or down; the oldest are dropped."""
 _AGAIN = 0.25
 """Seconds until another attempt to write."""
 _LOOK = 1.0
@@ -29,10 +29,10 @@ class KeptEvent(msgspec.Struct, array_like=True):
     stream: str
     number: int
     encoded: bytes
-    """As it was sent; at the beginning the id of the request that the stream answers."""
+    """The event; for the beginning, the id of the request that the stream answers."""
     is_last: bool
     replica: str
-    """Who sent it."""
+    """The replica that sent it."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,7 +40,7 @@ _decode = msgspec.msgpack.Decoder(KeptEvent).decode
 
 
 class _Written:
-    """What this replica has written of one session."""
+    """The entries that this replica has written for one session."""
 
     __slots__ = ("sizes", "total")
 
@@ -54,7 +54,7 @@ class KeptEvents:
     """Writes the events of this replica's streams, and reads those of all.
 
     Args:
-        bus: Who the replicas are.
+        bus: Has the coordinator, and knows the replicas.
         most: Events that are kept for a session.
         room: Their bytes, as far as this replica sends them; the newest may be longer.
         age: Seconds that they are kept.
@@ -72,7 +72,7 @@ class KeptEvents:
 
     def keep(self, session_id: str, event: KeptEvent) -> None:
         """Write an event soon; never waits."""
-        if len(self._waiting) >= MOST_WAITING:  # the coordinator is away: the oldest go first
+        if len(self._waiting) >= MOST_WAITING:  # the coordinator is down: drop the oldest
             self._waiting.popleft()
         self._waiting.append((session_id, event))
         self._drained.clear()
@@ -104,12 +104,12 @@ class KeptEvents:
             await self._drained.wait()
 
     async def read(self, session_id: str, stream: str) -> list[KeptEvent]:
-        """All that is kept of a stream, oldest first."""
+        """The kept events of a stream, oldest first."""
         found, _ = await self._after(_key(session_id), "0-0")
         return [one for one in found if one.stream == stream]
 
     async def follow(self, session_id: str, stream: str) -> AsyncIterator[KeptEvent]:
-        """The same, and what comes then; ends with the stream, or when its replica is gone."""
+        """The kept events, then new ones; ends with the stream, or when its replica is gone."""
         key, cursor, replica = _key(session_id), "0-0", ""
         while True:
             # asked before the last look: what a replica wrote before it went is still read

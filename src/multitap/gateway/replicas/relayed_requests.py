@@ -52,11 +52,11 @@ _decode_request = msgspec.msgpack.Decoder(RelayedRequest).decode
 _decode_outcome = msgspec.msgpack.Decoder(_RelayedOutcome).decode
 
 FindClient = Callable[[RelayedRequest], Awaitable[Client | None]]
-"""The client that a request is of, as this replica knows it."""
+"""Finds the client of a relayed request, as this replica knows it."""
 
 
 class _RelayOutlet:
-    """Brings what precedes an answer to the replica where the client is, in order; an `Outlet`."""
+    """Sends messages that precede an answer to the client's replica, in order; an `Outlet`."""
 
     def __init__(self, bus: ReplicaBus, note: ReplicaMessage) -> None:
         self._bus = bus
@@ -74,7 +74,7 @@ class _RelayOutlet:
         return True
 
     async def flush(self) -> None:
-        """Wait until everything is sent, also what the sender has already taken."""
+        """Wait until all messages are sent, also those that the sender has already taken."""
         await self._sent.wait()
 
     async def _drain(self) -> None:
@@ -92,9 +92,9 @@ class RelayedRequests:
     """Sends requests to other replicas, and answers those that they send.
 
     Args:
-        gateway: Who knows the answers.
-        bus: The way to the others.
-        find: The client that a request is of.
+        gateway: Answers the requests.
+        bus: Reaches the other replicas.
+        find: Finds the client of a request.
     """
 
     def __init__(self, gateway: Gateway, bus: ReplicaBus, find: FindClient) -> None:
@@ -102,9 +102,9 @@ class RelayedRequests:
         self._bus = bus
         self._find = find
         self._outlets: dict[str, Outlet] = {}
-        """Where what concerns our requests goes, by their key."""
+        """The outlets of our relayed requests, by key."""
         self._running: dict[str, CancelHandle] = {}
-        """The requests of others that are worked on here."""
+        """Relayed requests in progress here, by key."""
         bus.on("request", self._answer)
         bus.on("relayed", self._on_relayed)
         bus.on("drop", self._on_drop)

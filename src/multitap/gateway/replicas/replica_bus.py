@@ -18,7 +18,7 @@ from multitap.tasks import Tasks
 logger = logging.getLogger(__name__)
 
 PATIENCE = 5.0
-"""Seconds for another replica to reply; it is given up earlier if it is known to be gone."""
+"""Seconds to wait for a reply, if the replica does not go down before."""
 
 _EVERYBODY = "replicas"
 _LOOK = 0.5
@@ -31,14 +31,14 @@ class ReplicaMessage(msgspec.Struct, array_like=True):
     kind: str
     sender: str
     key: str = ""
-    """Under which the sender waits for a reply, if it does."""
+    """Identifies the request; empty if no reply is expected."""
     data: bytes = b""
     failure: str = ""
     """Why there is no reply."""
 
 
 class SessionMessage(msgspec.Struct, array_like=True):
-    """What a note says about a session."""
+    """The data of a message about a session."""
 
     session_id: str
     data: bytes = b""
@@ -52,7 +52,7 @@ class SessionMessage(msgspec.Struct, array_like=True):
 
 
 On = Callable[[ReplicaMessage], Awaitable[bytes | None]]
-"""Does what a note says; the value is the reply to it."""
+"""Handles a message; returns the reply."""
 
 _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(ReplicaMessage).decode
@@ -68,15 +68,15 @@ class ReplicaIdentity:
     key: bytes
     """Shared by all replicas; 32 bytes."""
     is_alive: Callable[[str], bool]
-    """Whether a replica of a name was there a moment ago."""
+    """Whether a replica showed signs of life recently."""
 
 
 class ReplicaBus:
-    """Brings notes to other replicas, and does what theirs say.
+    """Sends messages to other replicas, and handles theirs.
 
     Args:
-        replica: Who we are.
-        tasks: Where notes are worked on.
+        replica: The identity of this replica.
+        tasks: Runs the handlers.
     """
 
     def __init__(self, replica: ReplicaIdentity, tasks: Tasks) -> None:
@@ -85,14 +85,14 @@ class ReplicaBus:
         self.is_alive = replica.is_alive
         self.seal = Seal(replica.key)
         self.on_gap: list[Callable[[], Awaitable[None]]] = []
-        """Called when notes to everybody may have been missed."""
+        """Called when messages to all replicas may have been missed."""
         self.tasks = tasks
         self._handlers: dict[str, On] = {}
         self._waiting: dict[str, asyncio.Future[ReplicaMessage]] = {}
         self._listening = asyncio.Event()
 
     async def wait_listening(self) -> None:
-        """Wait until notes arrive here: a request that others relay before that would be lost."""
+        """Wait until messages arrive here: requests that are relayed earlier would be lost."""
         await self._listening.wait()
 
     def on(self, kind: str, handler: On) -> None:
@@ -108,7 +108,7 @@ class ReplicaBus:
         await self._send(_channel(replica), ReplicaMessage(kind, self.name, data=data))
 
     async def tell_all(self, kind: str, data: bytes) -> None:
-        """Send a note to all other replicas.
+        """Send a message to all other replicas; delivery is not confirmed.
 
         Raises:
             CoordinatorDown: It cannot be sent.
@@ -116,11 +116,11 @@ class ReplicaBus:
         await self._send(_EVERYBODY, ReplicaMessage(kind, self.name, data=data))
 
     def tell_soon(self, replica: str, kind: str, data: bytes) -> None:
-        """Send a note to one replica, from a callback; what cannot be sent is dropped."""
+        """Send a message to one replica from a callback; dropped if it cannot be sent."""
         self.tasks.start_soon(self._try_to_tell, replica, kind, data)
 
     def tell_all_soon(self, kind: str, data: bytes) -> None:
-        """Send a note to all other replicas, from a callback; what cannot be sent is dropped."""
+        """Send a message to all other replicas from a callback; dropped if it cannot be sent."""
         self.tasks.start_soon(self._try_to_tell, None, kind, data)
 
     async def ask(
@@ -135,19 +135,19 @@ class ReplicaBus:
         """The reply of a replica.
 
         Args:
-            replica: Which one.
-            kind: What it is asked.
-            data: The question.
-            within: Seconds; it is given up earlier if the replica goes.
-            key: Identifies the question, where more is said about it.
+            replica: Its name.
+            kind: The kind of message.
+            data: The request.
+            within: Seconds to wait, if the replica does not go down before.
+            key: Identifies the request, if further messages refer to it.
 
         Raises:
-            Unavailable: There is none, or it says why not.
+            Unavailable: There is no reply, or it is a failure.
             CoordinatorDown: It cannot be asked.
         """
         key = key or secrets.token_urlsafe(9)
         waiting: asyncio.Future[ReplicaMessage] = asyncio.get_running_loop().create_future()
-        # before the note is sent: the reply may be quicker than the return of `publish`
+        # before it is sent: the reply may arrive before `publish` returns
         self._waiting[key] = waiting
         try:
             await self._send(_channel(replica), ReplicaMessage(kind, self.name, key, data))
@@ -155,7 +155,7 @@ class ReplicaBus:
             while not waiting.done():
                 if not self.is_alive(replica) or anyio.current_time() > until:
                     raise Unavailable(replica, "the replica no longer answers")
-                # a replica that dies says nothing: look again whether it is there
+                # a replica that dies sends nothing: check again that it is alive
                 await asyncio.wait((waiting,), timeout=min(_LOOK, within))
             reply = waiting.result()
         finally:
@@ -165,13 +165,13 @@ class ReplicaBus:
         return reply.data
 
     async def run(self) -> None:
-        """Work on the notes of others until cancelled."""
+        """Handle messages of other replicas until cancelled."""
         channels = self.coordinator.channels
         async with channels.subscribe(_channel(self.name), _EVERYBODY) as messages:
             self._listening.set()
             async for message in messages:
                 if message is None:
-                    # in tasks: a look asks the coordinator, and notes must not wait for that
+                    # in tasks: these ask the coordinator, and messages must not wait for that
                     for look in self.on_gap:
                         self.tasks.start_soon(self._look, look)
                     continue
@@ -188,8 +188,8 @@ class ReplicaBus:
             if waiting is not None and not waiting.done():
                 waiting.set_result(note)
         elif note.sender != self.name and (handler := self._handlers.get(note.kind)) is not None:
-            # each in a task: a request may take minutes. Tasks start in order, so notes whose
-            # handlers do not wait before they act stay in order.
+            # each in a task: a request may take minutes. Tasks start in order, so messages whose
+            # handlers act before they wait are handled in order.
             self.tasks.start_soon(self._work_on, note, handler)
 
     async def _work_on(self, note: ReplicaMessage, handler: On) -> None:
@@ -198,7 +198,7 @@ class ReplicaBus:
             data = await handler(note)
         except MultitapError as exc:
             failure = str(exc) or type(exc).__name__
-        except Exception as exc:  # boundary: one note of another replica is its own problem
+        except Exception as exc:  # boundary: a message that fails must not stop the others
             logger.exception("a message of another replica failed")
             failure = type(exc).__name__
         if note.key:

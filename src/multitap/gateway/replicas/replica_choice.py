@@ -1,4 +1,4 @@
-"""Which replica does what only one of them may do."""
+"""Chooses the replica that holds a client's own sessions with servers."""
 
 import hashlib
 
@@ -18,7 +18,7 @@ class SessionAffinity:
     one process: the replica that the client reached first.
 
     Args:
-        bus: Who the replicas are.
+        bus: Has the coordinator, and knows the replicas.
     """
 
     def __init__(self, bus: ReplicaBus) -> None:
@@ -26,7 +26,7 @@ class SessionAffinity:
         self._records = bus.coordinator.records
 
     async def check(self, client: Client, server: str) -> None:
-        """Return if a client's session with a server is, or may be opened, here.
+        """Check that a client's session with a server is here, or may be opened here.
 
         Raises:
             OnOtherReplica: It is at another replica.

@@ -1,4 +1,4 @@
-"""Sessions as values, which any replica can make a client of."""
+"""Sessions as records from which any replica can restore the client."""
 
 import hashlib
 from typing import Any
@@ -14,10 +14,10 @@ _PURPOSE = "session"
 
 
 class SessionRecord(msgspec.Struct, array_like=True):
-    """What a session is, apart from what happens in it right now."""
+    """The state of a session, without its requests in progress."""
 
     principal: str
-    """Whom the credentials name that it was opened with; nobody else may use it."""
+    """The principal that opened it, and the only one that may use it."""
     holder: str
     profiles: tuple[str, ...]
     allow: tuple[str, ...]
@@ -26,9 +26,9 @@ class SessionRecord(msgspec.Struct, array_like=True):
     info: dict[str, Any]
     log_level: str | None
     uris: tuple[str, ...]
-    """The resources that it follows."""
+    """The resources that it is subscribed to."""
     home: str
-    """The replica that tells the client of changes."""
+    """The replica that notifies the client of changes."""
 
     @classmethod
     def of(cls, client: Client, home: str) -> "SessionRecord":
@@ -51,7 +51,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
         return Audience(self.profiles, self.allow)
 
     def introduce(self, client: Client) -> None:
-        """Tell a client what it said when it shook hands."""
+        """Restore what a client said in its handshake."""
         client.introduce(self.version, Raw(self.capabilities), self.info)
         client.log_level = self.log_level
         client.followed = set(self.uris)
@@ -65,7 +65,7 @@ class SessionRecords:
     """The sessions of all replicas; each is kept for a time after its last use.
 
     Args:
-        bus: Who the replicas are.
+        bus: Has the coordinator, and knows the replicas.
         ttl: Seconds without a message after which a session ends.
     """
 
@@ -86,11 +86,11 @@ class SessionRecords:
         opened = sealed and self._seal.unseal(sealed, f"{_PURPOSE} {session_id}")
         try:
             return _decode(opened) if opened else None
-        except msgspec.MsgspecError:  # of another version, which knows more or less of it
+        except msgspec.MsgspecError:  # written by another version with other fields
             return None
 
     async def touch(self, session_id: str) -> bool:
-        """Note a use; whether the session is still there."""
+        """Prolong a session; returns whether it still exists."""
         return await self._records.touch(_key(session_id), self._ttl)
 
     async def delete(self, session_id: str) -> bool:
@@ -102,5 +102,5 @@ def _key(session_id: str) -> str:
 
 
 def name_of(session_id: str) -> str:
-    """What a session is called where others may look: its id opens it, and this does not."""
+    """A public name for a session; unlike its id, it does not grant access."""
     return hashlib.sha256(session_id.encode()).hexdigest()[:32]

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 MOST_BATCHES = 1_000_000
 """Batches that wait to be written; beyond that, the oldest are lost."""
 LEASE = 3.0
-"""Seconds after which another replica goes on if the one that writes is gone."""
+"""Seconds after which another replica takes over from a writer that is gone."""
 PACE = 0.05
 """Seconds between two messages, each with all entries since the last: one for each call would cost
 more than the call."""
@@ -35,7 +35,7 @@ _decode = msgspec.msgpack.Decoder(AuditBatch).decode
 
 
 class SharedAudit:
-    """Takes this replica's entries to the stream, and writes everybody's while it is its turn.
+    """Sends this replica's entries to the stream, and writes all entries while it has the lease.
 
     Args:
         bus: The other replicas.
@@ -52,7 +52,7 @@ class SharedAudit:
         """Whether the last entries could not be sent."""
 
     async def send(self) -> None:
-        """Send all entries that wait; what cannot be sent now is sent later."""
+        """Send all waiting entries; those that cannot be sent now are sent later."""
         try:
             await self._send_all()
             self.is_delayed = False
@@ -61,9 +61,9 @@ class SharedAudit:
             logger.debug("the audit log waits: %s", exc)
 
     async def keep_sending(self) -> None:
-        """Send entries soon after they are noted: those that wait are lost with this process."""
+        """Send entries soon after they are recorded: waiting ones are lost with this process."""
         while True:
-            # what could not be sent waits for nothing new
+            # entries that could not be sent are tried again without a new one
             if self.is_delayed:
                 await anyio.sleep(_AGAIN)
             else:
@@ -72,8 +72,8 @@ class SharedAudit:
             await anyio.sleep(PACE)
 
     async def _send_all(self) -> None:
-        # one at a time, so that the entries of a replica stay in order; who waits for the lock
-        # finds its own entries sent, with those of everybody who waits
+        # one at a time, so that the entries of a replica stay in order; callers that wait for the
+        # lock find their entries sent
         async with self._lock:
             if bodies := self._store.take_audit_bodies():
                 self._waiting.append(AuditBatch(secrets.token_urlsafe(12), bodies))
@@ -84,7 +84,7 @@ class SharedAudit:
                 self._waiting.popleft()
 
     async def run(self) -> None:
-        """Write what all replicas sent, while this one has the lease."""
+        """Write the entries of all replicas, while this one has the lease."""
         while True:
             try:
                 token = await self._coordinator.leases.acquire(_STREAM, self._bus.name, ttl=LEASE)
@@ -99,7 +99,7 @@ class SharedAudit:
         try:
             while _STREAM in await leases.renew({_STREAM: token}, ttl=LEASE):
                 entries = await streams.entries(_STREAM, limit=_PAGE, wait=LEASE / 3)
-                # a replica that stood still meanwhile must not write beside its successor
+                # a replica that was suspended meanwhile must not write beside its successor
                 if not entries or _STREAM not in await leases.renew({_STREAM: token}, ttl=LEASE):
                     continue
                 batches = [one for one in map(self._open, entries) if one is not None]

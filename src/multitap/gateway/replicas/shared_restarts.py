@@ -1,4 +1,4 @@
-"""A restart that a person asks one replica for, made by all of them."""
+"""Repeats a restart that is requested at one replica at all of them."""
 
 from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 from multitap.hub.hub import Hub
@@ -7,7 +7,7 @@ _KIND = "restart"
 
 
 def share_restarts(bus: ReplicaBus, hub: Hub) -> None:
-    """Tell the other replicas of restarts, and follow theirs.
+    """Announce restarts to the other replicas, and repeat theirs.
 
     The program may run on any of them, and each has a connection of its own to a remote server.
     """

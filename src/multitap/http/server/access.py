@@ -83,7 +83,7 @@ class AnonymousAccess(Enum):
     REFUSED = "refused"
 
 
-class Keys(Protocol):
+class TokenHashes(Protocol):
     """Tokens that are known only by their hashes."""
 
     def find(self, bearer: bytes) -> Admitted | None:
@@ -159,7 +159,7 @@ class Access:
         tokens: tuple[Token, ...] = (),
         hosts: tuple[str, ...] = (),
         *,
-        keys: Keys | None = None,
+        keys: TokenHashes | None = None,
         unnamed: AnonymousAccess | None = None,
         users: PeerUsers | None = None,
     ) -> None:

@@ -89,7 +89,7 @@ class RequestHead:
         return parse_qs(self.url.partition(b"?")[2].decode("latin-1"))
 
 
-class Carrier(Protocol):
+class ResponseWriter(Protocol):
     """Takes responses to one client, in order."""
 
     def write(
@@ -108,7 +108,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     message.
     """
 
-    carrier: Carrier
+    writer: ResponseWriter
     """Takes the response to the client."""
     head: RequestHead
     body: bytes
@@ -117,7 +117,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     is_counted: bool = False
     """Whether it counts on the share of its holder right now."""
     is_pending: bool = False
-    """Whether its handler tells the carrier when it is `finished`."""
+    """Whether its handler tells the writer when it is `finished`."""
     is_gone: bool = False
     """Whether its client is."""
     keep_alive: bool = True
@@ -208,7 +208,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
             b"".join(_lines(extra)) if extra else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
         )
-        self.carrier.write(head, pieces, joined=size <= WHOLE)
+        self.writer.write(head, pieces, joined=size <= WHOLE)
         self.responded = True
 
     def say(
@@ -230,20 +230,20 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
         )
-        self.carrier.write(b"".join(head))
+        self.writer.write(b"".join(head))
         self.responded = True
 
     async def write(self, data: bytes) -> None:
         """Go on with it, no faster than the client reads."""
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        self.carrier.write(data)
-        await self.carrier.drain()
+        self.writer.write(data)
+        await self.writer.drain()
 
     def end(self) -> None:
         """End it."""
         if self._chunked:
-            self.carrier.write(b"0\r\n\r\n")
+            self.writer.write(b"0\r\n\r\n")
 
 
 def _lines(headers: Headers | None) -> list[bytes]:

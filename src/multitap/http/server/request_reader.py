@@ -230,7 +230,7 @@ class RequestReader:
         body = self._body
         whole = body.getvalue() if isinstance(body, BytesIO) else body
         http_request = HttpRequest(
-            self._connections.tasks, carrier=self._responder, head=head, body=whole
+            self._connections.tasks, writer=self._responder, head=head, body=whole
         )
         http_request.keep_alive = parser.should_keep_alive()
         self.is_deaf = not http_request.keep_alive
@@ -253,7 +253,7 @@ class RequestReader:
         """
         head = self._incoming or RequestHead(b"", b"", [], peer=self.peer)
         http_request = HttpRequest(
-            self._connections.tasks, carrier=self._responder, head=head, body=b""
+            self._connections.tasks, writer=self._responder, head=head, body=b""
         )
         http_request.refusal = denied
         expected = min(self.expected, self._limits.body)

@@ -133,7 +133,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.since = self._loop.time()
                 responder.advancing = True  # or the end of it would look for the next one
                 responder.answer(
-                    HttpRequest(connections.tasks, carrier=responder, head=head, body=text[end:])
+                    HttpRequest(connections.tasks, writer=responder, head=head, body=text[end:])
                 )
                 responder.advancing = False
             else:

@@ -176,21 +176,21 @@ class PageFeed:
             counters = {"made": self.recent.made, "inFlight": self.recent.in_flight}
             self._parts["counters"] = _encode(counters)
         overview = await control.overview()
-        picture, figures = overview.picture, overview.figures
-        revision = picture.snapshot.revision
+        state, figures = overview.state, overview.figures
+        revision = state.snapshot.revision
         # counting tokens takes long for thousands of tools, and only a new catalog changes them
         if revision != self._costs[0]:
             tools: list[ToolLine] = await control.find(AskTools())
             self._costs = (revision, token_costs(tools))
-        rows = server_rows(picture, figures, self._costs[1])
+        rows = server_rows(state, figures, self._costs[1])
         return {
             "about": overview.about,
             "servers": [self._row(row) for row in rows],
             "figures": figures,
             "clients": client_rows(figures, self.recent),
             "questions": overview.questions,
-            "trouble": picture.degraded,
-            "withheld": picture.snapshot.withheld,
+            "trouble": state.degraded,
+            "withheld": state.snapshot.withheld,
             "revision": revision,
         }
 

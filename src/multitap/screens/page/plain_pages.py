@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from multitap.errors import BadArguments, MultitapError
-from multitap.gateway.fronts.access_messages import AccessPicture, AuditPage
+from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage
 from multitap.gateway.fronts.control_messages import (
     AskAccess,
     AskAudit,
     AskCalls,
     AskFigures,
     AskLog,
-    AskPicture,
+    AskState,
     AskTools,
     Figures,
-    GatewayPicture,
+    GatewayState,
     ToolLine,
 )
 from multitap.gateway.fronts.control_service import ControlService
@@ -178,15 +178,13 @@ def _table(header: Sequence[str], rows: Iterable[Row], empty: str) -> Markup:
 
 
 async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
-    picture: GatewayPicture = await control.find(AskPicture())
+    state: GatewayState = await control.find(AskState())
     figures: Figures = await control.find(AskFigures())
     tools: list[ToolLine] = await control.find(AskTools())
     rows = [
-        one
-        for one in server_rows(picture, figures, token_costs(tools))
-        if wanted.matches(one.fields)
+        one for one in server_rows(state, figures, token_costs(tools)) if wanted.matches(one.fields)
     ]
-    troubles = (*picture.degraded, *([figures.gap] if figures.gap else ()))
+    troubles = (*state.degraded, *([figures.gap] if figures.gap else ()))
     notes = [element("p", words, class_="note error") for words in troubles]
     header = ("Server", "State", "Reason", "Tools", "Tokens", "Calls", "Errors", "p95", "Ping")
     cells: list[Row] = [
@@ -312,7 +310,7 @@ async def _clients(control: ControlService, wanted: RecordFilter) -> Content:
 
 
 async def _access(control: ControlService, wanted: RecordFilter) -> Content:
-    picture: AccessPicture = await control.find(AskAccess())
+    access: AccessOverview = await control.find(AskAccess())
     audit: AuditPage = await control.find(AskAudit(wanted.text, 50))
     tokens: list[Row] = [
         (
@@ -327,7 +325,7 @@ async def _access(control: ControlService, wanted: RecordFilter) -> Content:
                 _day(one.last_use) if one.last_use else "never",
             ),
         )
-        for one in picture.tokens
+        for one in access.tokens
     ]
     entries: list[Row] = [
         (
@@ -353,11 +351,11 @@ async def _access(control: ControlService, wanted: RecordFilter) -> Content:
                 for tool in one.tools
             ),
         )
-        for one in picture.pins
+        for one in access.pins
     ]
     header = ("Name", "Id", "State", "Allows", "Profile", "Expires", "Last use")
     return [
-        *(element("p", words, class_="note error") for words in picture.trouble),
+        *(element("p", words, class_="note error") for words in access.trouble),
         element("h2", "Tokens"),
         _table(header, tokens, "There are no tokens."),
         element("h2", "Changed tools"),

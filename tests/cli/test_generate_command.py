@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap import SyncHub
-from multitap.cli.offers.typed_client import annotation, client_module
+from multitap.cli.offers.generate_command import annotation, client_module
 from multitap.gateway.fronts.control_messages import ToolLine
 
 DEMO = {"command": sys.executable, "args": ["-m", "multitap.demo.servers.calculator"]}

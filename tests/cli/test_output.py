@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.cli.terminal import output
-from multitap.cli.terminal.json_output import json_text
+from multitap.cli.terminal.output import json_text
 from multitap.cli.terminal.progress import lines
 from multitap.cli.terminal.tables import cells, cut, table
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot

@@ -22,139 +22,80 @@ class _Command(NamedTuple):
     """Where a command is declared, and what it is for."""
 
     module: str
-    function: str
     words: str
 
 
 # To declare a command takes longer than to run a small one, and there are dozens: `--help` needs
 # only these lines. They are in the order in which a person comes to need them.
-SECTIONS: Mapping[str, Mapping[str, _Command]] = {
-    "Set up": {
-        "import": _Command(
-            "editing_commands", "import_servers", "Import the servers of other clients"
-        ),
-        "search": _Command(
-            "offer_commands", "search", "Find servers to add, in the catalog and the registry"
-        ),
-        "add": _Command("editing_commands", "add", "Add a server"),
-        "install": _Command("editing_commands", "install", "Add Multitap to other clients"),
-        "uninstall": _Command(
-            "editing_commands", "uninstall", "Remove Multitap from other clients"
-        ),
-        "export": _Command(
-            "editing_commands", "export", "Write your servers in another client's format"
-        ),
-    },
-    "Change": {
-        "enable": _Command("editing_commands", "enable", "Enable servers"),
-        "disable": _Command(
-            "editing_commands", "disable", "Disable servers, and keep their entries"
-        ),
-        "rename": _Command(
-            "editing_commands",
-            "rename",
-            "Rename a server, also where profiles and agents mention it",
-        ),
-        "set": _Command("editing_commands", "set_setting", "Change settings of a server"),
-        "remove": _Command("editing_commands", "remove", "Remove servers"),
-        "undo": _Command("editing_commands", "undo", "Undo the last change to files"),
-    },
-    "Use": {
-        "status": _Command("server_commands", "status", "Show the state of each server"),
-        "tools": _Command("offer_commands", "tools", "List the tools, or those that match PATTERN"),
-        "call": _Command("offer_commands", "call", "Call a tool"),
-        "resources": _Command(
-            "offer_commands", "resources", "List the resources and resource templates"
-        ),
-        "read": _Command("offer_commands", "read", "Print a resource"),
-        "prompts": _Command("offer_commands", "prompts", "List the prompts and their arguments"),
-        "prompt": _Command("offer_commands", "prompt", "Fill in a prompt and print it"),
-        "tokens": _Command(
-            "offer_commands", "tokens", "Show what each tool costs in a model's context"
-        ),
-        "generate": _Command(
-            "offer_commands", "generate", "Write a typed Python client of a server"
-        ),
-        "chat": _Command(
-            "offer_commands", "chat", "Talk to a model that uses the tools of your servers"
-        ),
-    },
-    "Serve": {
-        "serve": _Command(
-            "serving_commands", "serve", "Serve all configured servers as one MCP server"
-        ),
-        "console": _Command(
-            "serving_commands",
-            "console",
-            "Print a link to the web console of the running gateway",
-        ),
-        "cluster": _Command("serving_commands", "cluster", "Show the gateways that act as one"),
-        "stats": _Command(
-            "serving_commands",
-            "stats",
-            "Show calls, errors, times and clients of the running gateway",
-        ),
-        "calls": _Command(
-            "serving_commands", "calls", "List past calls, or those that match FILTER"
-        ),
-        "reload": _Command(
-            "serving_commands", "reload", "Reload the configuration of running gateways"
-        ),
-        "restart": _Command(
-            "serving_commands", "restart", "Restart a server of the running gateway"
-        ),
-        "token": _Command(
-            "trust_commands",
-            "token",
-            "Manage the tokens that let clients use the gateway over HTTP",
-        ),
-    },
-    "Find problems": {
-        "doctor": _Command(
-            "server_commands", "doctor", "Diagnose problems and say how to fix them"
-        ),
-        "help": _Command(
-            "server_commands", "help_", "Explain a failure code, an error message or a command"
-        ),
-        "logs": _Command(
-            "server_commands", "logs", "Print what a server wrote to stderr, or what happened"
-        ),
-        "trace": _Command(
-            "server_commands", "trace", "Print the messages to and from a server as they pass"
-        ),
-        "config": _Command("configuration_commands", "config", "Inspect the configuration"),
-    },
-    "Trust": {
-        "trust": _Command(
-            "trust_commands",
-            "trust",
-            "Review what the project in PATH would run and send, and trust it",
-        ),
-        "login": _Command("server_commands", "login", "Log in to a server"),
-        "logout": _Command("server_commands", "logout", "Forget the login to a server"),
-        "secret": _Command(
-            "trust_commands", "secret", "Keep secrets for `${auth:NAME}` in a configuration"
-        ),
-        "pins": _Command(
-            "trust_commands", "pins", "Review tools that changed since they were first seen"
-        ),
-        "sandbox": _Command(
-            "trust_commands",
-            "sandbox",
-            "Show what a confined server may use, and learn what it needs",
-        ),
-        "policy": _Command(
-            "trust_commands", "policy", "Show which calls are allowed, asked about or denied"
-        ),
-        "audit": _Command(
-            "trust_commands", "audit", "Show who called what and what was decided, newest first"
-        ),
-    },
-    "Multitap": {
-        "demo": _Command("serving_commands", "demo", "Show a hub at work with the bundled servers"),
-        "self": _Command("configuration_commands", "self_", "Manage this installation of Multitap"),
-    },
-}
+_TABLE = """
+Set up
+  import     editing        Import the servers of other clients
+  search     offer          Find servers to add, in the catalog and the registry
+  add        editing        Add a server
+  install    editing        Add Multitap to other clients
+  uninstall  editing        Remove Multitap from other clients
+  export     editing        Write your servers in another client's format
+Change
+  enable     editing        Enable servers
+  disable    editing        Disable servers, and keep their entries
+  rename     editing        Rename a server, also where profiles and agents mention it
+  set        editing        Change settings of a server
+  remove     editing        Remove servers
+  undo       editing        Undo the last change to files
+Use
+  status     server         Show the state of each server
+  tools      offer          List the tools, or those that match PATTERN
+  call       offer          Call a tool
+  resources  offer          List the resources and resource templates
+  read       offer          Print a resource
+  prompts    offer          List the prompts and their arguments
+  prompt     offer          Fill in a prompt and print it
+  tokens     offer          Show what each tool costs in a model's context
+  generate   offer          Write a typed Python client of a server
+  chat       offer          Talk to a model that uses the tools of your servers
+Serve
+  serve      serving        Serve all configured servers as one MCP server
+  console    serving        Print a link to the web console of the running gateway
+  cluster    serving        Show the gateways that act as one
+  stats      serving        Show calls, errors, times and clients of the running gateway
+  calls      serving        List past calls, or those that match FILTER
+  reload     serving        Reload the configuration of running gateways
+  restart    serving        Restart a server of the running gateway
+  token      trust          Manage the tokens that let clients use the gateway over HTTP
+Find problems
+  doctor     server         Diagnose problems and say how to fix them
+  help       server         Explain a failure code, an error message or a command
+  logs       server         Print what a server wrote to stderr, or what happened
+  trace      server         Print the messages to and from a server as they pass
+  config     configuration  Inspect the configuration
+Trust
+  trust      trust          Review what the project in PATH would run and send, and trust it
+  login      server         Log in to a server
+  logout     server         Forget the login to a server
+  secret     trust          Keep secrets for `${auth:NAME}` in a configuration
+  pins       trust          Review tools that changed since they were first seen
+  sandbox    trust          Show what a confined server may use, and learn what it needs
+  policy     trust          Show which calls are allowed, asked about or denied
+  audit      trust          Show who called what and what was decided, newest first
+Multitap
+  demo       serving        Show a hub at work with the bundled servers
+  self       configuration  Manage this installation of Multitap
+"""
+
+
+def _read(table: str) -> Mapping[str, Mapping[str, _Command]]:
+    sections: dict[str, dict[str, _Command]] = {}
+    section: dict[str, _Command] = {}
+    for line in table.strip().splitlines():
+        if not line.startswith(" "):
+            section = sections[line] = {}
+            continue
+        name, module, words = line.split(maxsplit=2)
+        section[name] = _Command(f"multitap.cli.{module}_commands", words)
+    return sections
+
+
+SECTIONS = _read(_TABLE)
 COMMANDS: Mapping[str, _Command] = {
     name: home for section in SECTIONS.values() for name, home in section.items()
 }
@@ -170,7 +111,9 @@ class CommandTable(click.Group):
         home = COMMANDS.get(cmd_name)
         if home is None:
             return None
-        found: click.Command = getattr(import_module(f"multitap.cli.{home.module}"), home.function)
+        declared = vars(import_module(home.module))
+        # `import_`, where Python has the word for itself
+        found: click.Command = declared.get(cmd_name) or declared[f"{cmd_name}_"]
         return found
 
     def resolve_command(

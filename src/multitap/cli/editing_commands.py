@@ -161,7 +161,7 @@ def rename() -> None:
 )
 @_editing
 @runs("editing.edit_command.set_settings")
-def set_setting() -> None:
+def set_() -> None:
     """Change settings of a server
 
     KEY is a key of multitap.toml, with dots between levels: env.TOKEN, filter.deny. KEY= without
@@ -202,7 +202,7 @@ def undo() -> None:
 @_choosing_file
 @json_option
 @runs("editing.import_command.import_servers", given_as="ImportOptions")
-def import_servers() -> None:
+def import_() -> None:
     """Import the servers of other clients
 
     Finds their configuration files on this machine, shows what is in them, and adds the servers to

@@ -8,10 +8,10 @@ from io import TextIOWrapper
 
 import click
 
-from multitap.cli.commands import SECTIONS, multitap
+from multitap.cli.commands import COMMANDS, multitap
 from multitap.cli.exits import Exit, exit_for
 from multitap.cli.stopping import Terminated, on_signal, stop
-from multitap.cli.terminal.output import complain
+from multitap.cli.terminal.output import complain, quote_last_lines
 from multitap.errors import MultitapError, Unavailable
 
 _RARELY = 20_000
@@ -60,8 +60,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _command(arguments: Sequence[str]) -> str:
     """The command that is typed; empty if there is none."""
-    known = {name for section in SECTIONS.values() for name in section}
-    return next((one for one in arguments if one in known), "")
+    return next((one for one in arguments if one in COMMANDS), "")
 
 
 def _is_server_typed(arguments: Sequence[str]) -> bool:
@@ -71,11 +70,9 @@ def _is_server_typed(arguments: Sequence[str]) -> bool:
 
 def _explain_typed(exc: Unavailable) -> None:
     """Show what the server wrote: no log of it is kept that another command could show."""
-    from multitap.cli.terminal.last_lines import show_last_lines  # noqa: PLC0415 - rarely
-
     # commands of ours would look for the server in files, which do not name it
     complain(str(exc), None if "`multitap " in (exc.hint or "") else exc.hint)
-    show_last_lines(exc.failure.stderr if exc.failure else "")
+    quote_last_lines(exc.failure.stderr if exc.failure else "")
 
 
 def _open_missing_streams() -> None:

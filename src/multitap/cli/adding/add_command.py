@@ -22,9 +22,7 @@ from multitap.cli.editing.pin_edits import PinEdit, pins_of_new, pins_to_come
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.last_lines import show_last_lines
-from multitap.cli.terminal.output import advise, complain, note, say
+from multitap.cli.terminal.output import advise, complain, note, quote_last_lines, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.config import Document, HttpServer, Loaded, StdioServer, masked
 from multitap.config.dialects import DIALECTS, Dialect
@@ -368,7 +366,7 @@ def _explain_failure(name: str, trial: Trial) -> int:
     # there is no server of that name, whose log could be looked at: the lines below are all
     known = hint if hint and "`multitap " not in hint else None
     complain(f"{name!r} does not start: {trial.reason}", known)
-    show_last_lines(trial.failure.stderr if trial.failure else "")
+    quote_last_lines(trial.failure.stderr if trial.failure else "")
     note("nothing was written; `--no-check` adds it anyway")
     if trial.is_confined and (known is None or trial.failure is None):
         note("it ran in a sandbox, with no files but those that you named")

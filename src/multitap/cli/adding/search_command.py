@@ -6,8 +6,7 @@ from typing import Any
 from multitap.cli.adding.published_words import registry_address
 from multitap.cli.exits import Exit
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, note
+from multitap.cli.terminal.output import advise, note, say_json
 from multitap.cli.terminal.tables import table
 from multitap.errors import ConfigError, MultitapError
 from multitap.published.bundled_catalog import matching

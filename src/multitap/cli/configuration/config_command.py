@@ -14,9 +14,8 @@ from multitap.cli.configuration.chosen_configuration import (
 )
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.near_paths import near
-from multitap.cli.terminal.output import note, say
+from multitap.cli.terminal.output import note, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.cli.terminal.toml_text import toml
 from multitap.config import Explained, Loaded, Place, json_schema_text, masked

@@ -17,8 +17,7 @@ from multitap.cli.editing.edit_target import EditTarget, edit_target
 from multitap.cli.editing.pin_edits import pins_to_come
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions, EditOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, note, short_path
+from multitap.cli.terminal.output import advise, note, say_json, short_path
 from multitap.cli.terminal.tables import table
 from multitap.config import (
     Document,

@@ -7,8 +7,7 @@ from multitap.cli.editing.edit_run import forget
 from multitap.cli.editing.own_edits import trusting_own_edits
 from multitap.cli.editing.pin_edits import restore_pins
 from multitap.cli.exits import Exit
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, note, short_path
+from multitap.cli.terminal.output import advise, note, say_json, short_path
 from multitap.cli.terminal.tables import table
 from multitap.config.edit.atomic_file import remove_folders
 from multitap.config.edit.journal import Journal, Operation

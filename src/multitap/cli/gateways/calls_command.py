@@ -9,8 +9,7 @@ import msgspec
 from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import Colour, advise, complain, note, say
+from multitap.cli.terminal.output import Colour, advise, complain, note, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.printable import printable
 from multitap.store.archive import Archive

@@ -7,8 +7,7 @@ import msgspec
 
 from multitap.cli.exits import Exit
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import complain, note
+from multitap.cli.terminal.output import complain, note, say_json
 from multitap.cli.terminal.tables import table
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.membership import Member, known_members

@@ -10,8 +10,7 @@ from multitap.cli.gateways.running_gateways import (
     nobody_serves,
 )
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import complain, note, say
+from multitap.cli.terminal.output import complain, note, say, say_json
 from multitap.config import Loaded
 from multitap.config.problems import did_you_mean, serious
 from multitap.errors import UnknownName

@@ -10,8 +10,7 @@ from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import choose_gateway, nobody_serves
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import note, say
+from multitap.cli.terminal.output import note, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.errors import counted
 from multitap.gateway.fronts.control_messages import ClientFigures, Figures

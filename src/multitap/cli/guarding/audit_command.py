@@ -11,8 +11,7 @@ import msgspec
 from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import complain, say
+from multitap.cli.terminal.output import complain, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.config.durations import seconds
 from multitap.config.search import state_directory

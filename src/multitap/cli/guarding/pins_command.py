@@ -11,8 +11,7 @@ from multitap.cli.configuration.chosen_configuration import load_configuration, 
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import choose_gateway
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import Colour, advise, colour_text, note, say
+from multitap.cli.terminal.output import Colour, advise, colour_text, note, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, ServerConfig
 from multitap.errors import UnknownName, counted

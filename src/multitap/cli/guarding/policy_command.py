@@ -11,9 +11,8 @@ from multitap.cli.offers.call_command import filler
 from multitap.cli.offers.offer_lookup import check_missing, owner_by_name, reach
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
 from multitap.cli.terminal.near_paths import near
-from multitap.cli.terminal.output import say
+from multitap.cli.terminal.output import say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded
 from multitap.config.policy_rules import PolicyRule

@@ -17,8 +17,7 @@ from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, note, say
+from multitap.cli.terminal.output import advise, note, say, say_json
 from multitap.cli.terminal.toml_text import toml
 from multitap.config import Loaded, ServerConfig, StdioServer
 from multitap.errors import ConfigError, MultitapError

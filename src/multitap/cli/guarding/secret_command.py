@@ -5,8 +5,7 @@ import sys
 import click
 
 from multitap.cli.exits import Exit
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import note
+from multitap.cli.terminal.output import note, say_json
 from multitap.cli.terminal.tables import table
 from multitap.trust.secrets.vault import LONGEST_VALUE, Secret, Vault
 

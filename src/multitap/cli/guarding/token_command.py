@@ -4,8 +4,7 @@ import time
 from typing import Any
 
 from multitap.cli.exits import Exit
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import note, say
+from multitap.cli.terminal.output import note, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.trust.access_tokens import AccessToken, AccessTokens
 

@@ -9,8 +9,7 @@ import click
 
 from multitap.cli.configuration import problem_lines
 from multitap.cli.exits import Exit
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import complain, note, say
+from multitap.cli.terminal.output import complain, note, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState

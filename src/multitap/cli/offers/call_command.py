@@ -1,11 +1,13 @@
 """`multitap call`: calls one tool."""
 
+import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
 import msgspec
 from msgspec import Raw
 
@@ -15,11 +17,9 @@ from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
 from multitap.cli.gateways.running_gateways import RunningGateway, choose_gateway, explain_unknown
 from multitap.cli.offers.server_questions import at_the_prompt
-from multitap.cli.offers.typed_call import split
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, complain, note, say_text
+from multitap.cli.terminal.output import advise, complain, note, say_json, say_text
 from multitap.cli.terminal.progress import ticker
 from multitap.cli.terminal.saving import attachments, save_all
 from multitap.cli.terminal.typed_lines import is_somebody_there
@@ -185,3 +185,40 @@ def _cut(result: ToolResult, limit: int) -> str:
     whole = kept.result(result.result_id)
     note(f"cut: {whole.rest}; `--full` prints all")
     return whole.page(1).rstrip("\n")
+
+
+_ARGUMENT = re.compile(r"\A(-|[\w.-]*\w:?=.*|\{.*\})\Z", re.DOTALL)
+"""`key=value`, `key:=json`, a JSON object, or `-` for standard input; an option is none."""
+
+
+def split(
+    options: CommonOptions, name: str | None, arguments: tuple[str, ...]
+) -> tuple[CommonOptions, str, tuple[str, ...]]:
+    """The server, the tool and its arguments, wherever they were typed.
+
+    All three forms mean the same: `add a=1 -- python server.py`, `-- python server.py -- add a=1`,
+    and `-- python server.py add a=1`, where the tool is the last word that is not an argument.
+    """
+    if name is not None:
+        return options, name, arguments
+    words = options.typed.command if options.typed else ()
+    if "--" in words:
+        end = words.index("--")
+        command, call = words[:end], words[end + 1 :]
+    else:
+        end = _tool_at(words)
+        command, call = words[:end], words[end:]
+    if options.typed is None or not command or not call:
+        raise click.UsageError("Missing argument 'NAME'.")
+    return replace(options, typed=replace(options.typed, command=command)), call[0], call[1:]
+
+
+def _tool_at(words: tuple[str, ...]) -> int:
+    end = len(words)
+    while end and _is_argument(words[end - 1]):
+        end -= 1
+    return max(end - 1, 0)
+
+
+def _is_argument(word: str) -> bool:
+    return word == "-" or (not word.startswith("-") and bool(_ARGUMENT.match(word)))

@@ -1,17 +1,24 @@
 """`multitap generate`: writes a typed Python client of a server."""
 
+import keyword
+import re
+import textwrap
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from multitap.cli.editing.edit_run import run_edits
 from multitap.cli.exits import Exit
 from multitap.cli.offers.offer_listing import list_offers
 from multitap.cli.offers.tools_command import lines_of
-from multitap.cli.offers.typed_client import MARK, client_module
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import say
+from multitap.config.documents import is_list, is_table
 from multitap.config.edit.atomic_file import SHARED
 from multitap.config.edit.journal import FileEdit
 from multitap.errors import ConfigError, counted
+from multitap.gateway.fronts.control_messages import ToolLine
+from multitap.printable import printable
 
 
 def generate(options: CommonOptions, server: str, *, output: Path | None, is_async: bool) -> int:
@@ -37,3 +44,141 @@ def generate(options: CommonOptions, server: str, *, output: Path | None, is_asy
     edit = FileEdit(output, written, SHARED)
     done = f"wrote {counted(len(tools), 'tool')} to {output}"
     return run_edits(f"generate {server}", [edit], dry_run=False, done=done)
+
+
+MARK = '"""Written by `multitap generate'
+"""How such a file begins: no other one is replaced."""
+
+_SIMPLE = {
+    "string": "str",
+    "integer": "int",
+    "number": "float",
+    "boolean": "bool",
+    "null": "None",
+    "object": "dict[str, Any]",
+    "array": "list[Any]",
+}
+_GIVEN = """\
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if value is not None}
+"""
+_DEEPEST, _MOST = 4, 20  # beyond that a type says nothing that anybody reads
+_LONGEST = 2000
+_WIDTH = 92
+
+
+def client_module(server: str, tools: Iterable[ToolLine], *, is_async: bool = False) -> str:
+    """The text of a module.
+
+    What a server says becomes names, literals and docstrings, and can be nothing else.
+
+    Args:
+        server: Its name.
+        tools: What it offers.
+        is_async: Whether to use `Hub` and `await` rather than `SyncHub`.
+    """
+    hub = "Hub" if is_async else "SyncHub"
+    taken: set[str] = set()
+    methods = "\n".join(_method(tool, taken, is_async=is_async) for tool in tools)
+    name = _identifier(server.title().replace("_", ""), set())
+    words = _literal_words(server)
+    parts = [
+        f'{MARK} {words}`; run it again when its tools have changed."""',
+        "from typing import Any, Literal" if "Literal[" in methods else "from typing import Any",
+        f"from multitap import {hub}, ToolResult\n",
+        f'class {name}:\n    """Calls the tools of {words}; `hub` has that server."""',
+        f"    def __init__(self, hub: {hub}) -> None:\n        self._hub = hub",
+        f"{methods}\n",
+        _GIVEN,
+    ]
+    return "\n\n".join(parts)
+
+
+def annotation(schema: object, depth: int = 0) -> str:
+    """The type of what fits a schema; `Any` where Python has no words for it."""
+    if not is_table(schema) or depth > _DEEPEST:
+        return "Any"
+    if is_list(choices := schema.get("enum")) and 0 < len(choices) <= _MOST:
+        simple = all(one is None or isinstance(one, str | int | bool) for one in choices)
+        return f"Literal[{', '.join(map(repr, choices))}]" if simple else "Any"
+    for key in ("anyOf", "oneOf"):
+        if is_list(ways := schema.get(key)):
+            return _union(annotation(way, depth + 1) for way in ways[:_MOST])
+    kind = schema.get("type")
+    if is_list(kind):
+        return _union(annotation({**schema, "type": one}, depth + 1) for one in kind[:_MOST])
+    if kind == "array":
+        return f"list[{annotation(schema.get('items'), depth + 1)}]"
+    return _SIMPLE.get(kind, "Any") if isinstance(kind, str) else "Any"
+
+
+def _method(tool: ToolLine, taken: set[str], *, is_async: bool) -> str:
+    names: set[str] = {"self"}
+    required: dict[str, str] = {}
+    optional: dict[str, str] = {}
+    parameters: list[str] = []
+    properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
+    needed: Collection[object] = tool.input_schema.get("required") or ()
+    # Python wants parameters without a default first
+    for key in sorted(properties, key=lambda key: key not in needed):
+        parameter, kind = _identifier(key, names), annotation(properties[key])
+        if key in needed:
+            required[key] = parameter
+            parameters.append(f"{parameter}: {kind}")
+        else:
+            optional[key] = parameter
+            parameters.append(f"{parameter}: {_union((kind, 'None'))} = None")
+    call = f"self._hub.call({tool.name!r}, {_arguments(required, optional)})"
+    head = ", ".join(("self", *(["*"] if parameters else []), *parameters))
+    before, wait = ("async ", "await ") if is_async else ("", "")
+    return "\n".join(
+        (
+            f"    {before}def {_identifier(tool.tool, taken)}({head}) -> ToolResult:",
+            *_docstring(tool.description),
+            f"        return {wait}{call}\n",
+        )
+    )
+
+
+def _arguments(required: Mapping[str, str], optional: Mapping[str, str]) -> str:
+    given = ", ".join(f"{key!r}: {name}" for key, name in required.items())
+    if not optional:
+        return f"{{{given}}}"
+    others = ", ".join(f"{key!r}: {name}" for key, name in optional.items())
+    return f"{{{', '.join(filter(None, (given, f'**_given({{{others}}})')))}}}"
+
+
+def _docstring(text: str) -> list[str]:
+    words = _literal_words(text)
+    if not words:
+        return []
+    lines = textwrap.wrap(words, _WIDTH, break_on_hyphens=False)
+    lines[0] = f'"""{lines[0]}'
+    if len(lines) == 1:
+        return [f'        {lines[0]}"""']
+    return [*(f"        {line}" for line in lines), '        """']
+
+
+def _literal_words(text: str) -> str:
+    """Words that can stand in a docstring, and cannot end it."""
+    shown = " ".join(printable(text[:_LONGEST]).split())
+    return shown.replace("\\", "\\\\").replace('"', "'")
+
+
+def _identifier(text: str, taken: set[str]) -> str:
+    """A name that Python takes and nobody has yet."""
+    plain = re.sub(r"[^A-Za-z0-9_]", "_", text).strip("_")[:80] or "value"
+    plain = f"n{plain}" if plain[0].isdigit() else plain
+    # `from` and `class` are common names of arguments
+    plain = f"{plain}_" if keyword.iskeyword(plain) else plain
+    number, name = 1, plain
+    while name in taken:
+        number += 1
+        name = f"{plain}_{number}"
+    taken.add(name)
+    return name
+
+
+def _union(kinds: Iterable[str]) -> str:
+    found = [*dict.fromkeys(kinds)]
+    return "Any" if "Any" in found else " | ".join(found) or "Any"

@@ -14,8 +14,7 @@ from multitap.cli.gateways.running_gateways import choose_gateway, explain_unkno
 from multitap.cli.offers.offer_listing import fits, list_offers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import say_text
+from multitap.cli.terminal.output import say_json, say_text
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded
 from multitap.gateway.fronts.control_messages import PromptLine

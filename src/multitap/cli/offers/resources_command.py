@@ -15,8 +15,7 @@ from multitap.cli.offers.offer_listing import check_server, fits, list_offers
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.servers.status_command import status_lines_of
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import advise, say_text
+from multitap.cli.terminal.output import advise, say_json, say_text
 from multitap.cli.terminal.saving import attachments, save_all
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded

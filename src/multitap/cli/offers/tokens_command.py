@@ -7,8 +7,7 @@ from multitap.cli.exits import Exit
 from multitap.cli.offers.offer_listing import fits, list_offers
 from multitap.cli.offers.tools_command import lines_of
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import note
+from multitap.cli.terminal.output import note, say_json
 from multitap.cli.terminal.tables import table
 from multitap.errors import counted
 from multitap.gateway.fronts.control_messages import ToolLine

@@ -8,8 +8,7 @@ import msgspec
 from multitap.cli.exits import Exit
 from multitap.cli.offers.offer_listing import fits, list_offers
 from multitap.cli.options import CommonOptions
-from multitap.cli.terminal.json_output import json_text, say_json
-from multitap.cli.terminal.output import say
+from multitap.cli.terminal.output import json_text, say, say_json
 from multitap.cli.terminal.tables import table
 from multitap.gateway.fronts.control_messages import ToolLine
 from multitap.printable import printable

@@ -21,8 +21,7 @@ from multitap.cli.servers import server_checks
 from multitap.cli.servers.provider_objections import MOST_TOOLS
 from multitap.cli.servers.server_checks import Check, CheckVerdict
 from multitap.cli.servers.server_programs import of_address, of_package, of_program
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import Colour, colour_text, say
+from multitap.cli.terminal.output import Colour, colour_text, say, say_json
 from multitap.cli.terminal.progress import progress
 from multitap.config import HttpServer, Loaded, StdioServer
 from multitap.errors import ConfigError

@@ -14,8 +14,7 @@ from multitap.cli.servers.status_lines import (
     status_lines,
     status_lines_of_gateway,
 )
-from multitap.cli.terminal.json_output import say_json
-from multitap.cli.terminal.output import Colour, advise, note
+from multitap.cli.terminal.output import Colour, advise, note, say_json
 from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, Problem, Severity
 from multitap.config.problems import serious

@@ -3,13 +3,14 @@
 import os
 import sys
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import click
 
 from multitap.printable import printable
 
 Colour = Literal["green", "yellow", "red", "bright_black"]
+_QUOTED = 8
 
 
 def say(text: str) -> None:
@@ -34,10 +35,34 @@ def advise(hint: str) -> None:
     click.echo(f"{colour_text('hint', 'green', sys.stderr)}: {printable(hint)}", err=True)
 
 
+def quote_last_lines(stderr: str) -> None:
+    """What a failed server wrote last, without npm's advertising: there is no other log of it."""
+    lines = [line for line in stderr.strip().splitlines() if not line.startswith("npm notice")]
+    for line in lines[-_QUOTED:]:
+        note(f"  | {line}")
+
+
 def short_path(path: Path) -> str:
     """A path as people say it: `~` is their home."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
+def say_json(value: Any) -> None:
+    """Data for programs; what could steer a terminal is written as an escape."""
+    say(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    import json  # noqa: PLC0415 - not for `--help`
+
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    return "".join(char if char.isprintable() or char == "\n" else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    pair = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{pair[start : start + 4]}" for start in range(0, len(pair), 4))
 
 
 def say_text(text: str) -> None:

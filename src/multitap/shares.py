@@ -15,10 +15,6 @@ class Shares:
     The number of holders is unknown, so none may take the last of it: a holder gets no
     more than three times what stays free. Alone, that is three quarters of everything; the next
     one gets three quarters of the rest, however much the first one wants.
-
-    Args:
-        most: How much there is.
-        what: Its name, for messages.
     """
 
     __slots__ = ("held", "most", "total", "what")

@@ -44,12 +44,7 @@ class AddressDirectory:
         return None
 
     def guess(self, address: str, has: Callable[[str], bool]) -> Pair | None:
-        """The server that may have an unlisted address: the only one with similar addresses.
-
-        Args:
-            address: The address that callers use.
-            has: Whether to consider a server.
-        """
+        """The server that may have an unlisted address: the only one with similar addresses."""
         scheme = _scheme(address)
         pairs = [pair for pair in self._all() if has(pair[0])]
         near = {server for server, raw in pairs if _scheme(raw) == scheme}

@@ -203,10 +203,6 @@ class Catalog:
     def guess_resource(self, uri: str, has: Callable[[str], bool]) -> Resource | None:
         """The server that may have an unlisted resource: tools return such addresses.
 
-        Args:
-            uri: The resource's address.
-            has: Whether to consider a server.
-
         Raises:
             NotAllowed: It is withheld.
         """
@@ -342,14 +338,7 @@ def build(
     registries: NameRegistries,
     links: Mapping[str, Link],
 ) -> Catalog:
-    """The catalog of all servers' offers, in the order of the servers' names.
-
-    Args:
-        stocked: The named and checked offers of each server.
-        revision: The number of the new catalog.
-        registries: The owners of addresses.
-        links: All servers, up or not.
-    """
+    """The catalog of all servers' offers, in the order of the servers' names."""
     tools: dict[str, Tool] = {}
     absent: dict[str, Tool] = {}
     prompts: dict[str, Prompt] = {}

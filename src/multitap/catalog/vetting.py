@@ -46,11 +46,7 @@ Search = Callable[[Mapping[str, Any]], tuple[Finding, ...]]
 
 
 class Vetting:
-    """Checks the tools of servers, and remembers the findings of scans.
-
-    Args:
-        pins: The definitions that a person accepted.
-    """
+    """Checks the tools of servers, and remembers the findings of scans."""
 
     def __init__(self, pins: Pins) -> None:
         self.pins = pins

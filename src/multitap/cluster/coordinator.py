@@ -214,16 +214,7 @@ class CoordinatorLine(Protocol):
 
 
 class Coordinator(ABC):
-    """What all replicas share. Every method may raise `CoordinatorDown`, within seconds.
-
-    Args:
-        line: The way to it.
-        records: Small values.
-        leases: Who has what.
-        channels: Messages.
-        streams: Logs.
-        limits: Counts.
-    """
+    """What all replicas share. Every method may raise `CoordinatorDown`, within seconds."""
 
     def __init__(
         self,

@@ -69,13 +69,7 @@ class RelayedCall(OwnedCall):
 
 
 class OwnedWire:
-    """See `Wire`; nothing is sent unless the lease is proved to be ours.
-
-    Args:
-        wire: The server's pipes.
-        lease: The right to use them.
-        users: The other replicas that use the server.
-    """
+    """See `Wire`; nothing is sent unless the lease is proved to be ours."""
 
     def __init__(self, wire: Wire, lease: OwnerLease, users: Iterable[RelayedWire]) -> None:
         self._wire = wire

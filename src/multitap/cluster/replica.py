@@ -75,14 +75,7 @@ class ReplicaPlacements:
 
 
 class Replica:
-    """Owns some servers for the cluster, and reaches those that others own.
-
-    Args:
-        coordinator: What all replicas share.
-        key: The cluster's key.
-        membership: Which replicas there are.
-        peers: The connections to them.
-    """
+    """Owns some servers for the cluster, and reaches those that others own."""
 
     def __init__(
         self, coordinator: Coordinator, key: bytes, membership: Membership, peers: Peers

@@ -30,13 +30,7 @@ _decode = msgspec.json.Decoder(SharedLogin).decode
 
 
 class SharedLogins:
-    """See `LoginSharing`; records are sealed with the cluster's key.
-
-    Args:
-        coordinator: What all replicas share.
-        key: The cluster's key.
-        replica: Our id.
-    """
+    """See `LoginSharing`; records are sealed with the cluster's key."""
 
     def __init__(self, coordinator: Coordinator, key: bytes, replica: str) -> None:
         self._coordinator = coordinator

@@ -103,14 +103,7 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
 def adopt(
     said: ProjectLayers, approval: Approval, hub: Stack, servers: Mapping[str, Stack]
 ) -> AdoptedLayers:
-    """The part of a project that is used beside the user's configuration.
-
-    Args:
-        said: The content of the project.
-        approval: Decides which parts count.
-        hub: The user's settings of the hub.
-        servers: The user's servers.
-    """
+    """The part of a project that is used beside the user's configuration."""
     decision = approval.decide(said.proposal)
     # As a whole, not field by field: a project that adds an `env` to the user's server could run
     # its own code with the user's secrets.

@@ -54,11 +54,7 @@ class HubMember(HasWorld, Protocol):
 
 
 class EnvHubServer:
-    """The tools of the Env protocol if they are shown, functions, prompts and skills.
-
-    Args:
-        host: The environment.
-    """
+    """The tools of the Env protocol if they are shown, functions, prompts and skills."""
 
     def __init__(self, host: HubMember) -> None:
         self._host = host

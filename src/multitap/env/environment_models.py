@@ -28,11 +28,7 @@ Sampled: TypeAlias = (
 
 
 class EnvironmentModels:
-    """The models in the settings, each opened for one request.
-
-    Args:
-        servers: The source of the settings.
-    """
+    """The models in the settings, each opened for one request."""
 
     def __init__(self, servers: EnvironmentServers) -> None:
         self._servers = servers

@@ -19,11 +19,7 @@ Open = Callable[[], AbstractAsyncContextManager["Front"]]
 
 
 class FrontSwitch:
-    """A front that can be opened and closed many times, one after another.
-
-    Args:
-        tasks: Where it runs.
-    """
+    """A front that can be opened and closed many times, one after another."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks

@@ -18,12 +18,7 @@ _Found = TypeVar("_Found")
 
 
 class ClientLookup:
-    """Finds what clients name, and waits for servers that still start.
-
-    Args:
-        hub: Has the servers.
-        view: What clients of an audience see.
-    """
+    """Finds what clients name, and waits for servers that still start."""
 
     def __init__(self, hub: Hub, view: Callable[[Audience], View]) -> None:
         self._hub = hub

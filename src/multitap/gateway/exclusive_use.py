@@ -112,12 +112,7 @@ class _Queue:
 
 
 class ExclusiveUse:
-    """Gives clients their turn on shared sessions.
-
-    Args:
-        private: Opens other sessions, within each holder's share.
-        tasks: Where they start.
-    """
+    """Gives clients their turn on shared sessions."""
 
     def __init__(self, private: PrivateLinks, tasks: Tasks) -> None:
         self._private = private

@@ -42,13 +42,7 @@ OURSELVES: Mapping[str, str] = {"name": "multitap", "title": "Multitap", "versio
 
 
 class Introduction:
-    """Answers `initialize` and `server/discover`: identity, capabilities and instructions.
-
-    Args:
-        hub: Has the servers.
-        view: What clients of an audience see.
-        info: The name and version shown to clients.
-    """
+    """Answers `initialize` and `server/discover`: identity, capabilities and instructions."""
 
     def __init__(self, hub: Hub, view: Callable[[Audience], View], info: Mapping[str, str]) -> None:
         self._hub = hub

@@ -33,15 +33,7 @@ class _Complete(msgspec.Struct):
 
 
 class OfferRequests:
-    """Answers requests for what servers offer besides tools, one method for each.
-
-    Args:
-        hub: Has the servers.
-        view: What clients of an audience see.
-        lookup: Finds what clients name.
-        jobs: Asks the servers.
-        subscriptions: The subscriptions to resources.
-    """
+    """Answers requests for what servers offer besides tools, one method for each."""
 
     def __init__(
         self,

@@ -42,11 +42,6 @@ class PrivateLinks:
 
     Stateless clients have no session with us to bind one to, so all clients of a principal share
     theirs.
-
-    Args:
-        hub: Makes the links.
-        tasks: Where they run.
-        most: The most links at the same time.
     """
 
     def __init__(self, hub: Hub, tasks: Tasks, *, most: int = MOST) -> None:

@@ -21,10 +21,6 @@ class References:
 
     Only what MCP defines as an address is changed: links, embedded resources, contents, and the
     pages of MCP apps. Everything else stays undecoded.
-
-    Args:
-        server: The server of the results.
-        directory: The owner of each address.
     """
 
     def __init__(self, server: str, directory: AddressDirectory) -> None:

@@ -33,13 +33,7 @@ _parse_outline = msgspec.json.Decoder(Outline).decode
 
 
 class LazyAnswer:
-    """Decodes the parts of one answer on access, which may raise `BadAnswer`.
-
-    Args:
-        raw: The answer as received.
-        server: The server that sent it.
-        tool: The tool that was called.
-    """
+    """Decodes the parts of one answer on access, which may raise `BadAnswer`."""
 
     __slots__ = ("_outline", "_raw", "_server", "_text", "_tool")
 

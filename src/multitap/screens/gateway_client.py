@@ -36,11 +36,7 @@ _GONE = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError)
 
 
 class GatewayClient:
-    """Asks one gateway; each question has a connection of its own, so none waits for another.
-
-    Args:
-        path: Its control socket.
-    """
+    """Asks one gateway; each question has a connection of its own, so none waits for another."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -56,11 +56,7 @@ _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to kee
 
 
 class LiveView:
-    """The latest picture of one gateway.
-
-    Args:
-        client: The way to it.
-    """
+    """The latest picture of one gateway."""
 
     def __init__(self, client: GatewayClient) -> None:
         self.client = client

@@ -23,12 +23,7 @@ _T = TypeVar("_T")
 
 @contextmanager
 def translate_failures(config: ModelConfig, *foreign: type[Exception]) -> Generator[None]:
-    """Raise `ModelError` for every failure of a request to a provider.
-
-    Args:
-        config: The model's configuration, with its key.
-        foreign: The exceptions of its client library.
-    """
+    """Raise `ModelError` for every failure of a request to a provider."""
     try:
         yield
     except TimeoutError:

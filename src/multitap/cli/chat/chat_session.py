@@ -66,16 +66,7 @@ class Person:
 
 
 class Chat:
-    """One conversation.
-
-    Args:
-        hub: Whose tools, resources and prompts.
-        engine: The agent.
-        chats: Where conversations are kept.
-        path: Where this one is.
-        person: Who types.
-        servers: Does what they want of servers.
-    """
+    """One conversation."""
 
     def __init__(
         self,

@@ -22,12 +22,7 @@ _LAST = 2000
 
 
 class ServerCommands:
-    """Acts on the servers of one chat.
-
-    Args:
-        hub: They run here.
-        options: Which files they come from.
-    """
+    """Acts on the servers of one chat."""
 
     def __init__(self, hub: Hub, options: CommonOptions) -> None:
         self._hub = hub

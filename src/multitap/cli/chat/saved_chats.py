@@ -12,11 +12,7 @@ MOST = 100
 
 
 class SavedChats:
-    """The conversations of one user.
-
-    Args:
-        state: The state directory.
-    """
+    """The conversations of one user."""
 
     def __init__(self, state: Path) -> None:
         self._folder = state / "chats"

@@ -44,12 +44,7 @@ _Said = TypeVar("_Said")
 
 @dataclass(frozen=True, slots=True)
 class ControlClient:
-    """Asks one gateway, with a connection for each question.
-
-    Args:
-        path: Its socket.
-        words: What to call it in messages.
-    """
+    """Asks one gateway, with a connection for each question."""
 
     path: Path
     words: str

@@ -143,12 +143,7 @@ async def stop_together(joined: "replica.Replica") -> None:
 
 
 async def run_workers(count: int, address: tuple[str, int]) -> int:
-    """Run workers until this process is stopped; the exit code of one that cannot start.
-
-    Args:
-        count: How many.
-        address: Where clients connect.
-    """
+    """Run workers until this process is stopped; the exit code of one that cannot start."""
     with tempfile.TemporaryDirectory(prefix="multitap-workers-") as folder:
         path = Path(folder)
         # in the parent, which does nothing else: leases and sessions outlive each worker

@@ -34,11 +34,7 @@ class DocumentTooLarge(Malformed):
 
 
 class Meter:
-    """Counts the values of a document while it is read.
-
-    Args:
-        kind: Its format.
-    """
+    """Counts the values of a document while it is read."""
 
     def __init__(self, kind: Format) -> None:
         self._most = MOST_VALUES[kind]

@@ -52,12 +52,7 @@ _LOOKED_AT = 50_000
 
 
 class AccessService:
-    """Answers questions about access to one gateway.
-
-    Args:
-        gateway: The gateway.
-        tokens: The user's token store.
-    """
+    """Answers questions about access to one gateway."""
 
     def __init__(self, gateway: Gateway, tokens: AccessTokens | None = None) -> None:
         self._gateway = gateway

@@ -92,13 +92,7 @@ class CommandProgress:
 async def run(
     gateway: Gateway, action: GatewayAction, progress: CommandProgress
 ) -> tuple[ControlAnswer, bytes | Raw]:
-    """Run an action; returns the last line of the answer, and the result that follows it.
-
-    Args:
-        gateway: The gateway.
-        action: What to do.
-        progress: Receives the progress and the end.
-    """
+    """Run an action; returns the last line of the answer, and the result that follows it."""
     try:
         found, result = await _carry_out(gateway, action, progress)
         return ControlAnswer(ok=Raw(_encode(found))), result

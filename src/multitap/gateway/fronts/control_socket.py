@@ -71,11 +71,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ControlSocket:
-    """Carries the questions of commands to the control, and its answers back.
-
-    Args:
-        control: Answers them.
-    """
+    """Carries the questions of commands to the control, and its answers back."""
 
     def __init__(self, control: ControlService) -> None:
         self._control = control

@@ -24,14 +24,7 @@ _BEFORE_HANDSHAKE = frozenset({"initialize", "ping", "server/discover"})
 
 
 class Duplex:
-    """One client's messages, each answered on its own.
-
-    Args:
-        gateway: Answers the requests.
-        client: The client.
-        outlet: Takes all messages to it.
-        tasks: Runs its requests.
-    """
+    """One client's messages, each answered on its own."""
 
     def __init__(self, gateway: Gateway, client: Client, outlet: Outlet, tasks: Tasks) -> None:
         self._gateway = gateway

@@ -46,16 +46,7 @@ _AT_ONCE = 100
 
 
 class HttpSession:
-    """One client's session.
-
-    Args:
-        session_id: Its id.
-        admitted: Its principal and rights.
-        audience: The clients that see the same.
-        holder: The holder whose share it counts against.
-        log: Keeps its events.
-        away: Counts the requests whose clients are away.
-    """
+    """One client's session."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,

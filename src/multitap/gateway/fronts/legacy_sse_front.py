@@ -31,14 +31,7 @@ the record is not renewed."""
 
 
 class LegacySse:
-    """Answers requests to `/sse` and `/messages`; a session lasts as long as its stream.
-
-    Args:
-        gateway: Answers the requests.
-        sessions: Has the sessions.
-        shared: The other replicas of a cluster.
-        chosen: Returns the audience of a request.
-    """
+    """Answers requests to `/sse` and `/messages`; a session lasts as long as its stream."""
 
     def __init__(
         self,

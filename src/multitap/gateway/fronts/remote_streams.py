@@ -23,13 +23,7 @@ _FULL = 0.05
 
 
 class RemoteStreams:
-    """Keeps the events of this replica's streams for the others, and resumes theirs.
-
-    Args:
-        sessions: The sessions of this replica.
-        bus: The other replicas.
-        events: Keeps the events.
-    """
+    """Keeps the events of this replica's streams for the others, and resumes theirs."""
 
     def __init__(self, sessions: HttpSessions, bus: ReplicaBus, events: KeptEvents) -> None:
         self._sessions = sessions

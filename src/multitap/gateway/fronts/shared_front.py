@@ -32,12 +32,7 @@ _NO_ID = Raw(b"")
 
 
 class SharedFront:
-    """Answers requests for which other replicas are needed.
-
-    Args:
-        sessions: The sessions of all replicas.
-        here: The sessions of this replica.
-    """
+    """Answers requests for which other replicas are needed."""
 
     def __init__(self, sessions: "SharedSessions", here: HttpSessions) -> None:
         self.sessions = sessions

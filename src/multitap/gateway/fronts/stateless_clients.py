@@ -52,12 +52,7 @@ class KnownCall(NamedTuple):
 
 
 class StatelessClients:
-    """Owns the stateless clients, one for each principal, address and audience.
-
-    Args:
-        gateway: The gateway.
-        chosen: Returns the audience of a request.
-    """
+    """Owns the stateless clients, one for each principal, address and audience."""
 
     def __init__(self, gateway: Gateway, chosen: Callable[[RequestHead], Audience]) -> None:
         self._gateway = gateway

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
 
 
 class StatusPages:
-    """Health, readiness and metrics, without the contents of calls.
-
-    Args:
-        gateway: The gateway.
-        sessions: Its open sessions.
-    """
+    """Health, readiness and metrics, without the contents of calls."""
 
     workers: "WorkerPeers | None" = None
     """The other workers of the gateway, if it has any; metrics cover all of them."""

@@ -23,10 +23,6 @@ class TokenRevocations:
 
     They are one record that each replica reads several times a second, because a message could
     get lost.
-
-    Args:
-        sources: The tokens of this replica.
-        bus: The other replicas.
     """
 
     def __init__(self, sources: TokenSources, bus: ReplicaBus) -> None:

@@ -76,10 +76,6 @@ class ActiveKeys:
 class TokenSources:
     """The current tokens of a gateway.
 
-    Args:
-        store: The user's token store.
-        file: A file with more tokens.
-
     Raises:
         ConfigError: The file cannot be used.
     """

@@ -43,11 +43,7 @@ class TokenWatch:
         self._stateless = stateless
 
     async def run(self, connections: Connections) -> None:
-        """Apply token changes until cancelled.
-
-        Args:
-            connections: The connections of clients.
-        """
+        """Apply token changes until cancelled."""
         noted = anyio.current_time()
         try:
             while True:

@@ -43,12 +43,7 @@ _parse_news = msgspec.json.Decoder(_News).decode
 
 
 class WorkerFeeds:
-    """Streams events from the other workers, and sends them those of this one.
-
-    Args:
-        bus: Reaches the other workers.
-        open_feed: Opens the events of this worker.
-    """
+    """Streams events from the other workers, and sends them those of this one."""
 
     def __init__(self, bus: ReplicaBus, open_feed: OpenFeed) -> None:
         self._bus = bus

@@ -89,13 +89,7 @@ class _RelayOutlet:
 
 
 class RelayedRequests:
-    """Sends requests to other replicas, and answers those that they send.
-
-    Args:
-        gateway: Answers the requests.
-        bus: Reaches the other replicas.
-        find: Finds the client of a request.
-    """
+    """Sends requests to other replicas, and answers those that they send."""
 
     def __init__(self, gateway: Gateway, bus: ReplicaBus, find: FindClient) -> None:
         self._gateway = gateway

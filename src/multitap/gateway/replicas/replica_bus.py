@@ -72,12 +72,7 @@ class ReplicaIdentity:
 
 
 class ReplicaBus:
-    """Sends messages to other replicas, and handles theirs.
-
-    Args:
-        replica: The identity of this replica.
-        tasks: Runs the handlers.
-    """
+    """Sends messages to other replicas, and handles theirs."""
 
     def __init__(self, replica: ReplicaIdentity, tasks: Tasks) -> None:
         self.name = replica.name

@@ -16,9 +16,6 @@ class SessionAffinity:
 
     A server that keeps state for each session must be asked in the same one again, and that is in
     one process: the replica that the client reached first.
-
-    Args:
-        bus: Has the coordinator, and knows the replicas.
     """
 
     def __init__(self, bus: ReplicaBus) -> None:

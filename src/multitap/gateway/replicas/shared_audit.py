@@ -35,12 +35,7 @@ _decode = msgspec.msgpack.Decoder(AuditBatch).decode
 
 
 class SharedAudit:
-    """Sends this replica's entries to the stream, and writes all entries while it has the lease.
-
-    Args:
-        bus: The other replicas.
-        store: Has the log.
-    """
+    """Sends this replica's entries to the stream, and writes all entries while it has the lease."""
 
     def __init__(self, bus: ReplicaBus, store: Store) -> None:
         self._bus = bus

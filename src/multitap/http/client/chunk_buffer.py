@@ -5,11 +5,7 @@ _BLOCK = 1024 * 1024  # bytes joined early: once free, small pieces leave holes 
 
 
 class ChunkBuffer:
-    """Collects pieces and joins them, in linear time.
-
-    Args:
-        separator: What stands between two of them.
-    """
+    """Collects pieces and joins them, in linear time."""
 
     __slots__ = ("_blocks", "_pieces", "_separator", "_size")
 

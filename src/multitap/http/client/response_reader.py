@@ -28,11 +28,7 @@ class KnownHead(NamedTuple):
 
 
 class ResponseReader:
-    """Owns the parser, and the answer that comes in.
-
-    Args:
-        source: Where its body comes from.
-    """
+    """Owns the parser, and the answer that comes in."""
 
     __slots__ = (
         "_fields", "_parser", "_pieces", "_plain", "_source", "heads", "is_chunked", "is_whole",

@@ -62,11 +62,7 @@ class _Refused(Exception):
 
 
 class ForwardProxy:
-    """Forwards for the programs that were admitted.
-
-    Args:
-        tasks: Whose tasks its connections are.
-    """
+    """Forwards for the programs that were admitted."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks

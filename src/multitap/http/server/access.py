@@ -175,12 +175,7 @@ class Access:
     def decide(
         self, headers: Mapping[bytes, bytes], peer: Peer | None = None
     ) -> Admitted | Rejected:
-        """Whom a request is from, or why it is turned away.
-
-        Args:
-            headers: What it says.
-            peer: Where it comes from.
-        """
+        """Whom a request is from, or why it is turned away."""
         key = (
             headers.get(b"host", b""),
             headers.get(b"origin", b""),

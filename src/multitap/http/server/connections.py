@@ -100,13 +100,7 @@ class OpenConnection(TurnTaker, Protocol):
 
 
 class Connections:
-    """All connections of one server.
-
-    Args:
-        app: Answers their requests.
-        tasks: Where that is done.
-        limits: What they may cost.
-    """
+    """All connections of one server."""
 
     def __init__(self, app: HttpApp, tasks: Tasks, limits: HttpLimits) -> None:
         self.app = app

@@ -62,11 +62,7 @@ class StreamKeeper(Protocol):
 
 
 class EventWriter:
-    """Events on their way to one client; an `Outlet`.
-
-    Args:
-        backlog: How many may wait.
-    """
+    """Events on their way to one client; an `Outlet`."""
 
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._events: deque[bytes] = deque()

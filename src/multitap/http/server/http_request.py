@@ -41,12 +41,6 @@ class RequestHead:
     """What the head of a request says, and all that follows from it alone.
 
     A connection remembers those of its last requests: clients say the same again and again.
-
-    Args:
-        method: What the request wants.
-        url: From where.
-        pairs: Its headers, as they came.
-        peer: Where it comes from.
     """
 
     __slots__ = (

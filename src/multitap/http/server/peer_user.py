@@ -74,11 +74,7 @@ class PeerUsers:
         return None if user is None else user in {os.geteuid(), 0}
 
     def can_tell(self, host: str) -> bool:
-        """Whether it knows us again at an address of this machine; in some containers it does not.
-
-        Args:
-            host: Where clients connect to.
-        """
+        """Whether it recognises us at an address of this machine; in some containers it does not."""
         user = os.geteuid()
         if sys.platform != "linux" or _is_ambiguous(user):
             return False

@@ -40,10 +40,6 @@ class RequestReader:
     """Owns the request that arrives, and the bytes that are not parsed yet.
 
     The parser refers back to it until it is closed.
-
-    Args:
-        connections: All connections.
-        responder: Takes the requests.
     """
 
     __slots__ = (

@@ -52,10 +52,6 @@ class Responder:
     """Owns the requests that wait, the one that is worked on, and what the client leaves unread.
 
     It refers to its connection until that is lost; requests only refer to this.
-
-    Args:
-        connections: All connections.
-        connection: Which one.
     """
 
     __slots__ = (

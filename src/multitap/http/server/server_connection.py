@@ -48,9 +48,6 @@ class ServerConnection(asyncio.BufferedProtocol):
     What it sends is parsed in slices by its reader and answered in steps by its responder, as its
     fair turn comes. These refer back to it, and the parser to the reader: `connection_lost` cuts
     that, so that its memory is free at once.
-
-    Args:
-        connections: All connections.
     """
 
     __slots__ = (

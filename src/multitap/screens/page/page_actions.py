@@ -32,11 +32,7 @@ class PageReply(msgspec.Struct, frozen=True):
 
 
 class PageActions:
-    """Runs what takes a server's time.
-
-    Args:
-        gateway: By whom.
-    """
+    """Runs what takes a server's time."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway

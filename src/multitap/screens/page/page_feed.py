@@ -48,12 +48,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class PageFeed:
-    """Looks at one gateway as long as a page is open.
-
-    Args:
-        control: Who is asked.
-        tasks: Where the looking runs.
-    """
+    """Looks at one gateway as long as a page is open."""
 
     def __init__(self, control: ControlService, tasks: Tasks) -> None:
         self._control = control

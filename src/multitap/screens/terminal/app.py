@@ -31,11 +31,7 @@ _IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
 
 
 class CommandSuggester(Suggester):
-    """Completes what is typed into the prompt line.
-
-    Args:
-        view: Knows the servers and tools.
-    """
+    """Completes what is typed into the prompt line."""
 
     def __init__(self, view: LiveView) -> None:
         super().__init__(use_cache=False, case_sensitive=True)

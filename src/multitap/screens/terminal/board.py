@@ -22,11 +22,7 @@ from multitap.store.record_filter import EVERYTHING, RecordFilter
 
 
 class Board(Vertical):
-    """Shows one place at a time; each has a filter of its own.
-
-    Args:
-        view: What there is to show.
-    """
+    """Shows one place at a time; each has a filter of its own."""
 
     DEFAULT_CSS = """
     Board { height: 1fr; }

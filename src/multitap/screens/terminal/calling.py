@@ -35,11 +35,7 @@ from multitap.store.call_records import CallRecord
 
 
 class WaitingWindow(ModalScreen[None]):
-    """A call under way; leaving the window cancels it.
-
-    Args:
-        name: Of the tool.
-    """
+    """A call under way; leaving the window cancels it."""
 
     CSS = WINDOW_STYLE.format(name="WaitingWindow")
     BINDINGS = [Binding("escape,ctrl+c", "dismiss", "Cancel")]  # noqa: RUF012 - as Textual has it
@@ -60,13 +56,7 @@ class WaitingWindow(ModalScreen[None]):
 
 
 class Calling:
-    """Makes calls for the person before the screen.
-
-    Args:
-        app: Where windows open.
-        view: What is known of the gateway.
-        desktop: Where results can be saved and shown.
-    """
+    """Makes calls for the person before the screen."""
 
     def __init__(self, app: App[None], view: LiveView, desktop: Desktop) -> None:
         self._app = app

@@ -24,14 +24,7 @@ _LONGEST = 4000
 
 
 class PageWindow(ModalScreen[bool]):
-    """A page that a server wants the person to visit: shown in full, opened only on request.
-
-    Args:
-        title: Who asks.
-        words: What they say.
-        address: The page.
-        desktop: Has the browser.
-    """
+    """A page that a server wants the person to visit: shown in full, opened only on request."""
 
     CSS = WINDOW_STYLE.format(name="PageWindow")
     BINDINGS = [  # noqa: RUF012 - as Textual has it
@@ -67,12 +60,7 @@ class PageWindow(ModalScreen[bool]):
 
 
 class AnswerWindow(ModalScreen[str | None]):
-    """A text that the person writes; None where they decline.
-
-    Args:
-        title: Who asks.
-        words: What for.
-    """
+    """A text that the person writes; None where they decline."""
 
     CSS = WINDOW_STYLE.format(name="AnswerWindow") + "AnswerWindow TextArea { height: 8; }"
     BINDINGS = [  # noqa: RUF012 - as Textual has it

@@ -72,10 +72,6 @@ def resolve(launch: LaunchedPackage, pid: int | None) -> LockedPackage:
     """What was really started, as far as files and processes tell; better in a thread.
 
     Nothing is started to find out: a launcher that comes with a project may be anything.
-
-    Args:
-        launch: What was asked for.
-        pid: The launcher's process.
     """
     match launch.kind:
         case "docker":

@@ -109,11 +109,7 @@ class Guard:
 
 
 class Policy:
-    """The rules of the settings, ready to be asked about tools.
-
-    Args:
-        settings: Whose rules.
-    """
+    """The rules of the settings, ready to be asked about tools."""
 
     def __init__(self, settings: Settings) -> None:
         self.shared = settings.policy

@@ -34,9 +34,6 @@ class AddressRules:
 
     Only https, or http to the loopback host that the server itself is on. No address of a private
     network, of this machine or of a cloud's metadata service, unless the server itself is there.
-
-    Args:
-        server: Where the server is, as configured.
     """
 
     def __init__(self, server: URL) -> None:

@@ -18,11 +18,6 @@ _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 def client_assertion(client_id: str, issuer: str, pem: str) -> str:
     """A signed word for one token request.
 
-    Args:
-        client_id: Who we are.
-        issuer: Whom it is for.
-        pem: The private key.
-
     Raises:
         LoginFailed: The key cannot be used.
     """

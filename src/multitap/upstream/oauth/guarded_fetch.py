@@ -47,9 +47,6 @@ class FetchedReply(NamedTuple):
 class GuardedFetch:
     """Asks the addresses that a server names.
 
-    Args:
-        server: Where the server is, as configured.
-
     Raises:
         LoginFailed: From every method: the address may not be asked, or answers out of bounds.
         RequestFailed: It cannot be reached now.

@@ -35,11 +35,6 @@ Send = Callable[[str], Awaitable[str]]
 class LoginFlow:
     """One login, or one renewal.
 
-    Args:
-        config: The server.
-        known: What its configuration says about logging in.
-        before: The login that there was.
-
     Raises:
         LoginFailed: From every method: it came to nothing.
         RequestFailed: Somebody cannot be reached now.

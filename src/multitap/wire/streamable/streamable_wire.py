@@ -214,11 +214,6 @@ class StreamableWire(HttpWire):
     ) -> Envelope:
         """The answer to a request, however it comes.
 
-        Args:
-            response: What came of the POST.
-            pending: The request.
-            stream: What was heard of it before.
-
         Raises:
             RpcError: The answer is an error.
             WireFault: There is none.

@@ -74,7 +74,7 @@ class PeerUsers:
         return None if user is None else user in {os.geteuid(), 0}
 
     def can_tell(self, host: str) -> bool:
-        """Whether it recognises us at an address of this machine; in some containers it does not."""
+        """Whether we are recognised at an address of this machine; in some containers not."""
         user = os.geteuid()
         if sys.platform != "linux" or _is_ambiguous(user):
             return False

@@ -1,7 +1,7 @@
-"""What a person looks at: one view model, shown in the terminal and in the browser.
+"""The user interfaces: one view model, shown in the terminal and in the browser.
 
-In: answers of a gateway's control service. Out: rows to show, and the requests that keys and clicks
-stand for. `view_model` and `time_bars` decide what is shown; `terminal` draws it. Screens keep no
-state of the servers and must not reach behind it: a gateway in the same process is asked in
-the same way as one in another.
+In: answers of a gateway's control service. Out: rows to show, and the requests for keys and clicks.
+`view_model` and `time_bars` decide what is shown; `terminal` draws it. Screens keep no state of the
+servers and must not reach behind the service: a gateway in the same process is asked in the same
+way as one in another.
 """

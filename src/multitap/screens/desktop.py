@@ -1,4 +1,4 @@
-"""What a screen can do outside of itself: save a result, show a file or a page."""
+"""What a screen can do outside itself: save a result, show a file or a page."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,11 +12,11 @@ class Desktop:
     """The person's files and viewers, as the program that opens the screen reaches them."""
 
     save: Callable[[ToolResult, str], Sequence[Path]]
-    """Write a result to files named after a tool; where they are. Blocks."""
+    """Write a result to files named after a tool; returns their paths. Blocks."""
     open_picture: Callable[[ToolResult], bool]
-    """Show the first picture of a result in a viewer; whether there is one. Blocks."""
+    """Show the first picture of a result in a viewer; returns whether there is a viewer. Blocks."""
     open_page: Callable[[str], bool]
-    """Show a page in the browser; whether there is one, and the address is harmless."""
+    """Show a page in the browser; False without a browser, or if the address is unsafe."""
 
 
 NOTHING = Desktop(
@@ -24,4 +24,4 @@ NOTHING = Desktop(
     open_picture=lambda _result: False,
     open_page=lambda _address: False,
 )
-"""For a screen without anything around it."""
+"""For a screen without files, viewers and browser."""

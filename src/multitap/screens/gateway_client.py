@@ -36,7 +36,7 @@ _GONE = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError)
 
 
 class GatewayClient:
-    """Asks one gateway; each question has a connection of its own, so none waits for another."""
+    """Asks one gateway; each question has its own connection, so none waits for another."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -45,7 +45,7 @@ class GatewayClient:
         """The answer to a question.
 
         Raises:
-            MultitapError: The gateway refuses, or is gone.
+            MultitapError: The gateway refuses, or has stopped.
         """
         async with self._asking(question) as (_, received):
             return content(await _line(received), kind)
@@ -56,20 +56,20 @@ class GatewayClient:
         on_step: OnStep = lambda _: None,
         on_question: OnQuestion | None = None,
     ) -> tuple[Delivery, bytes]:
-        """Have the gateway call, read or fill in something; being cancelled cancels it there.
+        """Call a tool, read a resource or fill in a prompt; a cancellation cancels it there, too.
 
         Args:
-            action: What.
+            action: The request.
             on_step: Called with each step of progress.
-            on_question: Answers what a server asks in the meantime.
+            on_question: Answers questions of the server.
 
         Raises:
-            MultitapError: It failed, or the gateway is gone.
+            MultitapError: It failed, or the gateway has stopped.
         """
         async with self._asking(action) as (sent, received):
             answer = await _last(sent, received, on_step, on_question)
             delivery = content(answer, Delivery)
-            # it would have to be held in memory as a whole to be shown
+            # showing it would require all of it in memory
             if delivery.size > MAX_ANSWER:
                 raise MultitapError("the result is too long to be shown")
             async with asyncio.timeout(PATIENCE):
@@ -79,21 +79,21 @@ class GatewayClient:
         """A tool, once its server is up.
 
         Raises:
-            MultitapError: There is none of that name, or the gateway is gone.
+            MultitapError: There is none of that name, or the gateway has stopped.
         """
         async with self._asking(AskTool(name)) as (sent, received):
             return content(await _last(sent, received), ToolLine)
 
     async def pulses(self, seen: int, *, most: int, every: float) -> AsyncGenerator[Pulse]:
-        """How far the gateway has come, whenever there is anything new, until it is gone.
+        """A pulse of the gateway whenever there is anything new, until it stops.
 
         Args:
-            seen: The calls that are known already.
-            most: Calls in one of them.
-            every: Seconds between two of them.
+            seen: The number of known calls.
+            most: Calls in one pulse.
+            every: Seconds between two pulses.
 
         Raises:
-            MultitapError: The gateway is gone.
+            MultitapError: The gateway has stopped.
         """
         async with self._asking(AskPulses(seen, most, every)) as (_, received):
             while True:
@@ -104,14 +104,14 @@ class GatewayClient:
         self, question: Question
     ) -> AsyncGenerator[tuple[StreamWriter, StreamReader]]:
         try:
-            # not anyio's: cancelled at the moment when something arrives, that one complains of a
-            # future that is done already
+            # not anyio's: if cancelled when data arrives, that raises an error about a future that
+            # is already done
             received, sent = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
             try:
                 await _send(sent, question)
                 yield sent, received
             finally:
-                # the gateway notices, and cancels what it does for us
+                # the gateway notices, and cancels the request
                 sent.close()
         except TimeoutError:  # an `OSError` too
             raise MultitapError("the gateway does not answer") from None
@@ -138,7 +138,7 @@ async def _last(
     on_step: OnStep = lambda _: None,
     on_question: OnQuestion | None = None,
 ) -> ControlAnswer:
-    """The last line of an answer, those before it taken care of."""
+    """The last line of an answer, after handling the lines before it."""
     while (answer := await _line(received)).more:
         if answer.question is not None and on_question is not None:
             await _send(sent, await on_question(answer.question))

@@ -39,24 +39,24 @@ from multitap.store.record_filter import RecordFilter
 MOST_LINES = 200
 """Lines of the log that are shown; the filter finds older ones."""
 MOST_PAST = 200
-"""Older calls that are shown; the filter finds others."""
+"""Older calls that are shown; the filter finds more."""
 MOST_CALLS = 20
-"""Calls in one pulse: more than a list shows; the counters are exact anyway."""
+"""Calls in one pulse, more than a list shows; the counters are always exact."""
 BEAT = 0.09
-"""Seconds between two pulses: a busy screen still manages ten a second."""
+"""Seconds between two pulses; a busy screen still manages ten a second."""
 AGAIN = 1.0
-"""Seconds until a gateway that is gone is looked for again."""
+"""Seconds until the next search for a gateway that has stopped."""
 SELDOM = 5
-"""Every how many looks what only the Access place shows is looked at while it is not in sight."""
+"""The Access place is updated only every this many refreshes while it is not visible."""
 MOST_NAMES = 4
-"""Names in the first line; the list has them all."""
+"""Names in the first line; the list has all of them."""
 MOST_READ = 20
-"""Servers whose standard error is read every second, each from its file; others are left out."""
+"""The maximum number of servers whose standard error is read every second."""
 _NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
 
 
 class LiveView:
-    """The latest picture of one gateway."""
+    """The latest state of one gateway."""
 
     def __init__(self, client: GatewayClient) -> None:
         self.client = client
@@ -66,22 +66,22 @@ class LiveView:
         self.figures: Figures | None = None
         self.log: tuple[Activity, ...] = ()
         self.questions: tuple[OpenQuestion, ...] = ()
-        """What waits for the person at a screen."""
+        """Open questions for the person at a screen."""
         self.access = AccessOverview()
         self.audit: tuple[AuditRow, ...] = ()
         self.recent = RecentCalls()
         self.past: tuple[CallRecord, ...] = ()
-        """Calls that the store has for the filter of the Calls place, newest first."""
+        """Stored calls that match the filter of the Calls place, newest first."""
         self._past_filter: str | None = None
         self.trouble = ""
-        """Why the picture may be an old one; empty: it is not."""
+        """Why the state may be outdated; empty if it is current."""
         self._looks = 0
         self._overview: GatewayOverview | None = None
-        self._revision = -1  # no catalog has it, so the first look fetches the tools
+        self._revision = -1  # never a real revision, so the first refresh fetches the tools
         self._costs: Mapping[str, int] = {}
 
     async def follow(self) -> AsyncGenerator[None]:
-        """Keep an eye on the gateway; yields whenever there is anything new, without end."""
+        """Watch the gateway; yields whenever there is anything new, without end."""
         while True:
             pulses = self.client.pulses(self.recent.made, most=MOST_CALLS, every=BEAT)
             try:
@@ -89,7 +89,7 @@ class LiveView:
                     async for pulse in pulses:
                         if pulse.overview is not None:
                             self._take(pulse.overview)
-                        # drawing costs more than asking: a quiet gateway draws seldom
+                        # drawing costs more than asking: draw rarely while the gateway is quiet
                         if self.recent.take(pulse) or pulse.overview is not None:
                             yield
             except MultitapError as exc:
@@ -105,22 +105,22 @@ class LiveView:
 
     @property
     def has_new_tools(self) -> bool:
-        """Whether the next look will find other tools than those that are known."""
+        """Whether the tools have changed since they were fetched."""
         overview = self._overview
         return overview is not None and overview.state.snapshot.revision != self._revision
 
     async def look(
         self, *, calls: str | None = None, log: str | None = None, audit: str | None = None
     ) -> None:
-        """Look at what the gateway does not tell by itself.
+        """Fetch what pulses do not include.
 
         Args:
-            calls: What to show of the calls; None if they are not in sight.
-            log: What to show of the log; None if it is not in sight.
-            audit: What to show of the audit log; None if it is not in sight.
+            calls: The filter of the calls; None if they are not visible.
+            log: The filter of the log; None if it is not visible.
+            audit: The filter of the audit log; None if it is not visible.
         """
         try:
-            # the first line says if tools have changed, which need not be known at once
+            # for changed tools in the first line, which may come a little late
             if audit is not None or self._looks % SELDOM == 0:
                 self.access = await self.client.ask(AskAccess(), AccessOverview)
             self._looks += 1
@@ -135,7 +135,7 @@ class LiveView:
             self._on_lost(exc)
 
     async def _look_at_tools(self) -> None:
-        """The tools, if they have changed: thousands of them are a megabyte, and seldom do."""
+        """Fetch the tools if they have changed: thousands of them take a megabyte."""
         overview = self._overview
         if overview is not None and self.has_new_tools:
             found = await self.client.ask(AskTools(), list[ToolLine])
@@ -145,17 +145,17 @@ class LiveView:
             self._take(self._overview or overview)  # a newer one may have come meanwhile
 
     async def _look_at_calls(self, text: str) -> None:
-        """Older calls that fit the filter; those that happen from now on come with the pulses."""
+        """Fetch older calls that match the filter; new ones come with the pulses."""
         if text != self._past_filter:
             page = await self.client.ask(AskCalls(text, limit=MOST_PAST), Page[CallRecord])
             self.past, self._past_filter = page.records, text
 
     async def _look_at_log(self, text: str) -> None:
-        """What happened and what servers wrote, newest first."""
+        """Fetch events and servers' standard error, newest first."""
         wanted = RecordFilter.parse(text)
         log = await self.client.ask(AskLog(text, limit=MOST_LINES), Page[Activity])
         written: list[Activity] = []
-        # remote servers have no standard error that we could read
+        # remote servers have no readable standard error
         for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
             said = await self.client.ask(AskStderr(server), str)
             written += [one for one in stderr_lines(server, said) if wanted.matches(one.fields)]
@@ -166,18 +166,18 @@ class LiveView:
         return next((row for row in self.servers if row.name == name), None)
 
     def tool_of(self, call: CallRecord) -> ToolLine | None:
-        """The tool that was called, if it is still there."""
+        """The tool that was called, if it still exists."""
         wanted = call.server, call.tool
         return next((one for one in self.tools.values() if (one.server, one.tool) == wanted), None)
 
     @property
     def calls(self) -> Iterator[CallRecord]:
-        """The calls that are known, newest first; one may come twice."""
+        """The known calls, newest first; may contain duplicates."""
         yield from reversed(self.recent.records)
         yield from self.past
 
     async def last_good(self, call: CallRecord) -> CallRecord | None:
-        """The last recorded call of the same tool that went well; if possible, before this one."""
+        """The last recorded successful call of the same tool, preferably before this one."""
         wanted = f"server:{_quoted(call.server)} tool:{_quoted(call.tool)} status:ok"
         page = await self.client.ask(AskCalls(wanted, limit=MOST_PAST), Page[CallRecord])
         others = [one for one in page.records if one.exchange and one.exchange != call.exchange]
@@ -185,7 +185,7 @@ class LiveView:
         return next(before, others[0] if others else None)
 
     async def exchange(self, call: CallRecord) -> RecordedExchange | None:
-        """What a call sent and received, where that is kept."""
+        """The recorded request and response of a call, if kept."""
         if not isinstance(call.exchange, str):
             return call.exchange
         return await self.client.ask(AskExchange(call.exchange), RecordedExchange)
@@ -203,7 +203,7 @@ class LiveView:
         return f"request\n{indent_json(kept.arguments)}\n\nresponse\n{indent_json(kept.result)}"
 
     async def arguments(self, call: CallRecord) -> Mapping[str, Any]:
-        """The arguments of a recorded call; none where they are not kept as a whole."""
+        """The arguments of a recorded call; empty if not kept in full."""
         try:
             kept = await self.exchange(call)
             return dict(json.loads(kept.arguments)) if kept else {}
@@ -212,7 +212,7 @@ class LiveView:
 
     @property
     def title(self) -> str:
-        """How it all is, in one line; what matters most comes first."""
+        """The overall state in one line, the most important first."""
         bad = [row.name for row in self.servers if row.tone in {"error", "warning"}]
         changed = [review.server for review in self.access.pins]
         up = sum(row.state == "connected" for row in self.servers)
@@ -230,11 +230,11 @@ class LiveView:
 
     def _on_lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)
-        self.about = None  # another gateway may take its place
+        self.about = None  # another gateway may have replaced it
 
 
 def _quoted(word: str) -> str:
-    """A word as one term of a filter, whatever a server calls its tools."""
+    """A word quoted as one term of a filter, whatever characters it has."""
     escaped = word.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 

@@ -9,9 +9,9 @@ from multitap.records import dataclass
 
 MAGIC = b"\x89PNG\r\n\x1a\n"
 MOST_PIXELS = 1_000_000
-"""Of a picture that is drawn: it is unpacked by Python, byte by byte."""
+"""Pixels of a picture that can be drawn, because Python decodes it byte by byte."""
 _CHANNELS = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}
-"""By PNG's types of colour: grey, RGB, palette, grey and alpha, RGB and alpha."""
+"""Channels by PNG's colour types: grey, RGB, palette, grey and alpha, RGB and alpha."""
 
 Colour = tuple[int, int, int]
 
@@ -33,12 +33,12 @@ class _Head:
 
 
 def thumbnail(data: bytes, width: int, height: int) -> list[list[Colour]] | None:
-    """The picture within the given columns and rows; None if it cannot be drawn.
+    """The picture scaled to the given columns and rows; None if it cannot be drawn.
 
     Args:
         data: A PNG; other pictures cannot be drawn.
-        width: Most columns.
-        height: Most rows.
+        width: The maximum columns.
+        height: The maximum rows.
     """
     try:
         return _draw(data, width, height)
@@ -88,7 +88,7 @@ def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _lines(raw: bytes, head: _Head) -> Iterator[Sequence[int]]:
-    """The lines with their filters undone; each depends on the one above."""
+    """The unfiltered lines; each depends on the one above."""
     stride, back = head.stride, head.channels
     above = bytearray(stride)
     for start in range(0, (stride + 1) * head.height, stride + 1):

@@ -21,12 +21,12 @@ class Phases:
 
     @classmethod
     def of(cls, total: float, queue: float, connect: float, encode: float) -> "Phases":
-        """What is left of the total is the server's."""
+        """The server's time: the rest of the total."""
         return cls(queue, connect, max(0.0, total - queue - connect - encode), encode)
 
     @property
     def words(self) -> str:
-        """Each phase in numbers, with what stands for it in a bar; those without time left out."""
+        """The duration of each phase with its bar character; phases without time are left out."""
         shown = ((f"{block} {name}", getattr(self, name)) for name, block in _PHASES)
         return " | ".join(f"{name} {duration(seconds)}" for name, seconds in shown if seconds)
 
@@ -45,7 +45,7 @@ def bar(phases: Phases, longest: float, width: int) -> str:
 
 
 def sparkline(values: Sequence[float | None], width: int) -> str:
-    """The last values, each as high as it is among them; a gap where there was nothing."""
+    """A sparkline of the last values, scaled to the largest; a gap for missing ones."""
     shown = values[-width:]
     known = [value for value in shown if value is not None]
     if not known:
@@ -57,7 +57,7 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A span of time in three digits or so."""
+    """A duration with about three digits."""
     if seconds is None:
         return "-"
     if seconds < 0.001:  # noqa: PLR2004 - a millisecond

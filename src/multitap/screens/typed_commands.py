@@ -52,13 +52,13 @@ _OTHERS: dict[str, Verb] = {"call": "call", "help": "help", "quit": "quit", "exi
 
 @dataclass(frozen=True, slots=True)
 class TypedCommand:
-    """One command, with what it is about."""
+    """One command and its object."""
 
     verb: Verb
     about: str = ""
-    """A server or a tool; empty: all."""
+    """A server or a tool; empty for all."""
     arguments: tuple[str, ...] = ()
-    """Of a call, as typed."""
+    """Arguments of a call, as typed."""
 
 
 def complete(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | None:
@@ -71,10 +71,10 @@ def complete(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | N
 
 
 def typed_command(line: str) -> TypedCommand:
-    """Understand a line.
+    """Parse a line.
 
     Raises:
-        BadArguments: It is none of our commands.
+        BadArguments: It is not a valid command.
     """
     try:
         first, *rest = shlex.split(line.strip().removeprefix("/")) or ["help"]

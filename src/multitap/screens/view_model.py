@@ -21,11 +21,11 @@ from multitap.store.log_records import Activity
 if TYPE_CHECKING:
     from multitap.tools.providers import token_cost as token_estimates
 else:
-    # the formats of all makers of models come with it, and a gateway may never show its page
+    # it imports the formats of all model providers, and a gateway may never show its page
     token_estimates = Later("multitap.tools.providers.token_cost")
 
 Tone = Literal["quiet", "normal", "warning", "error"]
-"""How much attention a row wants: success is quiet."""
+"""How much attention a row needs; success is quiet."""
 MOST_CLIENTS = 200
 """Clients whose calls a screen counts."""
 MOST_TOOLS = 200
@@ -53,9 +53,9 @@ class ServerRow:
     state: str
     tone: Tone
     reason: str = ""
-    """Why it is not as it should be."""
+    """What is wrong with it."""
     fix: str = ""
-    """What to do about it, in words, where more than a key is needed."""
+    """What to do about it, if a key is not enough."""
     key: str = ""
     """The key that may help: `r` restarts, `o` logs in, `e` enables."""
     tools: int = 0
@@ -70,14 +70,14 @@ class ServerRow:
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What a `RecordFilter` looks at."""
+        """The fields for a `RecordFilter`."""
         return {"server": self.name, "status": self.state, "kind": "server", "text": self.reason}
 
 
 def server_rows(
     gateway: GatewayState, figures: Figures | None, tokens: Mapping[str, int]
 ) -> tuple[ServerRow, ...]:
-    """All servers, those first that need somebody."""
+    """All servers, those that need attention first."""
     rows = (_server(one, gateway, figures, tokens) for one in gateway.snapshot.servers)
     return tuple(sorted(rows, key=lambda row: (row.tone != "error", row.tone != "warning")))
 
@@ -141,31 +141,31 @@ class ClientRow:
     """One client as a line."""
 
     caller: str
-    """What its calls say about who made them."""
+    """Its name in the records of its calls."""
     name: str
     version: str = ""
     era: str = "stateless"
     profile: str = ""
     principal: str = ""
     capabilities: tuple[str, ...] = ()
-    """What it can be asked."""
+    """The kinds of questions that it can answer."""
     requests: int = 0
-    """Under way."""
+    """Calls in progress."""
     calls: int = 0
-    """Made while the screen is open."""
+    """Calls made while the screen is open."""
     tools: tuple[str, ...] = ()
     """The tools it called last, the latest first."""
     kind: Literal["client", "agent"] = "client"
-    """What the filter language calls it."""
+    """Its name in the filter language."""
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What a `RecordFilter` looks at."""
+        """The fields for a `RecordFilter`."""
         return {"client": self.caller, "kind": "client", "text": " ".join(self.tools)}
 
 
 def client_rows(figures: Figures | None, recent: "RecentCalls") -> tuple[ClientRow, ...]:
-    """All clients: those that shook hands, then those that are known by their calls only."""
+    """All clients: those with a session, then those that are known only by their calls."""
     connected = [_client(one, recent) for one in (figures.clients if figures else ())]
     known = {row.caller for row in connected}
     others = (
@@ -206,7 +206,7 @@ def call_tone(record: CallRecord) -> Tone:
 
 
 def stderr_lines(server: str, text: str) -> Iterator[Activity]:
-    """What a server wrote to its standard error, as what happened; lines begin with their time."""
+    """A server's standard error as log entries; its lines begin with their time."""
     for line in text.splitlines()[-MOST_STDERR:]:
         try:
             at = time.mktime(time.strptime(line[:_STAMP], "%Y-%m-%d %H:%M:%S"))
@@ -217,7 +217,7 @@ def stderr_lines(server: str, text: str) -> Iterator[Activity]:
 
 
 def token_costs(tools: Iterable[ToolLine]) -> Mapping[str, int]:
-    """About how many tokens the definitions of each server's tools cost in a model's context."""
+    """The approximate tokens of each server's tool definitions in a model's context."""
     costs: dict[str, int] = defaultdict(int)
     for tool in tools:
         costs[tool.server] += token_cost(tool)
@@ -236,22 +236,22 @@ def token_cost(tool: ToolLine) -> int:
 
 
 class RecentCalls:
-    """The calls that a screen has heard of, and the speed of each server over time."""
+    """The calls that a screen knows, and the speed of each server over time."""
 
     def __init__(self, most: int = 500) -> None:
         self.made: int = 0
-        """How many calls the gateway has made; exact, also where not every one is shown."""
+        """The exact number of calls of the gateway, even if not every one is shown."""
         self.in_flight: int = 0
         self.records: deque[CallRecord] = deque(maxlen=most)
         self.by_client: dict[str, Counter[str]] = {}
         """How often each client called which tool, as far as this screen has seen it."""
         self.agents: set[str] = set()
-        """Those among them that are agents of this process, not clients."""
+        """The callers that are agents of this process, not clients."""
         self._times: dict[str, dict[int, float]] = defaultdict(dict)
 
     def take(self, pulse: Pulse) -> bool:
-        """Learn what is new; whether there is anything."""
-        if pulse.made < self.made:  # another gateway has taken its place
+        """Add a pulse; returns whether anything is new."""
+        if pulse.made < self.made:  # another gateway has replaced it
             self.records.clear()
         is_new = pulse.made != self.made or pulse.in_flight != self.in_flight
         self.made, self.in_flight = pulse.made, pulse.in_flight
@@ -265,7 +265,7 @@ class RecentCalls:
         return is_new
 
     def speed(self, server: str) -> tuple[float | None, ...]:
-        """The slowest call of each of the last seconds; None where there was none."""
+        """The slowest call of each of the last seconds; None if there was none."""
         by_second, now = self._times.get(server, {}), int(time.time())
         return tuple(by_second.get(second) for second in range(now - SPARK + 1, now + 1))
 
@@ -275,7 +275,7 @@ class RecentCalls:
         if record.client is None and len(self.agents) < MOST_CLIENTS:
             self.agents.add(caller)
         if caller not in self.by_client and len(self.by_client) >= MOST_CLIENTS:
-            del self.by_client[next(iter(self.by_client))]  # clients can call themselves anything
+            del self.by_client[next(iter(self.by_client))]  # clients choose their own names
         counted = self.by_client.setdefault(caller, Counter())
         tool = f"{record.server} {record.tool}"
         counted[tool] = counted.pop(tool, 0) + 1  # last, because it is the latest

@@ -20,11 +20,11 @@ from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 
 PREFIX = "mtap"
-"""What every token begins with, so that scanners and people know one when they see it."""
+"""The prefix of every token, so that scanners and people recognise it."""
 LONGEST_NAME, MOST_GLOBS, MOST_TOKENS = 64, 64, 1000
 _ID_LETTERS, _ID_LENGTH = string.ascii_lowercase + "234567", 12
 _LETTERS, _LENGTH = string.ascii_letters + string.digits, 43
-"""256 bits, without a character at which a double click would stop."""
+"""The form of a token: 256 bits, with characters that a double click selects as one word."""
 _SHAPE = re.compile(rb"mtap_([a-z2-7]{12})_([A-Za-z0-9]{43})")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 _REPAIR = "repair it, or move it away and create the tokens again"
@@ -33,30 +33,30 @@ TokenState = Literal["active", "expired", "revoked"]
 
 
 class TokenError(MultitapError):
-    """The tokens cannot be used or changed as wanted; says why, and what to do."""
+    """The tokens cannot be used or changed; the message says why, and what to do."""
 
 
 class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of one token: all but the token itself."""
+    """The record of one token, without the token itself."""
 
     id: str
     name: str
     digest: str
     created: float
     profile: str | None = None
-    """What its clients see through."""
+    """The profile of its clients."""
     allow: tuple[str, ...] = ()
-    """Globs over the names of tools that they may use; empty: any."""
+    """Globs over the names of tools that its clients may use; if empty, all are allowed."""
     expires: float | None = None
     rate: str | None = None
-    """How many requests they may make, as in `100/min`."""
+    """The rate of requests, such as `100/min`."""
     revoked: float | None = None
     is_console: bool = False
     """Whether it opens the web console, and nothing else."""
 
     def __post_init__(self) -> None:
         if self.rate is not None:
-            Rate.parse(self.rate)  # or it would fail where nobody can do anything about it
+            Rate.parse(self.rate)  # otherwise it would fail later, where nobody can fix it
 
     def __repr__(self) -> str:
         return f"<AccessToken {self.name} ({self.id})>"
@@ -80,7 +80,7 @@ class AccessTokens:
     """All tokens of a user, in a file that only the user can read.
 
     Args:
-        folder: Where the file is; the user's own place if not given.
+        folder: The folder of the file; by default, the user's own.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -88,11 +88,11 @@ class AccessTokens:
         self.folder = folder or default
         self._record = recorder(folder)
         self._file = PrivateFile(self.folder / "tokens.json", TokenError)
-        # apart, or every gateway would read all tokens again whenever one of them is used
+        # a separate file, so that gateways do not read all tokens again after each use
         self._uses = PrivateFile(self.folder / "uses.json", TokenError)
 
     def all(self) -> list[AccessToken]:
-        """All there are, and were until recently, the oldest first.
+        """All tokens, with those that ended recently, the oldest first.
 
         Raises:
             TokenError: Others could read the file, or it is damaged.
@@ -113,18 +113,18 @@ class AccessTokens:
         rate: str | None = None,
         is_console: bool = False,
     ) -> tuple[str, AccessToken]:
-        """A new token, and what is kept of it.
+        """Create a token; returns it and its record.
 
         Args:
-            name: For people; more than one may have it.
-            profile: What its clients see through.
-            allow: Globs over the names of tools that they may use.
-            expires: When it ends, in seconds since 1970.
-            rate: How many requests they may make.
+            name: A name for people; need not be unique.
+            profile: The profile of its clients.
+            allow: Globs over the names of tools that its clients may use.
+            expires: When it expires, in seconds since the epoch.
+            rate: The rate of requests.
             is_console: Whether it opens the web console, and nothing else.
 
         Raises:
-            TokenError: The name or the globs cannot be kept, or there are too many.
+            TokenError: The name or the globs are not valid, or there are too many tokens.
         """
         if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
             raise TokenError(
@@ -147,7 +147,7 @@ class AccessTokens:
             is_console=is_console,
         )
         with self._changing() as content:
-            if is_console:  # each lasts for hours, and nobody needs to know of the old ones
+            if is_console:  # each lasts for hours, and expired ones are of no interest
                 content.tokens[:] = [one for one in content.tokens if not _is_past_console(one)]
             _make_room(content.tokens)
             content.tokens.append(kept)
@@ -155,7 +155,7 @@ class AccessTokens:
         return f"{PREFIX}_{token_id}_{secret}", kept
 
     def revoke(self, name: str) -> list[AccessToken]:
-        """End the token with an id, or all those of a name; what was active.
+        """Revoke the token with an id, or all tokens of a name; returns those that were active.
 
         Raises:
             UnknownName: None is active.
@@ -207,18 +207,18 @@ class AccessTokens:
 
 
 def parts(bearer: bytes) -> tuple[str, bytes] | None:
-    """The id and the secret of a token; None for what does not look like one."""
+    """The id and the secret of a token; None if it is malformed."""
     found = _SHAPE.fullmatch(bearer)
     return (found[1].decode(), found[2]) if found else None
 
 
 def _digest(secret: bytes) -> str:
-    # no slow hash: there is nothing to guess in 256 random bits
+    # no slow hash: 256 random bits cannot be guessed
     return hashlib.sha256(secret).hexdigest()
 
 
 def _limits(token: AccessToken) -> str:
-    """What a token allows, in words for the log."""
+    """The rights of a token, as text for the log."""
     said = [f"id {token.id}"]
     said += [f"profile {token.profile}"] if token.profile else []
     said += [f"tools {', '.join(token.allow)}"] if token.allow else []
@@ -232,9 +232,9 @@ def _is_past_console(token: AccessToken) -> bool:
     return token.is_console and token.state(time.time()) != "active"
 
 
-# Never an active one: it would lock somebody out without a word.
+# Never an active one: that would lock out a client without notice.
 def _make_room(tokens: list[AccessToken]) -> None:
-    """Forget the oldest of those that ended.
+    """Forget the oldest token that ended.
 
     Raises:
         TokenError: All are active.

@@ -1,8 +1,7 @@
 """Audit entries: who did what, when, the outcome, and what decided it.
 
-Calls come in their thousands and are written some at a time, by the hub's store. Everything else
-that trust is about (secrets, logins, tokens, pins, trusted projects) is written at once, by
-`record`.
+The hub's store writes calls, of which there may be thousands, in batches. Decisions about secrets,
+logins, tokens, pins and projects are written at once, by `record`.
 """
 
 import logging
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from multitap.store import audit_file
     from multitap.store.audit_file import AuditEntry, AuditFile
 else:
-    # most commands decide nothing, and so write nothing
+    # most commands write no entries
     sqlite3 = Later("sqlite3")
     audit_file = Later("multitap.store.audit_file")
 
@@ -62,18 +61,18 @@ def record(
     state_dir: Path | None = None,
     keep: int = Audit().keep,
 ) -> None:
-    """Record what a command, or the program itself, did.
+    """Record an action of a command or of the program itself.
 
-    If that is not possible, the log of the program says why, and what was done stays done.
+    If that fails, the program's log says why, and the action stands.
 
     Args:
-        kind: What was done: `secret.set`, `trust.given`, `token.revoked`, …
-        subject: To what: a name, never a value.
-        server: To which server, if to one.
-        outcome: How it ended, if that is not plain.
+        kind: The action: `secret.set`, `trust.given`, `token.revoked`, …
+        subject: Its object: a name, never a value.
+        server: The server, if it concerns one.
+        outcome: How it ended, if not obvious.
         decision: `allow` or `deny`, if a person decided.
-        detail: More about it, without secrets.
-        state_dir: Where the log is; the user's state directory if not given.
+        detail: Details, without secrets.
+        state_dir: The folder of the log; by default, the user's state directory.
         keep: How many entries are kept.
     """
     entry = AuditRecord(
@@ -98,17 +97,17 @@ def record(
 
 
 def recorder(folder: Path | None) -> AuditWriter:
-    """Who records changes of what is kept in a folder: the user's log, if it is the user's place.
+    """The recorder for changes in a folder: the user's log if it is the user's own folder.
 
     Args:
-        folder: Where it is kept, if not in the user's own place; the log is in the same folder.
+        folder: Another folder than the user's own; it then has its own log.
     """
     return record if folder is None else partial(record, state_dir=folder)
 
 
 @dataclass(frozen=True, slots=True)
 class AuditLine:
-    """One entry of the log, read again."""
+    """One entry, read from the log."""
 
     entry: "AuditEntry"
     record: AuditRecord
@@ -117,12 +116,12 @@ class AuditLine:
 def lines(
     file: "AuditFile", wanted: Callable[[AuditRecord], bool], *, since: float = 0.0
 ) -> Iterator[AuditLine]:
-    """The entries that are wanted, newest first.
+    """The matching entries, newest first.
 
     Args:
         file: The log.
-        wanted: Whether one is.
-        since: Older ones are not looked at, in seconds since the epoch.
+        wanted: Whether an entry matches.
+        since: Older entries are skipped, in seconds since the epoch.
 
     Raises:
         sqlite3.Error: The file cannot be read.
@@ -131,7 +130,7 @@ def lines(
         try:
             found = _parse(entry.body)
         except msgspec.DecodeError:
-            found = AuditRecord("unreadable", 0.0)  # `verify` says more
+            found = AuditRecord("unreadable", 0.0)  # `verify` reports details
         else:
             if found.at < since:
                 return

@@ -17,11 +17,11 @@ _Content = TypeVar("_Content")
 
 
 class PrivateFile:
-    """A 0600 file in a 0700 folder; what others could have read or written is not used.
+    """A 0600 file in a 0700 folder; not used if others could have read or written it.
 
     Args:
-        path: Where it is.
-        error: What to raise: it says why, and what to do.
+        path: Its path.
+        error: The exception to raise, with the reason and a hint.
     """
 
     def __init__(self, path: Path, error: type[MultitapError]) -> None:
@@ -29,7 +29,7 @@ class PrivateFile:
         self._error = error
 
     def read(self) -> bytes | None:
-        """All of it; None where there is none."""
+        """The content; None if the file does not exist."""
         try:
             # O_NOFOLLOW: a link that somebody put here must not choose the file that we read or
             # write.
@@ -46,11 +46,11 @@ class PrivateFile:
             return file.read()
 
     def load(self, kind: type[_Content], *, repair: str) -> _Content:
-        """What it says, as JSON; an empty one where there is no file.
+        """The parsed JSON; a default value if there is no file.
 
         Args:
-            kind: What it holds.
-            repair: What to do about a damaged one.
+            kind: The type of the content.
+            repair: The hint for a damaged file.
         """
         text = self.read()
         if text is None:
@@ -58,7 +58,7 @@ class PrivateFile:
         try:
             return msgspec.json.decode(text, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # its content may be secret, and so may be what the decoder quotes
+            # the content may be secret, and the decoder's message may quote it
             raise self._error(f"{self.path} is damaged", hint=repair) from None
 
     @contextmanager
@@ -70,7 +70,7 @@ class PrivateFile:
             self.write(msgspec.json.encode(content))
 
     def stamp(self) -> tuple[int, int, int] | None:
-        """Differs after every change; None where there is no file."""
+        """A stamp that differs after every change; None if there is no file."""
         try:
             status = self.path.stat()
         except OSError:
@@ -79,8 +79,8 @@ class PrivateFile:
 
     @contextmanager
     def hold_lock(self) -> Generator[None]:
-        """Within the block, no other program changes it."""
-        # A file beside it: the file itself is replaced by each write, and a lock would stay with
+        """Lock the file: within the block, no other program changes it."""
+        # A separate lock file: each write replaces the file itself, and its lock would stay with
         # the old one.
         lock = self.open_lock(self.path.with_suffix(".lock"))
         try:
@@ -90,7 +90,7 @@ class PrivateFile:
             os.close(lock)
 
     def open_lock(self, path: Path) -> int:
-        """A descriptor to lock; the folder is made if it has to be."""
+        """A descriptor to lock; creates the folder if necessary."""
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -99,7 +99,7 @@ class PrivateFile:
             raise self._error(f"{self.path.parent} cannot be written: {exc.strerror}") from None
 
     def write(self, text: bytes) -> None:
-        """Replace it, in full or not at all; for those who hold its lock."""
+        """Replace the file atomically; the caller must hold its lock."""
         fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -1,4 +1,4 @@
-"""The web console over HTTP: who is let in, and what is answered at which address."""
+"""The web console over HTTP: access, and the response at each address."""
 
 from collections.abc import Callable, Mapping
 from urllib.parse import parse_qs
@@ -18,7 +18,7 @@ from multitap.screens.page.request_checks import FORM, cookies, foreign, safe, s
 from multitap.tasks import in_task
 
 MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a question: a call has arguments. Longer ones are refused by their head."""
+"""Bytes of a request body, which may have arguments; longer ones are refused by their head."""
 
 _HTML = b"text/html; charset=utf-8"
 _KINDS = {
@@ -40,13 +40,13 @@ Handler = Callable[[HttpRequest], ToDo]
 class Console:
     """Shows one gateway to browsers; a `ConsoleApp`.
 
-    It is for the person who runs the gateway: a browser with a key sees and does everything that
-    they could do with the command line.
+    It is for the person who runs the gateway: a browser with a key can do everything that the
+    command line can.
 
     Args:
-        control: Answers their questions.
-        access: By which names, and by whom, the gateway may be reached at all.
-        keys: Lets browsers in.
+        control: Answers the requests.
+        access: The gateway's own rules for hosts and users.
+        keys: The one-time keys and tokens of browsers.
     """
 
     def __init__(self, control: ControlService, access: Access, keys: ConsoleKeys) -> None:
@@ -84,7 +84,7 @@ class Console:
         head.admitted = _NONE
         if is_entering:
             head.handler = self._enter
-        # scripts and styles hold nothing of the user's, and the locked page needs them
+        # scripts and styles contain no user data, and the locked page needs them
         elif method == b"GET" and path in self._files:
             head.handler = self._file
         elif (known := self._known_key(head)) is None:
@@ -97,7 +97,7 @@ class Console:
         return None
 
     def handle(self, http_request: HttpRequest) -> ToDo:
-        """Answer what `admit` found no handler for."""
+        """Answer a request for which `admit` found no handler."""
         _missing(http_request)
         return None
 
@@ -159,7 +159,7 @@ class Console:
 
     async def _events(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
-        # nothing is awaited between this look and the count in `pour`
+        # nothing is awaited between this check and the count in `pour`
         if self._feed.is_full:
             http_request.say(503, "too many pages are open", extra=safe((b"retry-after", b"5")))
             return
@@ -183,7 +183,7 @@ class Console:
         except _UNREADABLE as exc:
             _say(http_request, ControlAnswer(error=f"unknown action: {exc}"), 400)
             return
-        # nothing is awaited between this look and the entry in `run`
+        # nothing is awaited between this check and the entry in `run`
         if self._actions.is_full:
             words = "too many calls of pages are under way"
             _say(http_request, ControlAnswer(error=words, kind="unavailable"), 503)
@@ -205,7 +205,7 @@ class Console:
         await in_task(http_request)
         gone = set_cookie("", 0, is_secure=False)
         http_request.respond(200, (b"null",), kind=JSON, extra=safe(gone))
-        # afterwards: with the token its connections are closed
+        # afterwards: revoking the token closes its connections
         await self._keys.leave(http_request.head.admitted.principal)
 
 
@@ -225,7 +225,7 @@ def _say(http_request: HttpRequest, answer: object, status: int = 200) -> None:
 
 
 def _static_files() -> dict[bytes, tuple[bytes, bytes]]:
-    """Everything that is served as it is, by its address."""
+    """Static files, by their address."""
     return {
         f"/console/static/{file.name}".encode(): (_KINDS[file.suffix], file.read_bytes())
         for file in sorted(plain_pages.STATIC.iterdir())

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from multitap.gateway.fronts.worker_peers import WorkerPeers
 
 LIFE = 12 * 3600.0
-"""Seconds for which a link that nobody used, and then the browser's token, holds."""
+"""Seconds for which an unused link, and then the browser's token, is valid."""
 MOST_LINKS = 16
-"""Links that nobody has used yet; the oldest goes when there are more."""
+"""Unused links; the oldest is dropped when there are more."""
 ATTEMPTS = "10/min"
-"""Wrong keys: there is nothing to guess in 256 bits, but no reason to let anybody try."""
+"""Wrong keys; 256 bits cannot be guessed, but there is no reason to allow attempts."""
 NAME = "console"
-_LOOK = 0.02  # seconds between two looks, each of them a dictionary lookup
-_PATIENCE = 5.0  # seconds; then the browser gets a token that holds a moment later
+_LOOK = 0.02  # seconds between two checks, each a dictionary lookup
+_PATIENCE = 5.0  # seconds; after that, the browser gets a token that becomes valid a moment later
 
 
 class ConsoleKeys:
-    """Gives a browser a token of its own for a key that is used once.
+    """Gives a browser its own token for a one-time key.
 
-    The token is one of the user's, listed and revoked as any other, and opens the console only.
+    The token is listed and revoked like any other of the user's, and opens only the console.
 
     Args:
-        sources: The tokens that hold right now.
-        store: Where new ones are kept.
+        sources: The tokens that are valid now.
+        store: Stores new tokens.
     """
 
     workers: "WorkerPeers | None" = None
@@ -44,14 +44,14 @@ class ConsoleKeys:
         self._sources = sources
         self._store = store or AccessTokens()
         self._open: dict[bytes, float] = {}
-        """Digests of keys, and until when they hold."""
+        """Digests of keys, and when they expire."""
         self._wrong = RateLimit(Rate.parse(ATTEMPTS))
 
     def new_link(self, base: str) -> str:
         """A link for one browser.
 
         Args:
-            base: Where the gateway listens; on all addresses, this machine's own is named.
+            base: The gateway's URL; if it listens on all addresses, loopback is used.
         """
         for anywhere, here in (("//0.0.0.0:", "//127.0.0.1:"), ("//[::]:", "//[::1]:")):
             base = base.replace(anywhere, here)
@@ -68,15 +68,15 @@ class ConsoleKeys:
         return key
 
     def is_admitted(self, given: bytes) -> str | None:
-        """The id of the token that a cookie holds; None if it holds no more, or never did."""
+        """The id of the token in a cookie; None if it is not, or no longer, valid."""
         admitted = self._sources.keys.find_console(given)
         return None if admitted is None else admitted.principal
 
     async def exchange(self, key: str) -> str | None:
-        """A token for a key; None if it is not a key, or was used already.
+        """A token for a key; None if the key is wrong or already used.
 
         Raises:
-            TooManyAttempts: Too many were wrong.
+            TooManyAttempts: Too many keys were wrong.
         """
         # the key is taken before the next await: two browsers cannot both use it
         digest = _digest(key)
@@ -91,14 +91,14 @@ class ConsoleKeys:
         return token
 
     def take(self, digest: bytes) -> bool:
-        """Whether a key was given out here; it holds no more after that."""
+        """Whether a key was issued here; it is no longer valid after that."""
         self._forget_old()
-        # looked up by its digest, so that how long it takes tells nothing about the keys
+        # looked up by its digest, so that the timing reveals nothing about the keys
         return self._open.pop(digest, None) is not None
 
     async def wait_for_token(self, token_id: str) -> None:
-        """Wait until a new token holds here."""
-        # the gateway looks at the tokens four times a second, and the browser comes back at once
+        """Wait until a new token is valid here."""
+        # the gateway reads the tokens four times a second, and the browser comes back at once
         with anyio.move_on_after(_PATIENCE):
             while token_id not in self._sources.keys.tokens:
                 await anyio.sleep(_LOOK)
@@ -121,7 +121,7 @@ class ConsoleKeys:
 
 
 class TooManyAttempts(Exception):
-    """Somebody tries keys; holds the seconds to wait."""
+    """Too many wrong keys; has the seconds to wait."""
 
     def __init__(self, wait: float) -> None:
         super().__init__(f"too many wrong keys: wait {wait:.0f} s")

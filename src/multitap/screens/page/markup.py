@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from multitap.printable import printable
 
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
-"""As `html.escape` has it, whose module keeps a megabyte of names for characters."""
+"""Like `html.escape`, whose module takes a megabyte for names of characters."""
 _VOID = frozenset({"input", "link", "meta", "rect", "polyline", "line"})
 
 
 class Markup(str):
-    """Text that is HTML already; only `element` makes any."""
+    """Text that is already HTML; only `element` makes it."""
 
     __slots__ = ()
 

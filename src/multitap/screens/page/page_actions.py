@@ -1,4 +1,4 @@
-"""Calls that a person makes on the page: progress, what servers ask on the way, the result."""
+"""Calls that a person makes on the page: progress, servers' questions, the result."""
 
 import secrets
 from collections.abc import Awaitable, Callable
@@ -14,16 +14,16 @@ from multitap.gateway.fronts.control_messages import CommandReply, ControlAnswer
 from multitap.gateway.gateway import Gateway
 
 MOST = 24
-"""At the same time, of all pages together; further ones are refused at once."""
+"""Concurrent actions of all pages together; further ones are refused at once."""
 LARGEST = 16 * 1024 * 1024
-"""Bytes of a result that a page is given to show; a browser would stall over more."""
+"""Bytes of a result that is sent to a page; a browser would stall with more."""
 
 Write = Callable[[bytes], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
 
 
 class PageReply(msgspec.Struct, frozen=True):
-    """A person's answer to what a server asks during their call."""
+    """A person's answer to a server's question during their call."""
 
     action: str
     number: int
@@ -32,7 +32,7 @@ class PageReply(msgspec.Struct, frozen=True):
 
 
 class PageActions:
-    """Runs what takes a server's time."""
+    """Runs calls, reads and prompts for pages."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -43,10 +43,10 @@ class PageActions:
         return len(self._running) >= MOST
 
     def reply(self, who: str, reply: PageReply) -> bool:
-        """Take an answer; False if nobody asked for it.
+        """Accept an answer; False if there is no such question.
 
         Args:
-            who: The token of the browser; it answers for its own calls only.
+            who: The token of the browser, which may answer only for its own calls.
             reply: The answer.
         """
         progress = self._running.get((who, reply.action))
@@ -54,12 +54,12 @@ class PageActions:
         return progress is not None and progress.questions.on_reply(said)
 
     async def run(self, who: str, action: GatewayAction, write: Write) -> None:
-        """Do it, and tell the browser as server-sent events, the last of which has the result.
+        """Run an action and send server-sent events, the last of which has the result.
 
         Args:
             who: The token of the browser.
-            action: What.
-            write: Sends to the browser; it raises if that has left.
+            action: The action.
+            write: Sends to the browser; raises if it has disconnected.
         """
         name, progress = secrets.token_hex(8), CommandProgress("console")
         self._running[who, name] = progress
@@ -80,7 +80,7 @@ class PageActions:
             for answer, result in ended:
                 await write(_event(b"answer", _answer(answer, result)))
         finally:
-            # also if the browser left: a server that waits for an answer must be told
+            # also if the browser has left: a server that waits needs an answer
             progress.end()
             del self._running[who, name]
 
@@ -95,6 +95,6 @@ def _answer(answer: ControlAnswer, result: bytes | Raw) -> bytes:
 
 
 def _event(kind: bytes, data: bytes) -> bytes:
-    # line breaks in JSON stand between its words, never in them
+    # line breaks in JSON are only between tokens
     line = data.replace(b"\r", b" ").replace(b"\n", b" ")
     return b"event: %b\ndata: %b\n\n" % (kind, line)

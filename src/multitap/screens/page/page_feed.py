@@ -1,4 +1,4 @@
-"""What changes, sent to all open pages: looked at once, written down once, shared by all."""
+"""The stream of changes for all open pages: read once, serialized once, shared by all."""
 
 import asyncio
 import logging
@@ -29,26 +29,26 @@ from multitap.tasks import Tasks
 logger = logging.getLogger(__name__)
 
 TICK = 0.25
-"""Seconds between two looks at the counters."""
+"""Seconds between two readings of the counters."""
 LOOK = 1.0
-"""Seconds between two looks at all the rest."""
+"""Seconds between two readings of everything else."""
 SHARE = 25
-"""A look is followed by a pause of at least this many times what it took: 4 % of the time."""
+"""The pause after a reading, as a multiple of its duration: at most 4 % of the time."""
 MOST_CALLS = 30
-"""Calls in one frame, more than anyone can read; the counters are exact anyway."""
+"""Calls in one frame, more than anyone can read; the counters are always exact."""
 FIRST_CALLS = 200
-"""Calls in the first one."""
+"""Calls in the first frame."""
 MOST_STREAMS = 64
-"""Pages that are open at a time; each holds a connection, and further ones are asked to wait."""
+"""Open pages at a time; each has a connection, and further ones are refused."""
 PING = 15.0
-"""Seconds of silence after which a stream shows that it is alive: proxies close silent ones."""
+"""Seconds between keep-alives of a silent stream, which proxies would close."""
 
 Write = Callable[[bytes], Awaitable[None]]
 _encode = msgspec.json.Encoder().encode
 
 
 class PageFeed:
-    """Looks at one gateway as long as a page is open."""
+    """Reads one gateway while a page is open."""
 
     def __init__(self, control: ControlService, tasks: Tasks) -> None:
         self._control = control
@@ -62,7 +62,7 @@ class PageFeed:
         self._frame = b""
         self._first: tuple[int, bytes] = (-1, b"")
         self._parts: dict[str, bytes] = {}
-        """The latest of everything, as JSON."""
+        """The latest values, as JSON."""
         self._news = asyncio.Event()
 
     @property
@@ -75,7 +75,7 @@ class PageFeed:
         self._news.set()
 
     async def pour(self, write: Write) -> None:
-        """Send everything, then what is new, as server-sent events.
+        """Send everything, then changes, as server-sent events.
 
         Each frame has the newest values. A browser that reads slowly gets fewer of them, and
         nothing waits for it.
@@ -86,7 +86,7 @@ class PageFeed:
         self._streams += 1
         try:
             if not self._is_looking:
-                # before the first await: a second page must not start another look
+                # before the first await: a second page must not start another reader
                 self._is_looking = True
                 try:
                     await self._look(self.recent.made)
@@ -106,7 +106,7 @@ class PageFeed:
                     except TimeoutError:
                         await write(b": ping\n\n")
                         continue
-                # who missed one gets all: it cannot know what was in it
+                # a page that missed a frame gets everything
                 missed, seen = self._number - seen, self._number
                 if missed:
                     await write(self._frame if missed == 1 else self._whole())
@@ -127,16 +127,16 @@ class PageFeed:
                     looked = started
                 if changed:
                     self._publish(changed)
-                # a large gateway takes longer to look at, and must not be slowed by being watched
+                # a large gateway takes longer to read, and must not be slowed down by its pages
                 pause = max(TICK, (loop.time() - started) * SHARE)
         finally:
-            # the last page left; the next one starts the looking again
+            # the last page was closed; the next one starts the reader again
             self._is_looking = False
 
     def _publish(self, changed: Mapping[str, bytes]) -> None:
         self._number += 1
         self._frame = _event(changed)
-        # replaced before it is set: who wakes up and waits again waits for the next frame
+        # replaced before it is set: a waiter that wakes up then waits for the next frame
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -153,13 +153,13 @@ class PageFeed:
         }
 
     async def _look(self, seen: int) -> dict[str, bytes]:
-        """Everything that changes less often; what of it is new."""
+        """Read values that change rarely; returns those that are new."""
         try:
             found = await self._find(seen)
         except MultitapError as exc:
             found = {"trouble": [str(exc)]}
         encoded = {name: _sound(value) for name, value in found.items()}
-        # compared as bytes: most looks find nothing new, and send nothing
+        # compared as bytes: most readings find no change, and send nothing
         new = {name: data for name, data in encoded.items() if self._parts.get(name) != data}
         self._parts |= new
         return new
@@ -193,7 +193,7 @@ class PageFeed:
         return {**msgspec.to_builtins(row), "speed": self.recent.speed(row.name)}
 
     def _whole(self) -> bytes:
-        """All that a new page needs, written down once for all that come in one moment."""
+        """Everything that a new page needs, serialized once for concurrent pages."""
         if self._first[0] != self._number:
             latest = [*islice(reversed(self.recent.records), FIRST_CALLS)][::-1]
             whole = _event({**self._parts, "all": _encode(latest)})
@@ -205,7 +205,7 @@ def _sound(value: Any) -> bytes:
     try:
         return _encode(value)
     except (UnicodeEncodeError, TypeError, ValueError) as exc:
-        # half of a character, from a server: the rest of the page is worth more than it
+        # a lone surrogate from a server: show the rest of the page
         logger.warning("a part of the page cannot be shown: %s", exc)
         return b"null"
 

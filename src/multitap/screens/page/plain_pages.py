@@ -1,4 +1,4 @@
-"""The six places as HTML that needs no script: what there is to see, and nothing to press."""
+"""The six places as read-only HTML without scripts."""
 
 import json
 import time
@@ -40,21 +40,23 @@ PLACES: Mapping[str, str] = {
 }
 """The last part of each address, and its title."""
 STATIC = Path(__file__).parent / "static"
-_ROWS = 200  # of a list; the filter finds the others
-_SERVERS = 50  # in the first look, which a long table would delay; scripts show the others
+_ROWS = 200  # rows of a list; the filter finds the others
+_SERVERS = (
+    50  # servers in the first response, which a long table would delay; scripts show the others
+)
 _BAR = 120  # units of the drawing, not pixels: it is scaled
 _PHASES = ("queue", "connect", "server", "encode")
 Row = tuple[str, Sequence[Content]]
-"""How much attention it wants, and its cells."""
+"""The tone of a row, and its cells."""
 
 
 async def place_page(control: ControlService, place: str, filter_text: str) -> Markup:
     """One place, filtered.
 
     Args:
-        control: Who is asked.
-        place: Which.
-        filter_text: As typed, in the language of `RecordFilter`.
+        control: The gateway's control service.
+        place: The place.
+        filter_text: A filter in the language of `RecordFilter`.
     """
     try:
         wanted = RecordFilter.parse(filter_text)
@@ -65,7 +67,7 @@ async def place_page(control: ControlService, place: str, filter_text: str) -> M
 
 
 def locked_page(words: str = "") -> Markup:
-    """The page for browsers that have no key, or none that is still valid."""
+    """The page for browsers without a valid key."""
     told = element("p", words, class_="note error", role="alert") if words else None
     form = element(
         "form",
@@ -94,8 +96,8 @@ def locked_page(words: str = "") -> Markup:
 
 
 def entered_page() -> Markup:
-    """Leads on to the console; the address with the key is left behind."""
-    # no redirect: after a link on another site the browser would not send the new cookie with it
+    """A page that leads to the console and leaves the address with the key."""
+    # no redirect: after a link on another site, the browser would not send the new cookie
     forward = element("meta", http_equiv="refresh", content="0;url=/console/servers")
     link = element("a", "Continue to the console", href="/console/servers")
     return _page("Welcome", element("main", element("p", link), id="main"), head=forward)
@@ -111,7 +113,7 @@ def _page(title: str, *content: Content, head: Content = None) -> Markup:
         element("link", rel="icon", href="/console/static/icon.svg", type="image/svg+xml"),
         element("link", rel="stylesheet", href="/console/static/console.css"),
         head,
-        # all at once: else each would be found only when the one that imports it is there
+        # all at once: otherwise each is found only after its importer has been loaded
         *(element("link", rel="modulepreload", href=name) for name in _modules()),
         element("script", type="module", src="/console/static/console.js"),
     )

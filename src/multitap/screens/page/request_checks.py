@@ -1,4 +1,4 @@
-"""Which requests of browsers are looked at: those of our own pages, and of nobody else's."""
+"""Decides which requests of browsers are accepted: only those of our own pages."""
 
 from collections.abc import Iterable, Mapping
 
@@ -20,14 +20,14 @@ _POLICY = (
     "form-action 'self'",
     "base-uri 'none'",
     "frame-ancestors 'none'",
-    # no string becomes markup, whatever a script of ours gets wrong
+    # no string can become markup, even through a bug in our scripts
     "require-trusted-types-for 'script'",
     "trusted-types 'none'",
 )
 SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", "; ".join(_POLICY).encode()),
     (b"referrer-policy", b"no-referrer"),
-    # what it shows must not stay on a disk after the browser has left
+    # the content must not remain on disk after the browser is closed
     (b"cache-control", b"no-store"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -37,7 +37,7 @@ SAFE: tuple[tuple[bytes, bytes], ...] = (
 """Headers of every response."""
 
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
-"""What browsers say of requests that a page of ours, or a person, made; others say nothing."""
+"""Values of `Sec-Fetch-Site` for requests of our own pages or of a person."""
 
 
 def safe(*more: tuple[bytes, bytes]) -> Headers:
@@ -46,15 +46,15 @@ def safe(*more: tuple[bytes, bytes]) -> Headers:
 
 
 def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> Rejected | None:
-    """Why a request is turned away, if a page of another origin may have made it.
+    """Why a request is refused, if a page of another origin may have made it.
 
-    Cookies are shared by all ports of a host, and `SameSite` looks at no port either. So it is the
-    exact origin that counts, and a header that only our own scripts send.
+    Cookies are shared by all ports of a host, and `SameSite` ignores ports, too. So the origin must
+    match exactly, and a header is required that only our own scripts send.
 
     Args:
-        method: Of the request.
-        headers: What it says.
-        is_form: Whether it comes from a plain form, which can send no header of its own.
+        method: The request's method.
+        headers: Its headers.
+        is_form: Whether it comes from a plain form, which cannot send custom headers.
     """
     host, site = headers.get(b"host", b"").lower(), headers.get(b"sec-fetch-site", b"").lower()
     origin = headers.get(b"origin", b"").lower()
@@ -79,7 +79,7 @@ _DENIED = Rejected(403, "pages of other origins may not use the console", SAFE)
 
 
 def cookies(headers: Mapping[bytes, bytes]) -> Iterable[bytes]:
-    """All values that the cookie has: another port of this host may have set one, too."""
+    """All values of the cookie: another port of this host may have set one, too."""
     for pair in headers.get(b"cookie", b"").split(b";"):
         name, _, value = pair.strip().partition(b"=")
         if name == COOKIE:
@@ -87,7 +87,7 @@ def cookies(headers: Mapping[bytes, bytes]) -> Iterable[bytes]:
 
 
 def set_cookie(value: str, seconds: float, *, is_secure: bool) -> tuple[bytes, bytes]:
-    """The header that gives a browser its cookie; no seconds take it back."""
+    """The header that sets a browser's cookie; zero seconds delete it."""
     parts = [
         f"{COOKIE.decode()}={value}",
         "Path=/console",

@@ -1,4 +1,4 @@
-"""What a person decides in the Access place: answers, accepted tools, tokens."""
+"""Actions in the Access place: answer questions, accept tools, manage tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -36,14 +36,14 @@ _NEW_TOKEN: Mapping[str, Any] = {
 
 
 class AccessActions:
-    """Acts on what the Access place lists.
+    """Acts on the rows of the Access place.
 
     Every method may raise a `MultitapError`, which says why it could not be done.
 
     Args:
         app: Where windows open.
-        view: What is known of the gateway.
-        desktop: Has the browser, for pages that servers ask to visit.
+        view: The state of the gateway.
+        desktop: Opens the browser, for pages that servers ask to visit.
     """
 
     def __init__(self, app: App[None], view: LiveView, desktop: Desktop) -> None:
@@ -52,7 +52,7 @@ class AccessActions:
         self._desktop = desktop
 
     async def act(self, verb: str, item: AccessItem | None) -> None:
-        """Do what a key stands for; nothing where that makes no sense."""
+        """Run the action of a key; does nothing if it does not apply."""
         match verb, item:
             case "new", _:
                 await self._create()
@@ -80,7 +80,7 @@ class AccessActions:
     def _review(self, review: PinReview) -> None:
         async def decide(accepted: bool) -> None:  # noqa: FBT001 - as windows say it
             if accepted:
-                # the digest of what was shown: if it changed meanwhile, nothing is accepted
+                # the digest of what was shown: if it has changed meanwhile, nothing is accepted
                 wish = AskAcceptPins(review.server, review.digest)
                 await self._view.client.ask(wish, type(None))
                 self._say(f"the tools of {review.server} are accepted as shown")

@@ -1,4 +1,4 @@
-"""What the Access place lists: open questions, changed tools, tokens, the audit log."""
+"""The rows of the Access place: open questions, changed tools, tokens, the audit log."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _KINDS = {"policy": "policy question", "server": "question"}
 
 
 def access_items(view: LiveView, wanted: RecordFilter) -> Iterator[tuple[str, AccessItem]]:
-    """All of it with a key each, what waits for the person first."""
+    """All items by their keys, those that wait for the person first."""
     items: tuple[AccessItem, ...] = (
         *view.questions,
         *view.access.pins,
@@ -43,7 +43,7 @@ def access_key(item: AccessItem) -> str:
 
 
 def of_access(key: str, item: AccessItem) -> Row:
-    """One of them as a row."""
+    """One item as a row."""
     match item:
         case OpenQuestion():
             cells = (_KINDS[item.kind], item.server, f"asked {_ago(item.asked)}", message_of(item))
@@ -61,7 +61,7 @@ def of_access(key: str, item: AccessItem) -> Row:
 
 
 def access_words(item: AccessItem) -> str:
-    """What the line below the list says of one."""
+    """The text below the list about one item."""
     match item:
         case OpenQuestion():
             who = f"for {item.client}\n" if item.client else ""
@@ -76,7 +76,7 @@ def access_words(item: AccessItem) -> str:
 
 
 def review_text(review: PinReview) -> str:
-    """All that a person needs to see before they accept it."""
+    """Everything that a person needs to see before accepting it."""
     parts = [review.package] if review.package else []
     for tool in review.tools:
         parts += [f"{tool.tool} ({tool.change})", *(f"  {line}" for line in tool.difference)]
@@ -85,7 +85,7 @@ def review_text(review: PinReview) -> str:
 
 
 def message_of(question: OpenQuestion) -> str:
-    """What it asks, in words."""
+    """The text of a question."""
     asked: Mapping[str, object] = msgspec.json.decode(question.params)
     if question.method == "sampling/createMessage":
         return "asks for a model's answer"
@@ -93,7 +93,7 @@ def message_of(question: OpenQuestion) -> str:
 
 
 def token_rights(token: TokenLine) -> str:
-    """What a token opens."""
+    """The rights of a token."""
     if token.is_console:
         return "web console"
     rights = f"tools {', '.join(token.allow)}" if token.allow else "all tools"
@@ -102,7 +102,7 @@ def token_rights(token: TokenLine) -> str:
 
 
 def _fields(item: AccessItem) -> Mapping[str, object]:
-    """What a `RecordFilter` looks at."""
+    """The fields for a `RecordFilter`."""
     match item:
         case OpenQuestion():
             return {"kind": "question", "server": item.server, "client": item.client}

@@ -25,9 +25,9 @@ from multitap.screens.terminal.row_list import RowList
 from multitap.screens.typed_commands import complete, typed_command
 
 BEAT = 1.0
-"""Seconds between two looks at everything but the counters."""
+"""Seconds between two refreshes of everything except the counters."""
 _IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
-"""What a key does only while it is not being typed into a line or pressed in a window."""
+"""Actions whose keys do not work in an input line or a window."""
 
 
 class CommandSuggester(Suggester):
@@ -46,9 +46,9 @@ class Terminal(OrderedKeysApp):
     """Shows one gateway.
 
     Args:
-        client: The way to it.
-        command: What runs this program again, for what has a dialogue of its own, such as a login.
-        desktop: Where results can be saved and shown.
+        client: The client of its control socket.
+        command: Runs this program again, for commands with their own dialogue, such as a login.
+        desktop: Saves and shows results.
     """
 
     CSS = """
@@ -79,7 +79,7 @@ class Terminal(OrderedKeysApp):
         self._keys = KeyActions(self, self._board, self.view, program, desktop)
 
     def get_driver_class(self) -> type[Driver]:
-        # Windows has no SIGHUP, and no terminal that is gone while the program lives on
+        # Windows has no SIGHUP, and its terminals do not end before their programs
         if sys.platform == "win32":
             return super().get_driver_class()
         from multitap.screens.terminal.hangup_driver import HangupDriver  # noqa: PLC0415 - see above
@@ -100,13 +100,13 @@ class Terminal(OrderedKeysApp):
     def on_mount(self) -> None:
         self._board.list.focus()
         self.run_worker(self.handle_keys(), group="keys")
-        # two groups of workers: a slow look at the rest does not hold up the counters
+        # two groups of workers: a slow refresh of the rest does not delay the counters
         self.run_worker(self._follow(), group="pulse", exit_on_error=False)
         self.set_interval(BEAT, self._look_again)
         self._look_again()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether a key does anything here and now; the footer shows those that do."""
+        """Whether a key works in the current place; the footer shows those that do."""
         if action not in _IN_THE_LIST:
             return True
         if len(self.screen_stack) > 1 or isinstance(self.focused, Input):
@@ -115,12 +115,12 @@ class Terminal(OrderedKeysApp):
         return verb == "help" or verb in self._board.place.verbs
 
     def _keep_up(self, group: str, work: Coroutine[None, None, None]) -> None:
-        """Look at something, unless the last look is not over yet."""
+        """Start a refresh, unless the last one is still running."""
         if any(worker.group == group and worker.is_running for worker in self.workers):
-            # a coroutine that is neither awaited nor closed makes Python complain
+            # Python warns about a coroutine that is neither awaited nor closed
             work.close()
         else:
-            # Textual would end the whole app with the first error of a worker
+            # Textual would end the whole app on the first error of a worker
             self.run_worker(work, group=group, exit_on_error=False)
 
     @on(Board.Visited)
@@ -150,7 +150,7 @@ class Terminal(OrderedKeysApp):
         self.screen_stack[0].query_one("#title", Static).update(printable(self.view.title))
 
     def _try(self, work: Coroutine[None, None, None]) -> None:
-        """Do something that may fail, and say so if it does."""
+        """Run an action that may fail, and show the error if it does."""
 
         async def tried() -> None:
             try:
@@ -190,16 +190,16 @@ class Terminal(OrderedKeysApp):
     def action_prompt(self) -> None:
         box = self.query_one("#prompt", Input)
         box.value = "/"
-        box.cursor_position = 1  # behind the slash, or the next letter would go before it
+        box.cursor_position = 1  # after the slash, otherwise the next letter would go before it
         self.screen.set_focus(box)
 
     def action_to_list(self) -> None:
-        """From a line to type into to the list."""
+        """Move the focus from an input line to the list."""
         self.query_one("#prompt", Input).value = ""
         self._board.leave_filter()
 
     def action_act(self, verb: str) -> None:
-        """Do what a key stands for, with the row that the cursor is on."""
+        """Run the action of a key on the row under the cursor."""
         self._try(self._keys.act(verb))
 
     @on(RowList.Chosen)

@@ -22,7 +22,7 @@ from multitap.store.record_filter import EVERYTHING, RecordFilter
 
 
 class Board(Vertical):
-    """Shows one place at a time; each has a filter of its own."""
+    """Shows one place at a time; each has its own filter."""
 
     DEFAULT_CSS = """
     Board { height: 1fr; }
@@ -34,10 +34,10 @@ class Board(Vertical):
     """
 
     class Visited(Message):
-        """Another place is in sight."""
+        """Another place is shown."""
 
     class FilterRefused(Message):
-        """The filter makes no sense."""
+        """The filter is not valid."""
 
         def __init__(self, reason: BadArguments) -> None:
             super().__init__()
@@ -48,7 +48,7 @@ class Board(Vertical):
         self._view = view
         self._filters: dict[str, RecordFilter] = {}
         self.selected = Selection(view, self._key, self._clients)
-        """What the cursor is on."""
+        """The row under the cursor."""
 
     def compose(self) -> ComposeResult:
         yield Tabs(
@@ -66,12 +66,12 @@ class Board(Vertical):
 
     @property
     def place(self) -> ScreenPlace:
-        """The place in sight."""
+        """The current place."""
         return places.place_named(self.query_one(ContentSwitcher).current or places.SERVERS.name)
 
     @property
     def list(self) -> RowList:
-        """What is in sight."""
+        """The current list."""
         return self.query_one(ContentSwitcher).query_one(f"#{self.place.name}", RowList)
 
     def visit(self, place: str, shown: str | None = None) -> None:
@@ -79,7 +79,7 @@ class Board(Vertical):
 
         Args:
             place: Its name.
-            shown: What to list there, as a filter; None: as before.
+            shown: The filter to use there; None keeps the current one.
         """
         if shown is not None:
             self._filters[place] = RecordFilter.parse(shown) if shown else EVERYTHING
@@ -87,7 +87,7 @@ class Board(Vertical):
         self.query_one(Tabs).active = place
 
     def filter_of(self, place: ScreenPlace) -> str | None:
-        """What to show of a place; None while it is not in sight."""
+        """The filter of a place; None while it is not visible."""
         return self._filter(place.name).text if self.place is place else None
 
     def type_filter(self) -> None:
@@ -103,7 +103,7 @@ class Board(Vertical):
         self.screen.set_focus(self.list)
 
     def show(self) -> None:
-        """Draw the place in sight as the view has it now."""
+        """Draw the current place with the latest state."""
         view, wanted = self._view, self._filter(self.place.name)
         match self.place:
             case places.SERVERS:
@@ -144,7 +144,7 @@ class Board(Vertical):
 
     @on(Input.Changed, "#filter")
     def _on_filter_typed(self, event: Input.Changed) -> None:
-        """List what fits so far; a term that is not finished yet changes nothing."""
+        """Apply the filter as it is typed; an unfinished term changes nothing."""
         event.stop()
         with suppress(BadArguments):
             self._filters[self.place.name] = RecordFilter.parse(event.value)
@@ -152,7 +152,7 @@ class Board(Vertical):
 
     @on(RowList.CursorMoved)
     def _explain(self) -> None:
-        """Say of the current row what is wrong, and which key helps."""
+        """Show what is wrong with the current row, and which key helps."""
         words = "" if self.list.current else self._nothing()
         if server := self.selected.server:
             words = place_rows.server_words(server)
@@ -182,7 +182,7 @@ class Board(Vertical):
         box.value = self._filter(place).text
         box.set_class(not box.value, "unused")
         self.screen.set_focus(self.list)
-        # at once with what is known; what only this place shows comes with the next look
+        # at once with the known state; the rest comes with the next refresh
         self.show()
         self.post_message(self.Visited())
 
@@ -190,6 +190,6 @@ class Board(Vertical):
         return self._filters.get(place, EVERYTHING)
 
     def _key(self, place: ScreenPlace) -> str | None:
-        """What the cursor is on, if the place is in sight."""
+        """The key of the row under the cursor, if the place is visible."""
         current = self.list.current
         return current.key if current and self.place is place else None

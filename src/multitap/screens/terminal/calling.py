@@ -35,7 +35,7 @@ from multitap.store.call_records import CallRecord
 
 
 class WaitingWindow(ModalScreen[None]):
-    """A call under way; leaving the window cancels it."""
+    """The window of a running call; leaving it cancels the call."""
 
     CSS = WINDOW_STYLE.format(name="WaitingWindow")
     BINDINGS = [Binding("escape,ctrl+c", "dismiss", "Cancel")]  # noqa: RUF012 - as Textual has it
@@ -56,7 +56,7 @@ class WaitingWindow(ModalScreen[None]):
 
 
 class Calling:
-    """Makes calls for the person before the screen."""
+    """Makes calls for the person at the screen."""
 
     def __init__(self, app: App[None], view: LiveView, desktop: Desktop) -> None:
         self._app = app
@@ -64,7 +64,7 @@ class Calling:
         self._desktop = desktop
 
     async def fill_and_call(self, tool: ToolLine, known: Mapping[str, Any] | None = None) -> None:
-        """Ask for the arguments, beginning with what is known, and call the tool."""
+        """Ask for the arguments, starting with known values, and call the tool."""
         form = FormWindow(
             f"call {tool.name}", tool.description, tool.input_schema, known, is_call=True
         )
@@ -76,10 +76,10 @@ class Calling:
         """Call a tool with arguments as typed; without any, ask for those it needs.
 
         Raises:
-            MultitapError: They do not fit, or the call failed.
+            MultitapError: They do not match, or the call failed.
         """
         tool = self._view.tools.get(command.about)
-        if tool is None:  # its server may be asleep, or on its way
+        if tool is None:  # its server may be asleep, or still starting
             tool = await self._view.client.tool(command.about)
         if not command.arguments and tool.input_schema.get("required"):
             await self.fill_and_call(tool)
@@ -87,10 +87,10 @@ class Calling:
             await self._call(tool.name, to_arguments(words(command.arguments), tool.input_schema))
 
     async def replay(self, call: CallRecord) -> None:
-        """Call again what was called, once the person has seen the arguments.
+        """Repeat a call after the person has seen its arguments.
 
         Raises:
-            MultitapError: The tool is gone, or the call failed.
+            MultitapError: The tool no longer exists, or the call failed.
         """
         tool = self._view.tool_of(call)
         if tool is None:
@@ -98,7 +98,7 @@ class Calling:
         await self.fill_and_call(tool, await self._view.arguments(call))
 
     async def compare(self, call: CallRecord) -> None:
-        """Show how what a call said differs from the last good call of the same tool."""
+        """Show how a call differs from the last good call of the same tool."""
         good = await self._view.last_good(call)
         if good is None or call.exchange is None:
             words = 'There is no recorded call to compare with; set `record = "all"`.'
@@ -115,7 +115,7 @@ class Calling:
         question = AskCall(name, Raw(msgspec.json.encode(arguments)), person=True)
         waiting = WaitingWindow(name)
         with anyio.CancelScope() as scope:
-            # however the window closes: nobody can be left waiting for a call they do not see
+            # however the window closes: a call without its window must not go on
             self._app.push_screen(waiting, lambda _: scope.cancel())
             try:
                 delivery, data = await self._view.client.act(
@@ -132,7 +132,7 @@ class Calling:
         self._app.notify(f"the call of {printable(name)} was cancelled", markup=False)
 
     async def _on_question(self, asked: ServerQuestion) -> CommandReply:
-        """Put what a server asks in the middle of a call to the person."""
+        """Show the person a server's question during a call."""
         result, refusal = await ask_person(
             self._app, self._desktop, asked.server, asked.method, asked.params
         )

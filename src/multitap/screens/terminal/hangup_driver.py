@@ -1,13 +1,13 @@
-"""Textual's driver for terminals, made to survive one that is gone."""
+"""Textual's driver for terminals, made to survive a lost terminal."""
 
 from textual.drivers.linux_driver import LinuxDriver
 
 
 class HangupDriver(LinuxDriver):
-    """Writes to the terminal as long as there is one.
+    """Writes to the terminal while it exists.
 
-    Textual's own writes in a thread, which dies of the first error, and hands texts over by a
-    queue of 30. Once that is full, the next write waits forever, and the whole program with it.
+    Textual's own driver writes in a thread, which ends at the first error, and passes texts through
+    a queue of 30. When that is full, the next write blocks the whole program forever.
     """
 
     def write(self, data: str) -> None:
@@ -19,5 +19,5 @@ class HangupDriver(LinuxDriver):
             super().close()
 
     def _can_write(self) -> bool:
-        # it was not started yet, or it still runs; `None` is the driver's own mistake to report
+        # not started yet, or still running; the driver itself reports a missing thread
         return self._writer_thread is None or self._writer_thread.is_alive()

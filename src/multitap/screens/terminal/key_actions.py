@@ -1,4 +1,4 @@
-"""What keys and typed commands do."""
+"""The actions of keys and typed commands."""
 
 import asyncio
 import json
@@ -42,16 +42,16 @@ q          leave"""
 
 
 class KeyActions:
-    """Acts on the row that the cursor is on, or on what a command names.
+    """Acts on the row under the cursor, or on the object of a command.
 
     Every method may raise a `MultitapError`, which says why it could not be done.
 
     Args:
         app: Where windows open.
-        board: What is in sight.
-        view: What is known of the gateway.
-        program: What runs this program again, for what has a dialogue of its own.
-        desktop: Where results can be saved and shown.
+        board: The current list.
+        view: The state of the gateway.
+        program: Runs this program again, for commands with their own dialogue.
+        desktop: Saves and shows results.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class KeyActions:
         self._access = AccessActions(app, view, desktop)
 
     async def act(self, verb: str) -> None:
-        """Do what a key stands for; nothing where that makes no sense."""
+        """Run the action of a key; does nothing if it does not apply."""
         if verb == "help":
             self._help()
         elif server := self._board.selected.server:
@@ -87,7 +87,7 @@ class KeyActions:
             self._read(self._board.place.title, "\n".join(filter(None, row.cells)))
 
     async def obey(self, command: TypedCommand) -> None:
-        """Do what was typed."""
+        """Run a typed command."""
         match command.verb:
             case "servers":
                 self._board.visit(places.SERVERS.name)
@@ -174,14 +174,14 @@ class KeyActions:
         self._app.push_screen(TextWindow(f"stderr of {server}", source=read_stderr))
 
     async def _run(self, *arguments: str) -> None:
-        """Run a command of the program in place of the screen, as if it were typed."""
+        """Suspend the screen and run a command of the program, as if it were typed."""
         # a login prints, asks and may open a browser: it needs the terminal for itself
         with self._app.suspend():
             started = await asyncio.create_subprocess_exec(*self._program, *arguments)
             try:
                 code = await started.wait()
             finally:
-                if started.returncode is None:  # the screen ends: nothing of it stays behind
+                if started.returncode is None:  # the screen is closing: leave nothing running
                     started.terminate()
             if code:
                 await _wait_for_enter()
@@ -207,10 +207,10 @@ class KeyActions:
 
 
 async def _wait_for_enter() -> None:
-    """Leave what a command wrote in sight until the person has read it."""
+    """Keep the output of a command on screen until the person has read it."""
     if sys.__stdin__ is None or sys.__stdout__ is None:
         return
     print("\nPress Enter to go back to the screen.", file=sys.__stdout__, flush=True)
     await anyio.wait_readable(sys.__stdin__)
-    # what was typed meanwhile is not meant for the screen
+    # input that was typed meanwhile is not meant for the screen
     os.read(sys.__stdin__.fileno(), 4096)

@@ -8,16 +8,16 @@ from textual.app import App
 from textual.worker import Worker
 
 LONGEST = 0.3
-"""Seconds that a key may hold up the next one; an action that waits for a server takes longer."""
-_LOOK = 0.005  # seconds between two looks
+"""Seconds that a key may delay the next one; actions that wait for a server take longer."""
+_LOOK = 0.005  # seconds between two checks
 
 
 class OrderedKeysApp(App[None]):
-    """An app that keeps keys in order that arrive faster than it can follow.
+    """An app that handles keys in order, even if they arrive faster than it can follow.
 
-    Textual hands each key from widget to widget by queues. Over a slow line several keys come at
-    once, and the second one would be handled while the first is still on its way: it would be
-    typed into the wrong field, or act on another row.
+    Textual passes each key from widget to widget through queues. Over a slow line, several keys
+    arrive at once, and the second could be handled before the first is done: it would be typed
+    into the wrong field, or act on another row.
     """
 
     def __init__(self) -> None:
@@ -34,20 +34,20 @@ class OrderedKeysApp(App[None]):
             await super().on_event(event)
 
     def begin(self, action: Coroutine[None, None, None]) -> None:
-        """Start what a key stands for; the next key waits until it is done or opens a window."""
+        """Start the action of a key; the next key waits until it is done or opens a window."""
         opened = len(self.screen_stack)
         self._begun = opened, self.run_worker(action, exit_on_error=False)
 
     async def handle_keys(self) -> None:
-        """Handle what is typed, until cancelled. Must not run in the app's own queue."""
+        """Handle keys until cancelled. Must not run in the app's own queue."""
         while True:
             typed = await self._typed.get()
             focused = self.focused
             await super().on_event(typed)
             try:
                 async with asyncio.timeout(LONGEST):
-                    # twice: a key climbs up to the app, which has the widget do something; what
-                    # the widget says then climbs up as well
+                    # twice: a key bubbles up to the app, which makes the widget act; the message
+                    # of the widget then bubbles up as well
                     for _ in range(2):
                         for node in focused.ancestors_with_self if focused else [self.screen]:
                             passed = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What each place lists, row by row."""
+"""The rows of each place."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ from multitap.store.call_records import CallRecord
 from multitap.store.log_records import Activity
 
 BAR = 16
-"""Cells of the picture of a call's time."""
+"""Cells of the time bar of a call."""
 _SPARK = 12
 _HELPS = {
     "r": "press r to restart it, l to see what it wrote",
@@ -53,7 +53,7 @@ def of_servers(rows: Sequence[ServerRow], recent: RecentCalls) -> list[Row]:
 
 
 def server_words(row: ServerRow) -> str:
-    """Why a server is not as it should be, the key that helps, and what the list may leave out."""
+    """What is wrong with a server, the key that helps, and values that the list may leave out."""
     facts = (
         f"{row.tools} tools" if row.tools else "",
         f"{row.tokens:,} tokens" if row.tokens else "",
@@ -69,7 +69,7 @@ def server_words(row: ServerRow) -> str:
 
 
 def of_calls(records: Iterable[CallRecord], passes: Callable[[CallRecord], bool]) -> list[Row]:
-    """Calls, newest first, each of them once."""
+    """Calls, newest first, without duplicates."""
     shown = {call_key(record): record for record in records if passes(record)}
     longest = max((record.seconds for record in shown.values()), default=0.0)
     return [
@@ -145,7 +145,7 @@ def client_words(client: ClientRow) -> str:
 
 
 def of_log(activities: Iterable[Activity]) -> list[Row]:
-    """What happened, newest first."""
+    """Events, newest first."""
     return [
         Row(
             f"{one.at:.6f} {one.text[:40]}",
@@ -157,7 +157,7 @@ def of_log(activities: Iterable[Activity]) -> list[Row]:
 
 
 def tool_fields(tool: ToolLine) -> Mapping[str, object]:
-    """What a `RecordFilter` looks at."""
+    """The fields for a `RecordFilter`."""
     return {"server": tool.server, "tool": tool.name, "kind": "tool", "text": tool.description}
 
 

@@ -11,11 +11,11 @@ class ScreenPlace:
     title: str
     header: tuple[str, ...]
     spare: tuple[str, ...] = ()
-    """Columns that a narrow terminal does without, the first one first."""
+    """Columns that a narrow terminal leaves out, in this order."""
     verbs: frozenset[str] = frozenset()
-    """What `KEYS` there are; without a word here, a key does nothing there."""
+    """The verbs of `KEYS` that work in this place."""
     empty: str = ""
-    """What to say when there is nothing to list."""
+    """The text for an empty list."""
 
 
 SERVERS = ScreenPlace(
@@ -99,7 +99,7 @@ KEYS = (
     ("x", "revoke", "Revoke"),
     ("n", "new", "New token"),
 )
-"""Key, verb and what the footer calls it; two verbs share a key where no place has both."""
+"""Key, verb and label; two verbs share a key if no place has both."""
 
 
 def place_named(name: str) -> ScreenPlace:

@@ -1,4 +1,4 @@
-"""What servers ask the person, and their answers: a form, a page to visit, a model's place."""
+"""Windows for servers' questions: a form, a page to visit, a sampling request."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,7 +19,7 @@ from multitap.screens.desktop import Desktop
 from multitap.screens.terminal.windows import WINDOW_STYLE, FormWindow
 
 MODEL = "human"
-"""What a server is told about who answered in place of a model."""
+"""The model name in a sampling answer that a person typed."""
 _LONGEST = 4000
 
 
@@ -60,7 +60,7 @@ class PageWindow(ModalScreen[bool]):
 
 
 class AnswerWindow(ModalScreen[str | None]):
-    """A text that the person writes; None where they decline."""
+    """A text that the person writes; None if they decline."""
 
     CSS = WINDOW_STYLE.format(name="AnswerWindow") + "AnswerWindow TextArea { height: 8; }"
     BINDINGS = [  # noqa: RUF012 - as Textual has it
@@ -91,13 +91,13 @@ class AnswerWindow(ModalScreen[str | None]):
 async def ask_person(
     app: App[None], desktop: Desktop, server: str, method: str, params: Raw
 ) -> tuple[Raw, str | None]:
-    """Put a question of a server to the person: the result, or why there is none.
+    """Ask the person a server's question; returns the result, or an error.
 
     Args:
         app: Where the window opens; must be called in one of its workers.
-        desktop: Has the browser.
-        server: Who asks.
-        method: What for.
+        desktop: Opens the browser.
+        server: The server that asks.
+        method: The method of the request.
         params: Its parameters.
     """
     asked: dict[str, Any] = msgspec.json.decode(params)
@@ -143,7 +143,7 @@ async def _fill(app: App[None], server: str, asked: Mapping[str, Any]) -> dict[s
 
 
 def sampling_words(asked: Mapping[str, Any]) -> str:
-    """What a server would say to a model."""
+    """The messages of a sampling request."""
     system = asked.get("systemPrompt")
     messages = asked.get("messages") or ()
     return "\n".join(

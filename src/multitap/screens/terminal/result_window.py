@@ -1,4 +1,4 @@
-"""What a tool answered: its words, and its pictures drawn with characters."""
+"""The window of a result: its text, and its pictures drawn with characters."""
 
 from anyio import to_thread
 from rich.color import Color
@@ -18,19 +18,19 @@ from multitap.screens.png_pixels import Colour, thumbnail
 from multitap.screens.terminal.windows import WINDOW_STYLE
 
 LONGEST = 100_000
-"""Characters of a result that are shown; more of them would hold up the screen."""
+"""Characters of a result that are shown; more would slow down the screen."""
 MOST_PICTURES = 4
 _WIDTH, _HEIGHT = 60, 32
 _SHADES = " ░▒▓█"
 
 
 class ResultWindow(ModalScreen[None]):
-    """A result, to be read, saved, or looked at elsewhere.
+    """A result to read, save, or open in another program.
 
     Args:
-        name: Of the tool.
-        result: What it answered.
-        desktop: Where else it can be shown.
+        name: The name of the tool.
+        result: The result.
+        desktop: Saves it, and opens viewers.
         coloured: Whether pictures are drawn in colours, or in shades.
     """
 

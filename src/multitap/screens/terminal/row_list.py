@@ -28,7 +28,7 @@ _CURSOR = Style(reverse=True)
 _GAP = "  "
 _LOOKED_AT = 100
 _LAST = 30
-"""Cells that the last column gets before another one does without."""
+"""Cells that the last column keeps before another column is left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,22 +36,22 @@ class Row:
     """One line of a list."""
 
     key: str
-    """What it is about; a list that changes keeps the cursor there."""
+    """Its identity; the cursor follows it when the list changes."""
     cells: tuple[str, ...]
     tone: Tone = "quiet"
 
 
 class RowList(ScrollView, can_focus=True):
-    """Rows under a header; one of them is the current one.
+    """Rows under a header, with a cursor.
 
-    The cursor stays on the first row, whatever that is, until the person moves it. From then on
-    it stays with the row they chose, and on the first row again once they go back there.
+    The cursor stays on the first row, whatever that is, until the person moves it. Then it stays
+    with the chosen row, until the person goes back to the first row.
 
     Args:
-        header: The names of the columns; the last one gets the room that is left.
-        name: Which list it is.
-        spare: The columns that are left out of a narrow list, the first one first.
-        widest: Cells that any other column has at most.
+        header: The names of the columns; the last one gets the remaining width.
+        name: The name of the list.
+        spare: The columns that a narrow list leaves out, in this order.
+        widest: The maximum cells of any other column.
     """
 
     BINDINGS = [  # noqa: RUF012 - as Textual declares them
@@ -84,7 +84,7 @@ class RowList(ScrollView, can_focus=True):
         self._widest = widest
         self._rows: tuple[Row, ...] = ()
         self._widths: dict[int, int] = {}
-        """Of the columns that are shown, the last one left out."""
+        """The widths of the visible columns."""
 
     @property
     def current(self) -> Row | None:
@@ -145,9 +145,9 @@ class RowList(ScrollView, can_focus=True):
         self._widths = self._measure()
 
     def _measure(self) -> dict[int, int]:
-        """How wide each column is; those that there is no room for are missing."""
+        """The width of each column that fits."""
         top = max(0, min(self.scroll_offset.y, len(self._rows)))
-        # only what can be in sight: a list that changes ten times a second may be long
+        # only visible rows: a list that changes ten times a second may be long
         shown = (self._header, *(row.cells for row in self._rows[top : top + _LOOKED_AT]))
         widths = {
             column: min(self._widest, max(cell_len(printable(cells[column])) for cells in shown))

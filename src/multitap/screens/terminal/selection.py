@@ -1,4 +1,4 @@
-"""What the cursor is on: a server, a call, a tool, a client, or something in Access."""
+"""The item under the cursor: a server, a call, a tool, a client, or an item in Access."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,8 +16,8 @@ class Selection:
     """The row under the cursor, as a value of its place.
 
     Args:
-        view: What there is to show.
-        key: The key of the row under the cursor, if that place is in sight.
+        view: The state of the gateway.
+        key: The key of the row under the cursor, if that place is visible.
         clients: The clients that are listed.
     """
 
@@ -33,13 +33,13 @@ class Selection:
 
     @property
     def server(self) -> ServerRow | None:
-        """The server that the cursor is on."""
+        """The server under the cursor."""
         key = self._key(places.SERVERS)
         return None if key is None else self._view.server(key)
 
     @property
     def call(self) -> CallRecord | None:
-        """The call that the cursor is on."""
+        """The call under the cursor."""
         key = self._key(places.CALLS)
         if key is None:
             return None
@@ -47,20 +47,20 @@ class Selection:
 
     @property
     def tool(self) -> ToolLine | None:
-        """The tool that the cursor is on."""
+        """The tool under the cursor."""
         key = self._key(places.TOOLS)
         return None if key is None else self._view.tools.get(key)
 
     @property
     def client(self) -> ClientRow | None:
-        """The client that the cursor is on."""
+        """The client under the cursor."""
         key = self._key(places.CLIENTS)
         numbered = enumerate(self._clients())
         return next((one for number, one in numbered if f"{one.caller} {number}" == key), None)
 
     @property
     def access(self) -> AccessItem | None:
-        """What the cursor is on in the Access place."""
+        """The item under the cursor in the Access place."""
         key = self._key(places.ACCESS)
         items = access_items(self._view, EVERYTHING)
         return next((item for one, item in items if one == key), None)

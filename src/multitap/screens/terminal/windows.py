@@ -26,19 +26,19 @@ WINDOW_STYLE = """
 {name} .wrong {{ color: $error; }}
 """
 LONGEST = 100_000
-"""Characters of a text that are shown; more of them would hold up the screen."""
+"""Characters of a text that are shown; more would slow down the screen."""
 
 Verdict = Callable[[bool], Awaitable[None]]
-"""Told whether the person accepts what they read."""
+"""Called with whether the person accepts."""
 
 
 class TextWindow(ModalScreen[None]):
     """A text, scrolled by the usual keys.
 
     Args:
-        title: What it is.
-        text: As it came; made harmless here.
-        source: Gives the text again every second, for one that grows; its end is kept in sight.
+        title: The title of the window.
+        text: Untrusted text, which is made harmless here.
+        source: Returns the current text every second; the window scrolls to its end.
     """
 
     CSS = WINDOW_STYLE.format(name="TextWindow")
@@ -87,13 +87,13 @@ class TextWindow(ModalScreen[None]):
 
 
 class ReviewWindow(TextWindow):
-    """A text about which the person decides: yes, no, or later.
+    """A text with a decision: yes, no, or later.
 
     Args:
-        title: What it is.
-        text: As it came.
-        words: What a yes and a no are called here.
-        decide: Does what they decide; an error stays in the window.
+        title: The title of the window.
+        text: Untrusted text.
+        words: The labels of yes and no.
+        decide: Called with the decision; the window shows an error.
     """
 
     CSS = WINDOW_STYLE.format(name="ReviewWindow")
@@ -122,22 +122,22 @@ class ReviewWindow(TextWindow):
 
 
 class FormWindow(ModalScreen[dict[str, Any] | None]):
-    """A form made from a schema; None where the person leaves it.
+    """A form made from a schema; None if the person cancels it.
 
     Args:
-        title: Who wants to know what.
-        words: What they say about it.
-        schema: Of the object that is wanted.
-        known: Values to begin with.
-        is_call: Whether it asks for the arguments of a tool, which may be of any kind; a form of
-            a server has simple fields only, and the protocol says how each is checked.
+        title: Who asks for what.
+        words: The message.
+        schema: The schema of the requested object.
+        known: Initial values.
+        is_call: Whether it asks for the arguments of a tool, which may have any type; a form of
+            a server has only simple fields, with checks defined by the protocol.
     """
 
     CSS = WINDOW_STYLE.format(name="FormWindow") + "FormWindow #words { max-height: 6; }"
     BINDINGS = [  # noqa: RUF012 - as Textual has it
         Binding("escape", "leave", "Cancel"),
         Binding("ctrl+s", "submit", "Send"),
-        # before the field, which has a use for Enter of its own
+        # before the field, which handles Enter itself
         Binding("enter", "next_field", show=False, priority=True),
         Binding("down", "app.focus_next", show=False),
         Binding("up", "app.focus_previous", show=False),
@@ -177,7 +177,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
         self.query(Input if self._fields else VerticalScroll).first().focus()
 
     def action_next_field(self) -> None:
-        """Go on to the next field; after the last one, send."""
+        """Go to the next field; after the last one, send."""
         boxes = [*self.query(Input)]
         number = boxes.index(self.focused) + 1 if isinstance(self.focused, Input) else 0
         if number < len(boxes):

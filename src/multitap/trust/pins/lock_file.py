@@ -19,41 +19,41 @@ from multitap.trust.pins.pinned_definition import digest
 FILE = "multitap.lock"
 VERSION = 1
 LARGEST = 64 * 1024 * 1024
-"""Bytes of a file that is read at all."""
+"""The maximum size of a file, in bytes."""
 UNKNOWN = "unknown"
 _UNSEEN = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2000-\u200f"
     "\u2028-\u202f\u205f-\u206f\u3000\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
-"""What an editor or a review page does not show; a line break is layout here."""
+"""Characters that an editor or a review page does not show; line breaks are layout."""
 
 Stamp = tuple[int, int, int] | None
-"""Time of change, size and inode; None: not there."""
+"""Modification time, size and inode; None if missing."""
 
 
 class LockError(MultitapError):
-    """A lock file cannot be used as it is; says which, where and why."""
+    """A lock file cannot be used; the message says which, where and why."""
 
 
 class LockNotWritten(LockError):
-    """A lock file is sound as far as anybody knows, and cannot be written."""
+    """A lock file cannot be written, although its content seems valid."""
 
 
 class LockedPackage(msgspec.Struct, frozen=True):
-    """What a launcher such as `npx` really started."""
+    """The package that a launcher such as `npx` really started."""
 
     kind: str
     name: str
     version: str = UNKNOWN
     integrity: str = UNKNOWN
-    """A digest of the content, as the package's own world writes it."""
+    """A digest of the content, in the format of its package manager."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}"
 
     def same_as(self, other: "LockedPackage") -> bool:
-        """Whether nothing that is known of both differs."""
+        """Whether all values that are known of both are equal."""
         pairs = ((self.version, other.version), (self.integrity, other.integrity))
         return (self.kind, self.name) == (other.kind, other.name) and all(
             one == two or UNKNOWN in {one, two} for one, two in pairs
@@ -65,42 +65,42 @@ class ToolPin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
 
     sha256: str
     exposed: str = ""
-    """What callers call it."""
+    """The name that callers use."""
     definition: dict[str, Any] | None = None
-    """None if it was too long to keep, and only its digest is known."""
+    """None if it was too long to keep; only its digest is known."""
 
 
 class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One server as it was accepted, and what of it waits for a review."""
+    """One server's accepted definitions, and those that wait for review."""
 
     identity: str = ""
-    """A digest of what is run or reached; not in a project's file, where paths differ."""
+    """A digest of its command or URL; not in a project's file, because paths differ."""
     naming: str = ""
-    """The shape of the exposed names."""
+    """The naming of the exposed names."""
     package: LockedPackage | None = None
     tools: dict[str, ToolPin] = {}
-    """By the server's own names."""
+    """Accepted tools, by the server's own names."""
     pending: dict[str, ToolPin] = {}
-    """What it offers now and did not then."""
+    """Tools that are new or changed since."""
     pending_package: LockedPackage | None = None
     others: dict[str, ToolPin] | None = None
-    """Prompts, resources, templates and instructions, by kind and name; None: never looked at."""
+    """Prompts, resources, templates and instructions, by kind and name; None if never pinned."""
     pending_others: dict[str, ToolPin] = {}
 
     @property
     def waiting(self) -> dict[str, ToolPin]:
-        """All that waits for a review; names of tools are as they are, others have their kind."""
+        """Everything that waits for review: tools by name, others by kind and name."""
         found = dict(self.pending)
         for key, pin in self.pending_others.items():
             shown = key
-            while shown in found:  # a tool may be called `prompt NAME`, to hide a prompt
+            while shown in found:  # a tool may have the name `prompt NAME` to hide a prompt
                 shown += "*"
             found[shown] = pin
         return found
 
 
 class LockContent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """All that a lock file says."""
+    """The content of a lock file."""
 
     version: int = 0
     servers: dict[str, ServerPins] = {}
@@ -110,7 +110,7 @@ class LockFile:
     """One file of pins; each change reads it first, one change at a time.
 
     Args:
-        path: Where it is; it need not be there yet.
+        path: Its path; it may not exist yet.
         is_private: Whether only its owner may read it.
     """
 
@@ -119,13 +119,13 @@ class LockFile:
         self._mode = 0o600 if is_private else 0o644
 
     def read(self) -> LockContent:
-        """What it says; nothing where it is not there.
+        """Its content; empty if it does not exist.
 
         Raises:
             LockError: It cannot be read, or is damaged.
         """
-        # The file may come with a repository: a link would show another file in an error, and a
-        # pipe would block us forever.
+        # The file may come from a repository: a link could reveal another file in an error, and a
+        # pipe would block forever.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
             handle = os.open(self.path, flags)
@@ -143,7 +143,7 @@ class LockFile:
         return _parse(self.path, raw)
 
     def stamp(self) -> Stamp:
-        """What it looks like from outside, to see whether it changed."""
+        """Its stamp, to detect changes."""
         try:
             status = self.path.stat()
         except OSError:
@@ -152,7 +152,7 @@ class LockFile:
 
     @contextmanager
     def changing(self) -> Generator[LockContent]:
-        """Change the content; nothing is written where it stays the same, or was damaged.
+        """Change the content; writes nothing if it is unchanged or damaged.
 
         Raises:
             LockError: It cannot be read or written, or is damaged.
@@ -160,7 +160,7 @@ class LockFile:
         folder = self.path.parent
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # the folder is locked, not a file beside: a project should not gain another one
+            # locks the folder, because a project should not get another file
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as exc:
             raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
@@ -199,7 +199,7 @@ def render(content: LockContent) -> bytes:
 
 
 def visible_json(value: Any) -> str:
-    """JSON for people: sorted, one value a line, with hidden characters as escapes."""
+    """JSON for people: sorted, one value per line, with hidden characters as escapes."""
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
     return _UNSEEN.sub(_escape, text)
 
@@ -212,7 +212,7 @@ def _escape(match: re.Match[str]) -> str:
 def _parse(path: Path, raw: bytes) -> LockContent:
     hint = "restore it from version control, or delete it to pin everything again"
     try:
-        # not msgspec: half of a surrogate pair is what a hostile server may have sent
+        # not msgspec: a hostile server may have sent half of a surrogate pair
         content = msgspec.convert(json.loads(raw.decode()), LockContent)
     except json.JSONDecodeError as exc:
         raise LockError(f"{path}:{exc.lineno}:{exc.colno}: {exc.msg}", hint=hint) from None

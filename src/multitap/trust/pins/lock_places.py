@@ -17,25 +17,25 @@ class LockPlaces:
     """The files for the user's own servers and for those of a project."""
 
     own: LockFile
-    """What this user relied on, of servers of their own."""
+    """The user's pins for their own servers."""
     private: LockFile
-    """The same of the project's servers: what a project says about itself proves nothing."""
+    """The user's pins for the project's servers: a project's own lock proves nothing."""
     project: LockFile | None = None
-    """The project's own, to be committed; it can withhold tools, and never show one."""
+    """The project's own lock, to be committed; it can withhold tools, never reveal one."""
 
     @property
     def files(self) -> tuple[LockFile, ...]:
         return tuple(dict.fromkeys(filter(None, (self.own, self.private, self.project))))
 
     def of(self, config: ServerConfig) -> tuple[LockFile, LockFile | None]:
-        """Where a server is pinned: for this user, and for all who have the project."""
+        """The lock files of a server: this user's, and the project's."""
         if config.provenance == "project":
             return self.private, self.project
         return self.own, None
 
 
 def places_in(folder: Path) -> LockPlaces:
-    """For settings that come from no file: all in one."""
+    """For settings without files: one lock file for all servers."""
     lock = LockFile(folder / FILE)
     return LockPlaces(lock, lock)
 
@@ -43,8 +43,8 @@ def places_in(folder: Path) -> LockPlaces:
 def places_of(loaded: Loaded) -> LockPlaces:
     """For a configuration: beside the user's own file, and beside the project's.
 
-    Files that were named one by one may be anywhere, and many may stand in one folder: what is
-    pinned for them is kept with the user's data.
+    Explicitly named files may be anywhere, and several may be in one folder, so their pins are kept
+    with the user's data.
     """
     project = next((source.project for source in loaded.search.sources if source.project), None)
     config = platformdirs.user_config_path("multitap", appauthor=False)
@@ -59,7 +59,7 @@ def places_of(loaded: Loaded) -> LockPlaces:
 
 def _lock_for(paths: list[str]) -> LockFile:
     data = platformdirs.user_data_path("multitap", appauthor=False)
-    # one file may be reached in many ways, and has one set of pins
+    # one file may have several paths, but has one set of pins
     real = sorted(map(os.path.realpath, paths))
     mark = sha256("\n".join(real).encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return LockFile(data / "pins" / f"{Path(real[0]).stem or 'root'}-{mark}.lock")

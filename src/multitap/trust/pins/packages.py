@@ -25,35 +25,34 @@ _SWITCHES = {
         | {"--read-only", "-q", "--quiet", "--no-healthcheck"}
     ),
 }
-"""Options of each launcher that have no value; others take the next argument, or have a `=`."""
+"""Options of each launcher without a value; others take the next argument, or have a `=`."""
 _GIVEN = {"npx": frozenset({"-p", "--package"}), "uvx": frozenset({"--from"})}
-"""Options that name the package, where it is not the first argument."""
-# A launcher has a handful of processes below it; a server that forks all the time must not keep us
-# counting.
+"""Options that name the package, if it is not the first argument."""
+# A launcher has few processes below it; a server that forks all the time must not keep us busy.
 _MOST_PROCESSES = 64
-# Servers choose what lies there, and a lock of thousands of packages has a few megabytes.
+# Servers control these files; a lock of thousands of packages has a few megabytes.
 _LARGEST_FILE = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedPackage:
-    """A package as a configuration names it."""
+    """A package in a configuration."""
 
     kind: Kind
     name: str
     version: str
-    """As it is written; empty where it is not."""
+    """The version as written; may be empty."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether the same thing is started every time."""
+        """Whether the version is exact, so that each start runs the same package."""
         if self.kind == "docker":
             return self.version.startswith("sha256:")
         return _EXACT.fullmatch(self.version) is not None
 
 
 def launch_of(command: str, args: Sequence[str]) -> LaunchedPackage | None:
-    """Which package a command line starts; None where it starts none, or nobody can tell."""
+    """The package that a command line starts; None if there is none, or it is unknown."""
     words = [PurePath(command).name.removesuffix(".cmd").removesuffix(".exe"), *args]
     match words:
         case ["npx" | "bunx" | "pnpx", *rest]:
@@ -69,9 +68,9 @@ def launch_of(command: str, args: Sequence[str]) -> LaunchedPackage | None:
 
 
 def resolve(launch: LaunchedPackage, pid: int | None) -> LockedPackage:
-    """What was really started, as far as files and processes tell; better in a thread.
+    """The package that was really started, found by files and processes; blocks.
 
-    Nothing is started to find out: a launcher that comes with a project may be anything.
+    Runs no program: a project's launcher may be anything.
     """
     match launch.kind:
         case "docker":
@@ -117,14 +116,14 @@ def _parse(kind: Kind, spec: str) -> LaunchedPackage | None:
     name, version = spec, ""
     for mark in ("==", "@"):
         head, found, tail = spec.rpartition(mark)
-        if found and head:  # a scope begins with `@`, too
+        if found and head:  # a scope also begins with `@`
             name, version = head, tail
             break
     return LaunchedPackage(kind, _RANGE.split(name)[0], version)
 
 
 def _homes(pattern: re.Pattern[str], pid: int | None) -> Iterator[Path]:
-    """Folders that a launcher made for a package, by what its processes were started with."""
+    """Folders that a launcher created for a package, found in its processes' arguments."""
     for process in _family(pid):
         try:
             line = Path(f"/proc/{process}/cmdline").read_bytes().replace(b"\0", b"\n").decode()
@@ -135,7 +134,7 @@ def _homes(pattern: re.Pattern[str], pid: int | None) -> Iterator[Path]:
 
 
 def _family(pid: int | None) -> list[int]:
-    """A process and those below it."""
+    """A process and its descendants."""
     family = [] if pid is None else [pid]
     for process in family:
         for children in Path(f"/proc/{process}/task").glob("*/children"):
@@ -170,7 +169,7 @@ def _of_pypi(home: Path, name: str) -> LockedPackage | None:
 
 
 def _content(folder: Path) -> str:
-    """A digest of a Python package's files, without what its installation adds."""
+    """A digest of a Python package's files, without those that its installation adds."""
     try:
         lines = read_regular(folder / "RECORD", _LARGEST_FILE).decode().splitlines()
     except (OSError, UnicodeDecodeError):

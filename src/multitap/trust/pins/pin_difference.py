@@ -1,4 +1,4 @@
-"""Shows what changed in a tool's definition, line by line, with nothing hidden."""
+"""Shows what changed in a tool's definition, line by line, with hidden characters visible."""
 
 from collections.abc import Iterator
 from difflib import unified_diff
@@ -10,10 +10,10 @@ _CONTEXT = 3
 
 
 def difference(before: ToolPin | None, now: ToolPin) -> Iterator[str]:
-    """The lines that went and came; all lines of a tool that is new."""
+    """The removed and added lines; all lines of a new tool."""
     old, new = _lines(before) if before else [], _lines(now)
     for number, line in enumerate(unified_diff(old, new, n=_CONTEXT, lineterm="")):
-        if number > 1:  # the two names of files
+        if number > 1:  # the two header lines
             yield line
 
 

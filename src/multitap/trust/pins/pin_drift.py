@@ -14,18 +14,18 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class PinDrift:
-    """The differences; empty where there are none."""
+    """The differences; may be empty."""
 
     changed: tuple[str, ...] = ()
-    """The server's own names of tools that say something else now."""
+    """Changed tools, by the server's own names."""
     new: tuple[str, ...] = ()
-    """The same of tools that it did not have."""
+    """New tools, by the server's own names."""
     unlocked: tuple[str, ...] = ()
-    """Tools that the project's own lock does not have like this."""
+    """Tools that differ from the project's own lock."""
     others: tuple[str, ...] = ()
-    """Prompts, resources, templates and instructions that are not as they were, by their keys."""
+    """Changed prompts, resources, templates and instructions, by their keys."""
     package: str = ""
-    """What became of its package, in words."""
+    """The change of its package, in words."""
     damage: str = ""
     """Why nothing can be compared."""
 
@@ -47,7 +47,7 @@ class PinDrift:
         return "its definition differs from the project's lock"
 
     def words(self, server: str, *, withheld: bool) -> str:
-        """All of it in one line."""
+        """All differences in one line."""
         if self.damage:
             return f"pins: the tools cannot be compared with their pins: {self.damage}"
         parts = [
@@ -71,14 +71,14 @@ def drift_of(
     package: LockedPackage | None,
     others: Mapping[str, ToolPin],
 ) -> PinDrift:
-    """What is different; for a server never seen before, only what the project's lock contradicts.
+    """The differences; for a new server, only those from the project's lock.
 
     Args:
-        seen: What the server offers, by its own names.
-        pins: What this user relied on; None if the server was never seen.
-        project: What the project's own lock says; None: nothing.
-        package: What is started now; None if nobody knows.
-        others: What else the server offers, by key.
+        seen: The current tools, by the server's own names.
+        pins: This user's pins; None if the server is new.
+        project: The entry in the project's own lock, if any.
+        package: The package that runs now; None if unknown.
+        others: The other current offers, by key.
     """
     known = seen if pins is None else pins.tools
     changed = [raw for raw, pin in seen.items() if raw in known and known[raw].sha256 != pin.sha256]
@@ -100,21 +100,20 @@ def drift_of(
 
 
 def _odd_others(seen: Mapping[str, ToolPin], pins: ServerPins) -> Iterator[str]:
-    """What is not a tool, and not as it was."""
+    """Changed offers that are not tools."""
     if (known := pins.others) is None:
         return
     for key, pin in seen.items():
         if key in known:
             if known[key].sha256 != pin.sha256:
                 yield key
-        # Resources appear and vanish with the data behind them: only a changed one is worth a
-        # question.
+        # Resources come and go with their data: only a changed one is reported.
         elif not comes_and_goes(key):
             yield key
 
 
 def _portable(project: ServerPins | None) -> LockedPackage | None:
-    """What a project's lock says of a package on every machine: others may get other files."""
+    """A package in a project's lock, without the digest, which differs between machines."""
     package = None if project is None else project.package
     if package is None or package.kind == "npm":
         return package
@@ -122,7 +121,7 @@ def _portable(project: ServerPins | None) -> LockedPackage | None:
 
 
 def _package_change(before: LockedPackage | None, now: LockedPackage | None) -> str:
-    """What became of a package; what nobody knows of it is not compared."""
+    """The change of a package; unknown values are not compared."""
     if before is None or now is None or before.same_as(now):
         return ""
     digests = f", {before.integrity} before and {now.integrity} now"

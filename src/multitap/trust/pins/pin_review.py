@@ -13,20 +13,20 @@ from multitap.trust.pins.lock_places import LockPlaces
 
 @dataclass(frozen=True, slots=True)
 class ServerReview:
-    """One server: what a person relied on, and what it offers instead."""
+    """One server: its accepted definitions, and its current ones."""
 
     server: str
     config: ServerConfig
     pins: ServerPins
     project: ServerPins | None
-    """What the project's own lock says."""
+    """The entry in the project's own lock."""
 
     @property
     def is_due(self) -> bool:
         return bool(self.pins.waiting or self.pins.pending_package)
 
     def before(self, tool: str) -> ToolPin | None:
-        """An offer as it was pinned; what a project's lock says where that alone is different."""
+        """The pinned definition of an offer; the project's if only that one differs."""
         is_tool = tool in self.pins.pending
         own, locked = (
             _find_pin(pins, tool, is_tool=is_tool)
@@ -36,7 +36,7 @@ class ServerReview:
 
 
 def reviews(places: LockPlaces, servers: Mapping[str, ServerConfig]) -> list[ServerReview]:
-    """All servers that were ever seen.
+    """All pinned servers.
 
     Raises:
         LockError: A lock file is damaged.
@@ -52,7 +52,7 @@ def reviews(places: LockPlaces, servers: Mapping[str, ServerConfig]) -> list[Ser
 
 
 def accept(places: LockPlaces, review: ServerReview) -> None:
-    """Pin what was reviewed, and nothing that came since.
+    """Pin the reviewed definitions, and no later ones.
 
     Raises:
         LockError: A lock file is damaged, or cannot be written.
@@ -75,7 +75,7 @@ def refuse(review: ServerReview) -> None:
 
 
 def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
-    """Forget what is pinned, so that the next list counts as the first; whether there was any.
+    """Forget the pins, so that the next list counts as the first; returns whether there were any.
 
     Raises:
         LockError: A lock file is damaged, or cannot be written.
@@ -90,7 +90,7 @@ def reset(places: LockPlaces, server: str, config: ServerConfig) -> bool:
 
 
 def _find_pin(pins: ServerPins, waiting: str, *, is_tool: bool) -> ToolPin | None:
-    """What is pinned under the name of something that waits for a review."""
+    """The pinned definition of an offer that waits for review."""
     if is_tool:
         return pins.tools.get(waiting)
     others = pins.others or {}

@@ -8,33 +8,33 @@ from typing import Any
 import msgspec
 
 PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""What a model and a person are told about a tool, and so what must not change unseen."""
+"""The parts of a tool that models and people read, and that must not change unnoticed."""
 
 _OTHERS = {
     "prompt": ("name", "name title description arguments"),
     "resource": ("uri", "uri name title description mimeType"),
     "template": ("uriTemplate", "uriTemplate name title description mimeType"),
 }
-"""By kind: what tells one from another, and what is pinned of it."""
+"""By kind: the identifying field, and the pinned fields."""
 INSTRUCTIONS = "instructions"
-"""The key of what a server says to models about itself."""
+"""The key of a server's instructions."""
 
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def pinned_part(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition without what may change at will, such as `_meta`."""
+    """A definition without parts that may change freely, such as `_meta`."""
     return {key: definition[key] for key in PINNED if key in definition}
 
 
 def other_parts(
     lists: Mapping[str, Iterable[Mapping[str, Any]]], instructions: str | None
 ) -> dict[str, dict[str, Any]]:
-    """The pinned parts of all that is not a tool, by kind and name: `prompt NAME`.
+    """The pinned parts of offers that are not tools, by kind and name: `prompt NAME`.
 
     Args:
         lists: Definitions by kind: `prompt`, `resource`, `template`.
-        instructions: What the server says about itself.
+        instructions: The server's instructions.
     """
     found: dict[str, dict[str, Any]] = {}
     for kind, definitions in lists.items():
@@ -49,12 +49,12 @@ def other_parts(
 
 
 def comes_and_goes(key: str) -> bool:
-    """Whether new ones of its kind are nothing to ask a person about: resources are data."""
+    """Whether new ones of its kind need no review: resources are data."""
     return key.startswith("resource ")
 
 
 def canonical(value: object) -> bytes:
-    """One JSON text for equal values: keys sorted, no blanks, UTF-8."""
+    """Canonical JSON: sorted keys, no blanks, UTF-8."""
     try:
         return _encode(value)
     except (ValueError, TypeError, RecursionError):  # such as half of a surrogate pair

@@ -1,4 +1,4 @@
-"""What is pinned, according to the files and to this run."""
+"""The pins in the files, and those of this run."""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -26,15 +26,18 @@ from multitap.trust.pins.pinned_definition import canonical, comes_and_goes
 
 PinMode = Literal["enforce", "report", "off"]
 Reading = LockContent | LockError
-"""What a lock file says, or why that cannot be known."""
+"""The content of a lock file, or the error."""
 
-_LARGEST_DEFINITION, _LARGEST_SERVER = 64 * 1024, 4 * 1024 * 1024  # bytes that a lock keeps
+_LARGEST_DEFINITION, _LARGEST_SERVER = (
+    64 * 1024,
+    4 * 1024 * 1024,
+)  # bytes of one definition in a lock
 
 
 def pin_mode(config: ServerConfig) -> PinMode:
-    """What becomes of a tool that is not as it was.
+    """How to treat a changed tool.
 
-    A project does not choose for its own servers, and local ones are part of this program.
+    A project cannot choose for its own servers, and in-process servers are part of this program.
     """
     if config.transport == "local":
         return "off"
@@ -45,7 +48,7 @@ def pin_mode(config: ServerConfig) -> PinMode:
 
 @dataclass(frozen=True, slots=True)
 class PinChange:
-    """What is to be written about one server, and what has to stand there until then."""
+    """The entry to write for one server, and the one that it replaces."""
 
     before: ServerPins | None
     after: ServerPins
@@ -55,10 +58,10 @@ Unsaved = dict[LockFile, dict[str, PinChange]]
 
 
 class Pins:
-    """Owns what is pinned. It touches no file: `save` and `read` do, in a thread.
+    """Owns the pins. It accesses no file: `save` and `read` do, in a thread.
 
     Args:
-        places: Where the lock files are; None if nothing outlives the process.
+        places: The lock files; None if nothing outlives the process.
         naming: The shape of exposed names.
     """
 
@@ -67,10 +70,10 @@ class Pins:
         self.on_unsaved: Callable[[], None] = lambda: None
         """Called when there is something to write."""
         self.places = places
-        """Where the lock files are."""
+        """The lock files."""
         self._readings: dict[LockFile | None, Reading] = {}
         self._noted: dict[tuple[LockFile | None, str], PinChange] = {}
-        """What the files do not say yet."""
+        """Entries that are not written yet."""
         self._unwritten: dict[LockFile, str] = {}
         self._packages: dict[str, LockedPackage] = {}
 
@@ -80,7 +83,7 @@ class Pins:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the files."""
+        """Problems of the files."""
         damage = (str(one) for one in self._readings.values() if isinstance(one, LockError))
         return (*damage, *self._unwritten.values())
 
@@ -94,16 +97,16 @@ class Pins:
         *,
         whole: bool = True,
     ) -> PinDrift:
-        """How what a server offers differs from what is pinned; what is new to us is noted.
+        """How a server's offers differ from its pins; a new server is pinned.
 
         Args:
             server: Its name.
-            config: Whose it is, and how strictly it is held to its pins.
-            identity: A digest of what is run or reached.
+            config: Its configuration, with `pin` and `provenance`.
+            identity: A digest of its command or URL.
             seen: Its tools, by its own names.
-            others: What else it offers, by kind and name.
-            whole: Whether all its lists could be fetched; what is in a list that comes later is
-                not new, only late.
+            others: Its other offers, by kind and name.
+            whole: Whether all its lists could be fetched; items of a list that comes later are
+                late, not new.
         """
         mode = pin_mode(config)
         if mode == "off":
@@ -115,7 +118,7 @@ class Pins:
         before = pins = self._entry(own, server)
         # Under `enforce`, a changed command is not an excuse: a project could change both at once.
         if pins is not None and pins.identity != identity and mode != "enforce":
-            pins = None  # the user chose another server of that name
+            pins = None  # the user configured another server under that name
         locked = None if project is None else self._entry(project, server)
         package = self._packages.get(server)
         drift = drift_of(seen, pins, locked, package, others)
@@ -130,23 +133,23 @@ class Pins:
         return drift
 
     def note_package(self, server: str, config: ServerConfig, package: LockedPackage) -> bool:
-        """Know what a server's launcher really started; whether its pins do not say so yet."""
+        """Record the package that a launcher really started; returns whether the pins differ."""
         self._packages[server] = package
         pins = self._entry(self._files_of(config)[0], server)
         known = None if pins is None else pins.pending_package or pins.package
         return known is None or not known.same_as(package)
 
     def package(self, server: str, config: ServerConfig) -> LockedPackage | None:
-        """What is known of a server's package."""
+        """The known package of a server."""
         if (found := self._packages.get(server)) is not None:
             return found
         pins = self._entry(self._files_of(config)[0], server)
         return None if pins is None else pins.package
 
     def exposed_names(self, servers: Mapping[str, ServerConfig]) -> dict[tuple[str, str], str]:
-        """The names that tools were given, by server and its own name.
+        """The names of tools for callers, by server and its own name.
 
-        A project's own lock is not asked: it could take a name from somebody.
+        A project's own lock is ignored: it could take another tool's name.
         """
         found: dict[tuple[str, str], str] = {}
         for server, config in sorted(servers.items(), key=lambda one: one[1].provenance):
@@ -159,7 +162,7 @@ class Pins:
         return found
 
     def unsaved(self) -> Unsaved:
-        """What the files do not say yet."""
+        """Entries that are not written yet."""
         found: Unsaved = {}
         for (file, server), change in self._noted.items():
             if file is not None and file not in self._unwritten:
@@ -167,11 +170,11 @@ class Pins:
         return found
 
     def settle(self, readings: Mapping[LockFile, Reading], saved: Unsaved | None = None) -> bool:
-        """Take over what the files say; whether that is anything but what we thought.
+        """Use the content of the files; returns whether anything changed.
 
         Args:
-            readings: What they say.
-            saved: What was to be written before they were read.
+            readings: Their content.
+            saved: The entries that were to be written before they were read.
         """
         surprise = False
         for file, reading in readings.items():
@@ -196,7 +199,7 @@ class Pins:
         return {**known, **{server: change.after for server, change in saved.items()}}
 
     def _drop_outdated(self, file: LockFile, saved: Mapping[str, PinChange]) -> None:
-        """Forget what is written by now, and what somebody else has decided."""
+        """Forget entries that are written, and those that somebody else has decided."""
         reading = self._readings[file]
         known = reading.servers if isinstance(reading, LockContent) else {}
         for owner, server in [*self._noted]:
@@ -232,25 +235,25 @@ class Pins:
 
 
 def read(files: Iterable[LockFile]) -> dict[LockFile, Reading]:
-    """What some files say."""
+    """Read some lock files."""
     return {file: _attempt(file.read) for file in files}
 
 
 def save(unsaved: Unsaved) -> dict[LockFile, Reading]:
-    """Write what changed, where nobody else was first; what the files say afterwards."""
+    """Write changed entries unless somebody else was first; returns the files' new content."""
     return {file: _attempt(partial(_save, file, changes)) for file, changes in unsaved.items()}
 
 
 def stamps(files: Iterable[LockFile]) -> dict[LockFile, Stamp]:
-    """What the files look like from outside."""
+    """The stamps of the files."""
     return {file: file.stamp() for file in files}
 
 
 def pins_of(definitions: Iterable[tuple[str, dict[str, Any]]]) -> dict[str, ToolPin]:
-    """The tools of one server as they are seen now; what is too long is kept as a digest alone.
+    """The current tools of one server; only the digest of definitions that are too long.
 
     Args:
-        definitions: What callers call each tool, and the part of its definition that is pinned.
+        definitions: Each tool's name for callers, and the pinned part of its definition.
     """
     found: dict[str, ToolPin] = {}
     room = _LARGEST_SERVER
@@ -274,14 +277,14 @@ def _attempt(work: Callable[[], LockContent]) -> Reading:
 def _save(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:
     with file.changing() as content:
         for server, change in changes.items():
-            # somebody else may have seen or accepted something in between: that stands
+            # another process may have changed the entry meanwhile: its change stands
             if content.servers.get(server) == change.before:
                 content.servers[server] = change.after
     return content
 
 
 def pins_of_others(parts: Mapping[str, dict[str, Any]]) -> dict[str, ToolPin]:
-    """The same for what is not a tool, by kind and name."""
+    """The same for other offers, by kind and name."""
     found: dict[str, ToolPin] = {}
     room = _LARGEST_SERVER
     for key, part in parts.items():
@@ -293,7 +296,7 @@ def pins_of_others(parts: Mapping[str, dict[str, Any]]) -> dict[str, ToolPin]:
 
 
 def _with_others(pins: ServerPins, seen: Mapping[str, ToolPin], drift: PinDrift) -> ServerPins:
-    """The same with what else the server offers; resources that are gone are forgotten."""
+    """The entry with the other offers; removed resources are forgotten."""
     same = {key: pin for key, pin in seen.items() if key not in drift.others}
     kept = {
         key: pin
@@ -302,7 +305,7 @@ def _with_others(pins: ServerPins, seen: Mapping[str, ToolPin], drift: PinDrift)
     }
     pending = {key: seen[key] for key in drift.others}
     if not seen and pins.others is None:
-        return pins  # nobody asked it yet
+        return pins  # not listed yet
     return msgspec.structs.replace(pins, others={**same, **kept}, pending_others=pending)
 
 
@@ -314,7 +317,7 @@ def _after(  # noqa: PLR0917 - its only caller gives them all
     drift: PinDrift,
     package: LockedPackage | None,
 ) -> ServerPins:
-    """What is to be written about a server that offers this now."""
+    """The entry to write for a server with these offers."""
     apart = {*drift.tools}
     pending = {raw: seen[raw] for raw in drift.tools}
     same = {raw: pin for raw, pin in seen.items() if raw not in apart}

@@ -1,7 +1,7 @@
 """Compiles the argument conditions of policy rules into functions.
 
 A rule that denies or asks applies if its tests may hold; one that allows only if they certainly do.
-What cannot be judged, such as a list in place of a text, thus never opens a door.
+A value that cannot be judged, such as a list instead of a text, therefore never allows a call.
 """
 
 import json
@@ -24,13 +24,13 @@ from multitap.trust.policy.path_readings import Folders
 Arguments = Mapping[str, Any]
 Test = Callable[[Arguments], bool]
 Judge = Callable[[Any], bool]
-"""Whether one value passes."""
+"""A test of one value."""
 
 _EACH = "[*]"
 
 
 def decode_arguments(arguments: bytes | Raw) -> Arguments:
-    """Arguments as a server reads them, whichever parser it has.
+    """Parse arguments in the only way that every server's parser agrees on.
 
     Raises:
         BadArguments: Parsers differ about them, or they are not an object.
@@ -48,7 +48,7 @@ def decode_arguments(arguments: bytes | Raw) -> Arguments:
 
 
 class _Ambiguous(ValueError):
-    """A key is there twice: the first may count, or the last."""
+    """A duplicate key: parsers may use the first or the last."""
 
 
 # With `{"path": "a", "path": "b"}`, we could judge one and the server could open the other.
@@ -60,7 +60,7 @@ def _table(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return table
 
 
-# Python takes NaN and Infinity, other parsers fail on them, and each comparison with NaN is false.
+# Python accepts NaN and Infinity, other parsers do not, and comparisons with NaN are false.
 def _no_number(name: str) -> float:
     raise ValueError(f"{name} is not JSON")
 
@@ -87,7 +87,7 @@ def _steps(name: str) -> tuple[str, ...]:
 
 
 def _test(steps: tuple[str, ...], judge: Judge, *, careful: bool) -> Test:
-    """Of several values, one is enough to be careful about; to be allowed, all must pass."""
+    """One of several values is enough to deny; to allow, all must pass."""
     folded = tuple(step.casefold() for step in steps)
 
     def possibly(arguments: Arguments) -> bool:
@@ -112,7 +112,7 @@ def _is_given(steps: tuple[str, ...], wanted: bool, *, careful: bool) -> Test:  
 
 
 def _values(found: Any, steps: tuple[str, ...], folded: tuple[str, ...]) -> list[Any] | None:
-    """What the arguments hold there, without nulls; None: servers may see different things."""
+    """The values at a path, without nulls; None if servers may read different ones."""
     level: list[Any] = [found]
     for step, fold in zip(steps, folded, strict=True):
         deeper: list[Any] = []
@@ -129,7 +129,7 @@ def _values(found: Any, steps: tuple[str, ...], folded: tuple[str, ...]) -> list
             for key, value in one.items():  # pyright: ignore[reportUnknownVariableType]
                 if key == step:
                     deeper.append(value)
-                # some parsers do not care about case: `PATH` is `path` to them
+                # some parsers ignore case: `PATH` is `path` to them
                 elif key.casefold() == fold:  # pyright: ignore[reportUnknownMemberType]
                     return None
         level = deeper
@@ -181,7 +181,7 @@ def _within(
 
 
 def _cwd(config: ServerConfig) -> Path | None:
-    """Where a server's relative paths start; None if nobody knows."""
+    """The base of a server's relative paths; None if unknown."""
     match config:
         case StdioServer():
             if config.cwd is not None:
@@ -196,7 +196,7 @@ def _cwd(config: ServerConfig) -> Path | None:
 
 
 def _may_start_in_its_own_folder(config: StdioServer) -> bool:
-    """As confined servers do, except those of a project."""
+    """Whether it starts in its own folder: confined servers do, except those of a project."""
     if config.provenance == "project" or config.sandbox is False:
         return False
     return config.provenance == "registry" or config.sandbox != "auto"
@@ -233,7 +233,7 @@ def _of_number(judge: Callable[[float], bool], *, careful: bool) -> Judge:
 
 
 def _text(value: Scalar) -> str:
-    """A plain value as JSON writes it, and a text as it is."""
+    """A plain value as JSON, and a text unchanged."""
     match value:
         case str():
             return value
@@ -246,7 +246,7 @@ def _text(value: Scalar) -> str:
 
 
 def _number(value: Any) -> float | None:
-    """A number, or a text that servers take for one."""
+    """A number, or a text that servers may read as one."""
     if isinstance(value, bool) or not isinstance(value, Scalar):
         return None
     try:

@@ -10,30 +10,29 @@ from urllib.parse import unquote, urlsplit
 from multitap.records import dataclass
 
 LONGEST = 4096
-"""Characters; no system takes a longer path."""
+"""Characters; no system accepts a longer path."""
 
 _ODD = frozenset("%~$\\\0 \t\r\n:")
-"""What may be read in more than one way, or has no place in an honest path."""
+"""Characters that are ambiguous, or do not occur in ordinary paths."""
 _PER_PROCESS = ("/proc/", "/dev/fd/")
-"""Where the same path leads each process somewhere else."""
-# Each layer on the way to the file may decode once: `%25252e` passes a check that decodes only once
-# or twice.
+"""Folders in which a path means something else to each process."""
+# Each layer may decode once: `%25252e` passes a check that decodes only once or twice.
 _MOST_DECODINGS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Folders by their real paths, and the one that relative paths start at."""
+    """Folders by their real paths, and the base of relative paths."""
 
     real: tuple[str, ...]
     cwd: str | None
-    """None if nobody knows, as the server runs elsewhere."""
+    """None if unknown, because the server runs elsewhere."""
     is_clear: bool = True
     """Whether all of them are known."""
 
     @classmethod
     def of(cls, paths: Iterable[Path | None], cwd: Path | None) -> "Folders":
-        """These folders; None stands for one that is not known."""
+        """These folders; None stands for an unknown one."""
         given = [*paths]
         known = tuple(os.path.realpath(path) for path in given if path is not None)
         return cls(known, None if cwd is None else str(cwd), len(known) == len(given))
@@ -49,12 +48,12 @@ class Folders:
         return readings is not None and all(self._has(one) is wanted for one in readings)
 
     def _readings(self, value: object) -> list[str] | None:
-        """Absolute paths that a server may take the value for; None if it cannot be told."""
+        """The absolute paths that a server may open for the value; None if unknown."""
         if not self.is_clear or not isinstance(value, str) or not 0 < len(value) <= LONGEST:
             return None
         if _ODD.isdisjoint(value) and value.isascii():
             texts: Iterable[str] = (value,)
-        # C programs end the path there, others do not.
+        # C programs end the path at a NUL, others do not.
         elif "\0" in value:
             return None
         else:
@@ -66,7 +65,7 @@ class Folders:
                     return None
                 text = f"{self.cwd}/{text}"  # noqa: PLW2901 - the same path
             found.append(text)
-            if ".." in text:  # before or after links are followed: programs differ
+            if ".." in text:  # programs resolve `..` before or after following links
                 found.append(os.path.normpath(text))
         return found
 
@@ -88,7 +87,7 @@ def _is_within(path: str, folder: str) -> bool:
 
 
 def _has_link(path: str, known: int) -> bool:
-    """Whether anything in the path after its first characters, which are real, is a link."""
+    """Whether the path has a link after its beginning, which is already resolved."""
     at = path.find("/", known + 1)
     while True:
         part = path if at < 0 else path[:at]
@@ -96,15 +95,15 @@ def _has_link(path: str, known: int) -> bool:
             if stat.S_ISLNK(os.lstat(part).st_mode):
                 return True
         except OSError:
-            return False  # there is nothing, so that nothing below it is a link
+            return False  # it does not exist, so nothing below it is a link
         if at < 0:
             return False
         at = path.find("/", at + 1)
 
 
 def _spellings(value: str) -> Iterator[str]:
-    """The text as it is, and as programs may read it that decode, expand or trim paths."""
-    # full-width dots and slashes lead upwards in a program that normalizes what it is given
+    """The text, and its readings by programs that decode, expand or trim paths."""
+    # full-width dots and slashes lead upwards in programs that normalize paths
     texts = {value, value.strip(), normalize("NFKC", value)}
     for text in [*texts]:
         decoded = text

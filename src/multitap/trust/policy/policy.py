@@ -1,8 +1,8 @@
 """Decides which calls are allowed, asked about or denied, as early as possible.
 
 Rules come in two lists, the server's own and that of the settings. In each, the first rule that
-applies decides, and a list without one allows. The stricter of the two decisions holds: so a
-project's rules can make the user's stricter, and never looser.
+applies decides, and a list without one allows. The stricter of the two decisions applies, so a
+project's rules can tighten the user's, but never loosen them.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ _SEVERITY = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision, and the rule that it follows from."""
+    """A decision, and the rule behind it."""
 
     decision: Decision
     rule: PolicyRule | None = None
@@ -49,12 +49,12 @@ class Ruling:
 
     @property
     def because(self) -> str:
-        """The rule's own reason, to follow other words."""
+        """The rule's own reason, as the end of a message."""
         return f": {self.rule.reason}" if self.rule and self.rule.reason else ""
 
     @property
     def hint(self) -> str:
-        """Where to look."""
+        """The hint for a refused call."""
         where = self.place or "the settings"
         return f"the rule is in {where}; `multitap policy explain` shows what applies"
 
@@ -64,7 +64,7 @@ ALLOWED = Ruling(Decision.ALLOW)
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """A rule that concerns a tool, and what it asks of the arguments."""
+    """A rule that concerns a tool, and its condition on the arguments."""
 
     ruling: Ruling
     tests: tuple[Test, ...]
@@ -75,12 +75,12 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What the policy says about calls of one tool."""
+    """The policy for calls of one tool."""
 
     lists: tuple[tuple[Clause, ...], ...]
-    """Of each list the rules that concern the tool, up to the first without conditions."""
+    """The rules of each list that concern the tool, up to the first without conditions."""
     always: Ruling | None
-    """The decision, where it is the same for all arguments."""
+    """The decision, if it is the same for all arguments."""
 
     @property
     def is_closed(self) -> bool:
@@ -113,24 +113,24 @@ class Policy:
 
     def __init__(self, settings: Settings) -> None:
         self.shared = settings.policy
-        """For all servers."""
+        """Rules for all servers."""
         self.own = {name: one.policy for name, one in settings.servers.items() if one.policy}
-        """For single servers."""
+        """Rules for single servers."""
 
     def is_same(self, other: "Policy") -> bool:
-        """Whether both decide alike, wherever their rules are written."""
+        """Whether both have the same rules, wherever those are written."""
         return self.own == other.own and self.shared == other.shared
 
     def guard(
         self, server: str, config: ServerConfig, tool: str, annotations: Mapping[str, Any]
     ) -> Guard | None:
-        """What holds for a tool; None: every call of it is allowed.
+        """The guard of a tool; None if every call of it is allowed.
 
         Args:
             server: By its configured name.
-            config: Says where its relative paths start.
+            config: Has the base of its relative paths.
             tool: By the server's own name.
-            annotations: As the server gives them.
+            annotations: As the server states them.
         """
         rules = (self.own.get(server, ()), self.shared)
         if not any(rules):
@@ -143,15 +143,15 @@ class Policy:
         if not lists:
             return None
         guard = Guard(lists, _always(lists))
-        # Most tools have no guard: their calls do not pay for a policy.
+        # Most tools have no guard, so that the policy costs their calls nothing.
         return None if guard.always == ALLOWED else guard
 
 
 def hints_of(annotations: Mapping[str, Any]) -> dict[str, bool]:
-    """What a tool says about itself, with MCP's defaults for what it does not say."""
+    """A tool's hints, with MCP's defaults for missing ones."""
     said = {name: value for name, value in annotations.items() if isinstance(value, bool)}
     reads = said.get("readOnlyHint", False)
-    # what changes nothing destroys nothing
+    # a read-only tool destroys nothing
     defaults = {"destructiveHint": not reads, "idempotentHint": False, "openWorldHint": True}
     return {"readOnlyHint": reads, **defaults, **said}
 

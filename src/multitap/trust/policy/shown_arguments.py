@@ -1,4 +1,4 @@
-"""Arguments of a call as people may see them: redacted and shortened."""
+"""Arguments of a call for people: redacted and shortened."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +14,11 @@ DEEPEST = 6
 
 
 def show_arguments(arguments: Mapping[str, Any], redact: Redactor) -> dict[str, Any]:
-    """Arguments without what is secret in them, and shortened.
+    """Arguments without secrets, and shortened.
 
     Args:
-        arguments: As they are sent.
-        redact: Knows the secrets of the server that gets them.
+        arguments: The arguments as sent.
+        redact: Removes the secrets of the server that gets them.
     """
     return {
         _text(name, redact): _show(value, redact, name, DEEPEST)

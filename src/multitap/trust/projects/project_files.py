@@ -25,12 +25,12 @@ from multitap.errors import ConfigError
 from multitap.regular_file import open_regular, read_regular
 
 MAX_FILES = 500
-"""Files that are read: all of them again before each start, which must not take long. Of those
-beyond, only the size and the times of change count."""
+"""Files that are read, again before each start, which must not take long. For further ones,
+only the size and times count."""
 MOST_FILES = 20_000
-"""Files that are looked at; a project with more cannot be compared, and so is never unchanged."""
+"""Files that are considered; a project with more always counts as changed."""
 LARGEST = 64 * 1024 * 1024
-"""Bytes of one file; of a larger one, only the size and the time of change count."""
+"""Bytes of one file; for a larger one, only the size and the modification time count."""
 SOURCES = frozenset(
     (
         *(".py", ".pth", ".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx", ".wasm"),
@@ -48,7 +48,7 @@ MANIFESTS: Mapping[str, tuple[str, ...]] = {
     "just": ("justfile", "Justfile", ".justfile"),
     "docker": ("compose.yaml", "docker-compose.yml", "Dockerfile"),
 }
-"""What a program reads in the folder it runs in, to know what to run."""
+"""Files that tell a program what to run, in its working directory."""
 _OF_FOLDER = (
     "__main__.py",
     "__init__.py",
@@ -60,17 +60,17 @@ _OF_FOLDER = (
 _SKIPPED = frozenset(("node_modules", "__pycache__"))
 _SEPARATORS = re.compile(r"[\s:=,;\"']+")
 _LARGEST_TEXT = 256 * 1024
-"""Characters of a file in which the names of others are looked for."""
+"""Characters of a manifest that are searched for the names of scripts."""
 _CHUNK = 1024 * 1024
 
 
 def of_server(config: ServerConfig, root: Path, folder: Path) -> dict[str, str]:
-    """The files behind a server, by their path in the project, with what each holds now.
+    """The files behind a server, by their path in the project, with their current digests.
 
     Args:
-        config: With its variables still in it.
+        config: The configuration, with unexpanded variables.
         root: The project's folder.
-        folder: The folder that is worked in.
+        folder: The current folder.
     """
     scope = folders_only(folder, root)
     named = [
@@ -91,14 +91,13 @@ def of_skill(skill: Path, root: Path) -> dict[str, str]:
 
 
 def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
-    """What those files hold that are in the project, and are there."""
+    """The digests of existing files in the project."""
     home = Path(os.path.realpath(root))
     found: dict[str, str] = {}
     rest: dict[str, str] = {}
     inside = f"{home}/".replace("//", "/")
     for path in paths:
-        # By real path, so that a file behind two links counts once, and a changed link changes what
-        # is trusted.
+        # By real path, so that a file behind two links counts once, and a changed link is a change.
         try:
             whole = os.path.realpath(path)
         except ValueError:  # no file has such a name
@@ -113,7 +112,7 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
         if len(found) == MAX_FILES:
             rest[name] = _times(real)
             if len(rest) == MOST_FILES:
-                rest[name] = token_hex()  # equal to nothing: what follows may change unseen
+                rest[name] = token_hex()  # never equal: the remaining files may change unnoticed
                 break
         elif held := _content_kind(real):
             found[name] = held if refusal(real) is None else f"{held}, and others can change it"
@@ -124,7 +123,7 @@ def digests(paths: Iterable[Path], root: Path) -> dict[str, str]:
 
 
 def _way_out(path: Path, home: Path) -> dict[str, str]:
-    """A link of the project that leads out of it: where to is part of what is trusted."""
+    """A link out of the project: its target is part of what is trusted."""
     with suppress(OSError, ValueError):  # most words do not name a file
         link = Path(os.path.realpath(path.parent), path.name)
         if link.is_relative_to(home) and link.is_symlink():
@@ -133,7 +132,7 @@ def _way_out(path: Path, home: Path) -> dict[str, str]:
 
 
 def _times(path: Path) -> str:
-    """A file's size and times; nobody can set the second one back."""
+    """A file's size and times; the change time cannot be set back."""
     try:
         status = path.stat()
     except OSError:
@@ -142,7 +141,7 @@ def _times(path: Path) -> str:
 
 
 def _content_kind(path: Path) -> str | None:
-    """What a file holds, in one word; None if it is not a file, or not there."""
+    """The digest of a file; None if it is not a file, or missing."""
     try:
         with open_regular(path) as file:
             status = os.fstat(file.fileno())
@@ -176,7 +175,7 @@ def _of_program(config: StdioServer, root: Path, scope: Scope) -> Iterator[Path]
         for path in _put(word, scope, place):
             yield path
             if os.path.isdir(path):  # noqa: PTH112 - never raises
-                # a program that is found on a PATH of the project's
+                # a program on a PATH of the project
                 yield from (path / name for name in (*_OF_FOLDER, *manifests, program))
     for name in manifests:
         yield place / name
@@ -201,7 +200,7 @@ def _text(path: Path) -> str:
 
 
 def _of_package(program: str, args: tuple[str, ...], place: Path) -> Iterator[Path]:
-    """A program or module that is found by its name where it runs."""
+    """A program or module that is found by name in its working directory."""
     if program in MANIFESTS:
         yield from (place / "node_modules" / ".bin" / word for word in args if "/" not in word)
     modules = [module for flag, module in pairwise(args) if flag == "-m"]
@@ -214,11 +213,11 @@ def _of_package(program: str, args: tuple[str, ...], place: Path) -> Iterator[Pa
 
 
 def _outer_packages(module: str, place: Path) -> Iterator[Path]:
-    """The code of the packages around a module, which runs before its own."""
+    """The code of the packages around a module, which runs first."""
     folder = place
     for name in module.split("."):
         if not os.path.isdir(folder):  # noqa: PTH112 - never raises
-            return  # a name may have thousands of parts, and looking for each takes as many steps
+            return  # a name may have thousands of parts, which would take quadratic time
         yield folder / "__init__.py"
         folder /= name
 
@@ -238,7 +237,7 @@ def _put(word: str, scope: Scope, place: Path) -> tuple[Path, ...]:
 
 
 def _tree(folder: Path, *, only: frozenset[str] | None = None) -> Iterator[Path]:
-    """The files below a folder, hidden ones and installed packages aside, in a fixed order."""
+    """The files below a folder, without hidden ones and installed packages, in a fixed order."""
     for path in files_below(folder, skips=lambda name: name in _SKIPPED or name.startswith(".")):
         if path.name == "package.json" or only is None or path.suffix in only:
             yield path

@@ -18,40 +18,40 @@ from multitap.records import dataclass
 from multitap.trust.projects import project_files
 
 _SHOWN = {"command", "args", "cwd", "env", "env_file", "url", "headers", "oauth", "provenance"}
-"""Fields of a server that have lines of their own."""
+"""Fields of a server with their own lines."""
 _SHORT = 12
 _Lines = Iterator[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class ProjectPart:
-    """A server of a project, a skill, or the rest of what its files say."""
+    """A server of a project, a skill, or the rest of its files."""
 
     kind: PartKind
     name: str
     file: str
-    """Where it is written, from the project's folder."""
+    """Its file, relative to the project's folder."""
     lines: tuple[str, ...]
     """What it would do, for a person to read; control characters are escaped, secrets masked."""
     digest: str
-    """Of everything that counts: if any of it changes, so does this."""
+    """A digest of everything relevant."""
     wants: tuple[str, ...] = ()
     """The secrets that it asks for."""
 
     @property
     def key(self) -> str:
-        """Tells it from the project's other parts, whatever its content."""
+        """Identifies it among the project's parts, independent of its content."""
         return f"{self.kind} {self.name} in {self.file}"
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Its name for people."""
         name = f" {visible(self.name)}" if self.name else ""
         return f"{self.kind}{name} ({visible(self.file)})"
 
 
 class KnownParts:
-    """The servers that were looked at within one command, each with its files."""
+    """Caches the parts of servers within one command."""
 
     def __init__(self) -> None:
         self._parts: dict[tuple[str, Path, Path, str], tuple[ServerConfig, ProjectPart]] = {}
@@ -68,11 +68,11 @@ class KnownParts:
 
 
 def parts_of(proposal: Proposal, known: KnownParts | None = None) -> tuple[ProjectPart, ...]:
-    """Everything that a project would do, as it is now.
+    """The current parts of a project.
 
     Args:
-        proposal: What its files say.
-        known: What was found a moment ago, if anything was.
+        proposal: The content of its files.
+        known: A cache of servers, if any.
     """
     root, folder = proposal.root, proposal.folder
     known = known or KnownParts()
@@ -102,7 +102,7 @@ def server_part(
 
 
 def settings_part(proposal: Proposal) -> ProjectPart:
-    """What its files say about anything but servers."""
+    """The part for everything except servers and skills."""
     written: dict[str, Any] = json.loads(json.dumps(proposal.settings, default=str))
     functions: list[str] = written.get("environment", {}).get("tools", [])
     scope = folders_only(proposal.folder, proposal.root)
@@ -125,14 +125,14 @@ def skill_part(path: Path, root: Path) -> ProjectPart:
 
 
 def visible(text: str) -> str:
-    """A text in which nothing is hidden: what a terminal would act on, or not show, is escaped."""
+    """A text with control and invisible characters escaped."""
     # A project could otherwise hide half of its command from the person who reads it, with an
     # escape sequence or a right-to-left mark.
     return "".join(char if is_seen(char) else _escape(char) for char in text)
 
 
 def quote_word(text: str) -> str:
-    """One word of a command as it is, to be told from its neighbours."""
+    """One word of a command, quoted if necessary."""
     plain = is_seen(text) and not {*text} & {*" \"'\\"}
     return text if plain and text else f'"{visible(text.replace(chr(92), chr(92) * 2))}"'
 
@@ -171,7 +171,7 @@ def _server_lines(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
 
 
 def _value(name: str, value: str) -> str:
-    """The value of a variable or header; of a secret only the digest."""
+    """The value of a variable or header; only the digest of a secret."""
     if not is_telling(name) and not [*in_value(value, telling=False)]:
         return quote_word(value)
     shown = masked_text(value)

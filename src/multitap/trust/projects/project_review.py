@@ -1,4 +1,4 @@
-"""What a folder asks to be trusted, compared with what was trusted before."""
+"""The parts of a folder's projects, compared with what was trusted before."""
 
 from collections.abc import Iterator
 from difflib import ndiff
@@ -12,12 +12,12 @@ from multitap.trust.projects.project_parts import KnownParts, ProjectPart, parts
 from multitap.trust.projects.trusted_projects import Projects, TrustedPart
 
 SEARCHES = (native, kode, otter, excelmanus)
-"""Every way in which files of a project are found."""
+"""Every search that finds files of a project."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewedPart:
-    """One part as it is, and as it was when somebody trusted it."""
+    """One part as it is, and as it was trusted."""
 
     part: ProjectPart
     before: TrustedPart | None = None
@@ -30,13 +30,13 @@ class ReviewedPart:
 
     @property
     def wants(self) -> tuple[str, ...]:
-        """Secrets that it asks for and that are not granted."""
+        """Secrets that it asks for and has not been granted."""
         known = self.standing is TrustState.TRUSTED and self.before is not None
         granted = self.before.granted if known and self.before else ()
         return tuple(name for name in self.part.wants if name not in granted)
 
     def lines(self) -> tuple[str, ...]:
-        """What it would do; if it changed, the difference."""
+        """What it would do, or the difference if it changed."""
         if self.standing is not TrustState.CHANGED or self.before is None:
             return tuple(f"  {line}" for line in self.part.lines)
         compared = ndiff(self.before.lines, self.part.lines)
@@ -50,18 +50,18 @@ class ProjectReview:
     root: Path
     parts: tuple[ReviewedPart, ...]
     gone: tuple[TrustedPart, ...] = ()
-    """What was trusted and is no longer there."""
+    """Trusted parts that no longer exist."""
 
     @property
     def news(self) -> tuple[ReviewedPart, ...]:
-        """What there is to decide."""
+        """Parts that need a decision."""
         return tuple(
             one for one in self.parts if one.standing is not TrustState.TRUSTED or one.wants
         )
 
 
 def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[Problem]]:
-    """The projects whose files count for work in a folder, and what is wrong with them.
+    """The projects whose files apply to a folder, and their problems.
 
     Raises:
         ProjectsError: The record of trusted projects cannot be used.
@@ -84,7 +84,7 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
 
 
 class _Collector(TrustNothing):
-    """Collects what is proposed."""
+    """Collects the proposals, and trusts none."""
 
     def __init__(self) -> None:
         self.proposals: list[Proposal] = []
@@ -104,10 +104,9 @@ def _proposals(folder: Path) -> tuple[list[Proposal], list[Problem]]:
 
 
 def _searches(folder: Path) -> Iterator[Search]:
-    """The project's part of each search; what the user names is not the project's."""
+    """The project's part of each search, without files that the user named."""
     here = Surroundings.here(folder)
-    # Without variables: MULTITAP_CONFIG would replace the project's files by those that the user
-    # named.
+    # Without the environment: MULTITAP_CONFIG would replace the project's files with named ones.
     where = Surroundings(here.folder, here.home, here.config, {})
     for search in SEARCHES:
         found = search(where)

@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 
 class ProjectsError(MultitapError):
-    """The record of trusted projects cannot be used; says why, and what to do."""
+    """The record of trusted projects cannot be used; the message says why, and what to do."""
 
 
 class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a person has trusted, as they saw it."""
+    """A part that a person has trusted, as it was shown."""
 
     kind: PartKind
     name: str
@@ -41,7 +41,7 @@ class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     digest: str
     lines: tuple[str, ...] = ()
     granted: tuple[str, ...] = ()
-    """Secrets that it may use; a changed part has to ask again."""
+    """Secrets that it may use, until it changes."""
     at: float = 0.0
 
     @property
@@ -59,13 +59,12 @@ class _Records(msgspec.Struct, omit_defaults=True):
 
 
 class Projects:
-    """Remembers what was trusted; an `Approval`.
+    """Remembers trusted parts; an `Approval`.
 
     Args:
-        file: Where; the user's state directory if not given, whatever a configuration says.
-        trust_now: Whether what is there at the first look is trusted for the life of this object,
-            without being remembered. It is granted no secrets, and what changes later is not
-            trusted.
+        file: The record; by default, in the user's state directory, whatever `state_dir` says.
+        trust_now: Whether to trust the content at the first check for the life of this object,
+            without remembering it. It gets no secrets, and later changes are not trusted.
     """
 
     def __init__(self, file: Path | None = None, *, trust_now: bool = False) -> None:
@@ -74,7 +73,7 @@ class Projects:
         self._record = recorder(file and file.parent)
         self._trust_now = trust_now
         self._for_now: dict[str, frozenset[str]] = {}
-        """Digests that count while this object lives, by project."""
+        """Digests that are trusted while this object lives, by project."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -83,7 +82,7 @@ class Projects:
     def decide(self, proposal: Proposal, /) -> TrustDecision:
         known = self._trusted_parts(proposal.root)
         if not known and not self._trust_now:
-            return nothing_trusted(proposal)  # and none of its files is looked into
+            return nothing_trusted(proposal)  # and none of its files is read
         parts = parts_of(proposal)
         if self._trust_now and _key(proposal.root) not in self._for_now:
             self._for_now[_key(proposal.root)] = frozenset(one.digest for one in parts)
@@ -104,8 +103,7 @@ class Projects:
     def check_start(
         self, root: Path, folder: Path, name: str, config: ServerConfig
     ) -> frozenset[str]:
-        # Computed again at each start, not remembered from the review: files may change after a
-        # person said yes.
+        # Computed again at each start: files may change after a person has trusted them.
         digest = server_part(name, config, root, folder).digest
         for part in self._trusted_parts(root).values():
             if part.digest == digest:
@@ -122,7 +120,7 @@ class Projects:
         return digest in known or digest in self._for_now.get(_key(root), ())
 
     def trusted(self) -> Mapping[Path, TrustedParts]:
-        """All projects of which something is trusted.
+        """All projects with trusted parts.
 
         Raises:
             ProjectsError: Others could change the record, or it is damaged.
@@ -132,12 +130,12 @@ class Projects:
     def trust(
         self, root: Path, parts: Collection[ProjectPart], granted: Collection[str] = ()
     ) -> None:
-        """Trust these parts of a project as they are, in place of what was trusted before.
+        """Trust these parts of a project, instead of the previously trusted ones.
 
         Args:
             root: The project's folder.
-            parts: All that should be trusted from now on.
-            granted: The secrets that those who want them may use.
+            parts: Everything that should be trusted from now on.
+            granted: The secrets that parts which ask for them may use.
 
         Raises:
             ProjectsError: It cannot be remembered.
@@ -159,7 +157,7 @@ class Projects:
         self._record("trust.refused", subject=str(root), decision="deny")
 
     def distrust(self, root: Path) -> None:
-        """Trust a project no longer.
+        """Withdraw the trust in a project.
 
         Raises:
             UnknownName: Nothing of it is trusted.
@@ -195,17 +193,17 @@ class Projects:
 
 
 def load_trusted(where: Search | None = None, *, projects: Projects | None = None) -> Loaded:
-    """Read all sources of a search; of a project's, only what a person has trusted counts.
+    """Read all sources of a search; only trusted parts of projects count.
 
     Args:
-        where: Which files and folders; by default, `native` from the current folder.
-        projects: What is trusted; the user's own record if not given.
+        where: The files and folders; by default, `native` from the current folder.
+        projects: The trusted projects; by default, the user's own record.
     """
     return load(where, approval=projects or Projects())
 
 
 def trusted_scope(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
-    """What the variables of a server stand for; a project's must be trusted at this moment.
+    """The scope for a server's variables; a project's server must be trusted right now.
 
     Raises:
         Untrusted: It is not, or it, or a file that it names, has changed.
@@ -225,10 +223,10 @@ def expand_trusted(
     *,
     places: Mapping[str, Place] | None = None,
 ) -> ServerConfig:
-    """Put in a server's variables just before it starts.
+    """Expand a server's variables just before it starts.
 
     Raises:
-        Untrusted: A project describes it, and it is not trusted at this moment.
+        Untrusted: A project describes it, and it is not trusted right now.
         ConfigError: A variable has no value.
     """
     return expand_server(config, trusted_scope(loaded, name, config), places=places)

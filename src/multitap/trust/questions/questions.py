@@ -18,19 +18,19 @@ LONGEST_MESSAGE = 16 * 1024
 
 _BYTES_PER_TOKEN = 4
 _TOKENS_OF_MEDIA = 1500
-"""Of a picture or a sound, about; its bytes say nothing about that."""
+"""Estimated tokens of a picture or a sound, whatever its size."""
 
 
 class QuestionRefused(Exception):
-    """A server must not ask this, and why."""
+    """A request that a server must not make; the message says why."""
 
 
 class Questions:
-    """Looks at every question of every server before anybody is asked.
+    """Checks every question of every server before anybody is asked.
 
     Args:
-        servers: How each server is configured now.
-        on_refusal: Told what is refused or flagged: the server, the method, and why.
+        servers: The current configuration of each server.
+        on_refusal: Called for refused and flagged questions with server, method and reason.
     """
 
     def __init__(
@@ -48,10 +48,10 @@ class Questions:
         """The question as it may be asked.
 
         Args:
-            server: Who asks.
-            method: What for.
-            params: Its parameters, as they came.
-            for_client: Whether they go to a client as they are.
+            server: The server that asks.
+            method: The method of the request.
+            params: Its parameters, as received.
+            for_client: Whether they are passed on to a client.
 
         Raises:
             QuestionRefused: It must not be asked.
@@ -71,9 +71,9 @@ class Questions:
     def _elicitation(self, server: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         message, schema = params.get("message"), params.get("requestedSchema")
         if not isinstance(message, str):
-            return params  # that it is malformed is found out elsewhere
-        # The name first, in our words: a server must not be able to speak as Multitap, or as
-        # another server.
+            return params  # malformed requests are handled elsewhere
+        # The name comes first: a server must not be able to pose as Multitap or as another
+        # server.
         words = f"{server} asks: {printable(message[:LONGEST_MESSAGE])}"
         form: Mapping[str, Any] = schema if is_table(schema) else {}
         if params.get("mode") != "url" and (secrets := asked_secrets(message, form)):
@@ -113,13 +113,13 @@ class Questions:
 
 
 def sign(server: str, prompt: object) -> str:
-    """A system prompt that says to the person who sees it who asks."""
+    """A system prompt that names the server, for the person who reviews it."""
     words = f"[The MCP server {server!r} asks.]"
     return f"{words}\n\n{prompt}" if isinstance(prompt, str) and prompt else words
 
 
 def name_places(server: str, data: Any) -> Any:
-    """The data of an error that sends a person elsewhere, with the name of who does."""
+    """The data of a URL elicitation error, with the name of the server."""
     places = data.get("elicitations") if is_table(data) else None
     if not is_list(places):
         return data
@@ -133,7 +133,7 @@ def name_places(server: str, data: Any) -> Any:
 
 
 def _prompt_tokens(params: Mapping[str, Any]) -> int:
-    """About how many tokens a model gets to read."""
+    """The approximate number of tokens of a request."""
     messages: Any = params.get("messages")
     blocks: list[Any] = []
     for message in messages if is_list(messages) else ():
@@ -145,7 +145,7 @@ def _prompt_tokens(params: Mapping[str, Any]) -> int:
 
 
 def _secrets_rule(config: ServerConfig | None) -> str:
-    """What becomes of forms that ask for secrets; a project decides nothing of that."""
+    """How to treat forms that ask for secrets; a project cannot change it."""
     if config is None or config.provenance == "project":
         return "refuse"
     return config.elicitation.secrets or ("flag" if config.provenance == "user" else "refuse")

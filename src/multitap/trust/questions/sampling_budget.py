@@ -6,15 +6,15 @@ from time import monotonic
 
 MINUTE, HOUR = 60.0, 3600.0
 LARGEST_SHARE = 10
-"""One request may take this part of what there is for an hour."""
+"""The part of the hourly budget that one request may take."""
 
 
 class OverBudget(Exception):
-    """A server asked for more than it may have; says when there is more."""
+    """A server asked for more than its budget."""
 
 
 class SamplingBudget:
-    """The requests of one server, whichever of its sessions they come from.
+    """The sampling budget of one server, for all its sessions.
 
     Args:
         clock: A monotonic clock, in seconds.
@@ -27,11 +27,11 @@ class SamplingBudget:
         self._total = 0
 
     def take(self, prompt: int, answer: int, *, rate: int, tokens: int) -> int:
-        """Count a request before it is made; returns how many tokens the answer may have.
+        """Count a request before it is made; returns the maximum tokens of the answer.
 
         Args:
             prompt: Tokens in the request.
-            answer: Tokens that it wants back, at most.
+            answer: The requested maximum tokens of the answer.
             rate: Requests allowed per minute.
             tokens: Tokens allowed per hour.
 
@@ -47,7 +47,7 @@ class SamplingBudget:
         if left < 1:
             raise OverBudget(f"it may use {tokens:,} tokens an hour (`sampling.tokens`)")
         granted = max(1, min(answer, left))
-        # Counted before it is made, with all that was granted: requests side by side cannot spend
+        # Counted before it is made, with all granted tokens: concurrent requests cannot spend
         # the same tokens.
         self._asked.append(now)
         self._spent.append((now, prompt + granted))

@@ -8,9 +8,9 @@ from typing import Any
 from multitap.config.documents import is_table
 
 LONGEST = 16 * 1024
-"""Characters of a form's words that are looked at; nobody reads more."""
+"""Characters of a form's texts that are searched."""
 
-# What letters are made to look like: Cyrillic, Greek, and digits among letters.
+# Look-alikes of Latin letters: Cyrillic, Greek, and digits among letters.
 _LOOKALIKES = str.maketrans(
     {
         **dict(zip("аеорсухіјѕԁһӏкмтвн", "aeopcyxijsdhlkmtbh", strict=True)),
@@ -55,8 +55,8 @@ _COUNTED = re.compile(
 def asked_secrets(message: str, schema: Mapping[str, Any]) -> tuple[str, ...]:
     """Which kinds of secrets a form asks for, in words.
 
-    What the message says counts if there is a field to type into; choices and check boxes cannot
-    hold a secret.
+    The message counts only if there is a field to type into; choices and check boxes cannot
+    contain a secret.
     """
     fields = [*_free_fields(schema)]
     if not fields:
@@ -67,7 +67,7 @@ def asked_secrets(message: str, schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _free_fields(schema: Mapping[str, Any]) -> Iterator[str]:
-    """All that is said about each field that a person can type something into."""
+    """The texts of each field that a person can type into."""
     properties = schema.get("properties")
     for name, field in properties.items() if is_table(properties) else ():
         if not is_table(field):
@@ -83,7 +83,7 @@ def _separate_words(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text without what hides words from a program and not from a person."""
+    """A text with disguised words made plain, as a person reads them."""
     text = unicodedata.normalize("NFKC", text[:LONGEST])
     text = "".join(char for char in text if unicodedata.category(char) not in {"Cf", "Mn"})
     text = _SPACED.sub(lambda match: re.sub(r"[\s._*-]", "", match[0]), text)

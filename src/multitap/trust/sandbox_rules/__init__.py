@@ -1,5 +1,5 @@
-"""What a confined server may use: from its rules to a plan, and from what it used to rules.
+"""What a confined server may use: makes a plan from its rules, and rules from observed use.
 
-In: a server's configuration, its program, what it used. Out: paths, hosts and variables. It must
+In: a server's configuration, its program, observed use. Out: paths, hosts and variables. It must
 not know how the kernel enforces them.
 """

@@ -1,4 +1,4 @@
-"""Derives the narrowest sandbox rules from what a server used."""
+"""Derives the narrowest sandbox rules from a server's observed use."""
 
 import os
 from collections import defaultdict
@@ -9,25 +9,25 @@ from multitap.records import dataclass
 from multitap.trust.sandbox_rules.private_paths import PrivatePaths, is_within, outermost
 from multitap.trust.sandbox_rules.sandbox_plan import SandboxPlan
 
-_SEVERAL = 4  # files of one folder that are better named as the folder
+_SEVERAL = 4  # files of one folder that are replaced by the folder
 _PASSING = ("/proc", "/sys", "/dev", "/run")
-"""What programs look up out of habit, and do without."""
+"""Paths that programs look up but do not need."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRules:
-    """What a server needs besides what it has, and what it wanted and does not get."""
+    """The rules that a server needs, and the paths that it cannot get."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
     private: tuple[str, ...] = ()
-    """What no rule can open."""
+    """Paths that no rule can open."""
     proc: bool = False
-    """Whether it comes up only if all its processes may read their own `/proc/self`."""
+    """Whether it starts only if all its processes may read their own `/proc/self`."""
 
     def join(self, other: "LearnedRules") -> "LearnedRules":
-        """What either of them says."""
+        """The union of both."""
         return LearnedRules(
             read=_either(self.read, other.read),
             write=_either(self.write, other.write),
@@ -54,9 +54,9 @@ def learn_rules(
     """The rules that a server lacks.
 
     Args:
-        plan: What it has.
-        private: What nobody gets.
-        read: Paths that it looked at.
+        plan: Its current plan.
+        private: Paths that no rule may open.
+        read: Paths that it read.
         changed: Paths that it changed or created, or tried to.
         hosts: Hosts with their ports that it connected to.
         arguments: Its arguments; folders among them are meant for it.
@@ -93,7 +93,7 @@ def _is_passing(path: str) -> bool:
 
 
 def _folder_to_write(path: str, home: Path) -> str:
-    """To create something takes a right to its folder."""
+    """The paths to open for changes: creating a file requires its folder."""
     real = os.path.realpath(path)
     if os.path.isdir(real):
         return real
@@ -104,11 +104,13 @@ def _folder_to_write(path: str, home: Path) -> str:
 
 
 def _group(paths: Iterable[str], home: Path) -> list[str]:
-    """Files, or their folder where there are several."""
+    """Files, or their folder if there are several."""
     by_folder: dict[str, set[str]] = defaultdict(set)
     for path in paths:
         real = os.path.realpath(path)
-        if not is_within(str(home), real):  # a program that lists the home folder wants no key
+        if not is_within(
+            str(home), real
+        ):  # a program that lists the home folder does not need its keys
             by_folder[os.path.dirname(real)].add(real)
     grouped: list[str] = []
     for folder, files in by_folder.items():
@@ -118,5 +120,5 @@ def _group(paths: Iterable[str], home: Path) -> list[str]:
 
 
 def host_rule(host: str) -> str:
-    """The shortest rule for a host that was reached, given with its port."""
+    """The shortest rule for a reached host with its port."""
     return host.removesuffix(":443").removesuffix(":80")

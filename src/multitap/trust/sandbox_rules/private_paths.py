@@ -9,7 +9,7 @@ import platformdirs
 from multitap.records import dataclass
 
 _NEVER = (".ssh", ".aws", ".gnupg")
-"""Of the home folder: keys that open other machines."""
+"""In the home folder: keys to other machines."""
 _ONLY_BY_NAME = (
     *(".azure", ".config/gcloud", ".config/gh", ".config/op", ".docker", ".kube", ".terraform.d"),
     *(".cargo/credentials", ".cargo/credentials.toml", ".config/rclone", ".git-credentials"),
@@ -18,10 +18,10 @@ _ONLY_BY_NAME = (
     *(".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".claude"),
     *(".config/google-chrome", ".config/chromium", ".mozilla", ".config/mcp", ".cursor", ".codex"),
 )
-"""Of the home folder: opened by a rule for the place itself, never by one for what is around it."""
+"""In the home folder: opened only by a rule for the place itself, not for a folder around it."""
 _SYSTEM = ("/boot", "/dev", "/proc", "/run", "/sys", "/var/run", "/var/lib/docker")
-"""The same of the whole machine: devices, other programs' sockets and memory."""
-_MOST = 10_000  # rules that one rule becomes
+"""The same for the whole machine: devices, other programs' sockets and memory."""
+_MOST = 10_000  # the maximum number of rules that replace one rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +33,11 @@ class PrivatePaths:
 
     @classmethod
     def of_user(cls, home: Path, state: Path) -> "PrivatePaths":
-        """The user's own, and ours: vault, tokens, audit, configuration, what servers keep.
+        """The user's private paths, and ours: vault, tokens, audit, configuration, servers' data.
 
         Args:
             home: The user's home folder.
-            state: Where this hub keeps its state, with the folders of all servers.
+            state: The state folder of this hub, with the folders of all servers.
         """
         ours = (
             platformdirs.user_data_path("multitap", appauthor=False),
@@ -51,13 +51,13 @@ class PrivatePaths:
         return cls(tuple(map(os.path.realpath, never)), tuple(map(os.path.realpath, by_name)))
 
     def openable(self, path: str) -> tuple[str, ...]:
-        """What a rule for `path` opens: the path, or all in it that is not private.
+        """The paths that a rule for `path` opens: itself, or its entries that are not private.
 
-        The kernel knows no exceptions below an open folder, so one that holds something private
-        is opened entry by entry. What is created in it later is not open before the next start.
+        The kernel has no exceptions below an open folder, so a folder with private entries is
+        opened entry by entry. Entries that are created later open at the next start.
         """
         real = os.path.realpath(path)
-        # By real path: a link to `.ssh` with an innocent name opens nothing.
+        # By real path: a link to `.ssh` with a harmless name opens nothing.
         if any(is_within(real, one) for one in self.never):
             return ()
         below = real if real.endswith("/") else f"{real}/"
@@ -77,7 +77,7 @@ def _around(path: str, holes: list[str]) -> Iterator[str]:
         return
     for entry in entries:
         inner = os.path.join(path, entry)
-        if os.path.islink(inner):  # where it leads is not what the rule names
+        if os.path.islink(inner):  # its target is not what the rule names
             continue
         yield from _around(inner, [hole for hole in holes if is_within(hole, inner)])
 
@@ -88,7 +88,7 @@ def is_within(path: str, folder: str) -> bool:
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
-    """The paths that lie in no other one."""
+    """The paths that are not inside another one."""
     kept: list[str] = []
     for path in sorted(set(paths)):
         if not kept or not is_within(path, kept[-1]):

@@ -24,14 +24,14 @@ _FACTS = (
     *("nsswitch.conf", "os-release", "passwd", "pki", "protocols", "python3", "resolv.conf"),
     *("services", "ssl", "terminfo", "timezone", "crypto-policies"),
 )
-"""Of /etc: what programs look up, and nothing that is confidential."""
+"""Files in /etc that programs need and that are not confidential."""
 _MACHINE = (
     *("/proc/cpuinfo", "/proc/filesystems", "/proc/loadavg", "/proc/meminfo", "/proc/stat"),
     *("/proc/sys", "/proc/uptime", "/proc/version", "/proc/version_signature"),
     *("/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup"),
     *("/sys/kernel/mm/transparent_hugepage",),
 )
-"""Not the rest of /proc: the arguments of other programs hold secrets."""
+"""Readable parts of /proc; the arguments of other programs may contain secrets."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _LANGUAGES = {
     "PYENV_ROOT": ".pyenv",
@@ -42,7 +42,7 @@ _LANGUAGES = {
     "UV_PYTHON_INSTALL_DIR": ".local/share/uv/python",
     "FNM_DIR": ".local/share/fnm",
 }
-"""Where language managers keep interpreters, by the variable that says so."""
+"""Folders of version managers with interpreters, by their variables."""
 _CERTIFICATES = (
     *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
     *("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
@@ -57,38 +57,38 @@ _ELSEWHERE = re.compile(
 _BUNDLE = re.compile(r"[0-9a-f]{64}(?=/)")
 _INTERPRETERS = re.compile(r"(?:python|node|bun|deno|ruby|perl|php|bash|sh)[\d.]*")
 _LARGEST_PTH = 64 * 1024
-_LONGEST_SHEBANG = 256  # as much as the kernel reads
+_LONGEST_SHEBANG = 256  # the limit of the kernel
 _CONTAINERS = frozenset({"docker", "podman", "nerdctl", "container"})
 FOLDER = "sandboxes"
-"""The part of the state folder that has one folder for each confined server."""
+"""The folder in the state folder with one folder for each confined server."""
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxPlan:
-    """All that a confined server may use; everything else is refused by the kernel."""
+    """Everything that a confined server may use; the kernel refuses the rest."""
 
     folder: Path
-    """Its own: it may write there, and no other server can look into it."""
+    """Its own folder: it may write there, and no other server can read it."""
     read: tuple[str, ...]
     write: tuple[str, ...]
     devices: tuple[str, ...]
     hosts: tuple[str, ...]
     env: Mapping[str, str]
-    """All its variables, but for the proxy."""
+    """All its variables, except those for the proxy."""
     cwd: Path
     processes: int
-    """How many it may have at a time."""
+    """The maximum number of processes at a time."""
     memory: int
-    """Bytes of data of each of them."""
+    """Bytes of data of each process."""
     proc: bool = False
     """Whether all its processes may read their own `/proc/self`, not only the first."""
     refused: tuple[str, ...] = ()
-    """Rules that open nothing, because what they name is private."""
+    """Rules that open nothing, because their paths are private."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfinementDecision:
-    """Whether a server is confined, and why it is as it is."""
+    """Whether a server is confined, and why."""
 
     confined: bool
     reason: str
@@ -99,7 +99,7 @@ def decide(config: StdioServer, unsupported: str | None) -> ConfinementDecision:
 
     Args:
         config: The server.
-        unsupported: Why this machine cannot; None: it can.
+        unsupported: Why this machine cannot do that; None if it can.
     """
     asked = config.sandbox is True or config.sandbox == "bubblewrap"
     if config.sandbox is False:
@@ -128,17 +128,17 @@ def plan_sandbox(
     here: Path,
     ours: Mapping[str, str],
 ) -> SandboxPlan:
-    """What the server may use.
+    """Make the plan of a server.
 
     Args:
         name: The server's name.
-        config: With its variables put in.
-        program: The file that its command means.
+        config: Its configuration, with variables expanded.
+        program: The file of its command.
         env: The variables it would have without a sandbox.
         home: The user's home folder.
-        state: Where the hub keeps its state.
-        here: The folder that we work in.
-        ours: Our own variables; a server's may be a project's, and open nothing.
+        state: The state folder of the hub.
+        here: The current folder.
+        ours: Our own variables; those of a server may come from a project, and open nothing.
     """
     private = PrivatePaths.of_user(home, state)
     folder = own_folder(state, name, config, here)
@@ -148,7 +148,7 @@ def plan_sandbox(
     cwd = config.cwd or project or folder / "home"
     given = [*map(os.path.expanduser, _system_paths(ours, home)), *_around_program(program, home)]
     given += _script(config, home)
-    # what a project brings could name any folder in these
+    # a project could name any folder in these
     if not is_project or _is_ours(program):
         given += [*_around_interpreter(program, home), *_import_roots(program, home)]
     if work is not None:
@@ -186,9 +186,9 @@ def plan_sandbox(
 
 
 def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str]:
-    """How bubblewrap shows a server the machine: to be read only, and without what is private.
+    """The file system that bubblewrap shows a server: read-only, and without private paths.
 
-    Which of it may be read is for the kernel's own rules, which apply within.
+    The kernel's own rules decide what may be read within it.
     """
     arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
@@ -200,7 +200,7 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
             arguments += ["--tmpfs", path]
         elif os.path.exists(path):
             arguments += ["--ro-bind", "/dev/null", path]
-    # the step that confines the server from within is ours, and may lie where nothing else is shown
+    # our own step that confines the server runs inside, and must be visible there
     ours = (
         sys.prefix,
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
@@ -213,13 +213,13 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
 
 
 def with_all_but_private(plan: SandboxPlan, home: Path, state: Path) -> SandboxPlan:
-    """The same with everything to read that is not private: what a server needs is to be seen."""
+    """The plan for learning: everything that is not private can be read."""
     everything = PrivatePaths.of_user(home, state).openable("/")
     return replace(plan, read=outermost((*plan.read, *everything)))
 
 
 def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
-    """A server's own folder: two projects may call different servers by the same name."""
+    """A server's own folder, distinct for servers of the same name in different projects."""
     place = str(config.start_folder or here) if config.provenance == "project" else ""
     words = f"{name}\0{config.provenance}\0{place}"
     safe = re.sub(r"[^\w.-]+", "_", name)[:40].strip(".") or "server"
@@ -243,7 +243,7 @@ def _system_paths(ours: Mapping[str, str], home: Path) -> Iterator[str]:
 
 
 def _around_program(program: str, home: Path) -> Iterator[str]:
-    """The program, each link on the way to it, and the installation that it belongs to."""
+    """The program, each link on its path, and its installation."""
     path = os.path.abspath(program)
     for _ in range(40):  # as many links as the kernel follows
         yield path
@@ -257,7 +257,7 @@ def _around_program(program: str, home: Path) -> Iterator[str]:
 
 
 def _around_interpreter(program: str, home: Path) -> Iterator[str]:
-    """The interpreter that a script names in its first line, as scripts of packages do."""
+    """The interpreter in the first line of a script."""
     try:
         with open_regular(Path(program)) as file:
             line = file.readline(_LONGEST_SHEBANG)
@@ -269,7 +269,7 @@ def _around_interpreter(program: str, home: Path) -> Iterator[str]:
 
 
 def _import_roots(program: str, home: Path) -> Iterator[str]:
-    """Folders that a program's Python environment adds to its own, as editable installs do."""
+    """Further folders of a program's Python environment, as for editable installs."""
     prefix = _environment_of(program)
     if not (prefix / "pyvenv.cfg").exists():
         return
@@ -288,12 +288,12 @@ def _environment_of(program: str) -> Path:
 
 
 def _is_ours(program: str) -> bool:
-    """Whether a program belongs to the environment that we run in."""
+    """Whether a program belongs to our own Python environment."""
     return os.path.realpath(_environment_of(program)) == os.path.realpath(sys.prefix)
 
 
 def _own_bundles(config: StdioServer) -> Iterator[str]:
-    """The unpacked bundles that its command names: of all that we keep, these are its own code."""
+    """The unpacked bundles in its command: the only part of our data that is its own code."""
     from multitap.published.bundle_file import bundles_folder  # noqa: PLC0415 - few are of bundles
 
     if config.provenance == "project":
@@ -306,7 +306,7 @@ def _own_bundles(config: StdioServer) -> Iterator[str]:
 
 
 def _script(config: StdioServer, home: Path) -> Iterator[str]:
-    """The script that an interpreter is to run, with what lies beside it."""
+    """The script that an interpreter runs, with the files beside it."""
     if not _INTERPRETERS.fullmatch(os.path.basename(config.command)):
         return
     for argument in config.args:
@@ -321,7 +321,7 @@ def _script(config: StdioServer, home: Path) -> Iterator[str]:
 
 
 def _installation(program: Path, home: Path) -> Iterator[str]:
-    """The folder that a program was installed to with its libraries, if it was."""
+    """The installation folder of a program with its libraries, if there is one."""
     parents = program.parents
     prefix = parents[1] if len(parents) > 1 and parents[0].name in {"bin", "Scripts"} else None
     if prefix is not None and not _holds(prefix, home) and _has_libraries(prefix, home):
@@ -333,7 +333,7 @@ def _installation(program: Path, home: Path) -> Iterator[str]:
 
 
 def _has_libraries(prefix: Path, home: Path) -> bool:
-    if prefix == home / ".local":  # where all kinds of programs keep what they know
+    if prefix == home / ".local":  # shared by all kinds of programs
         return False
     return (prefix / "pyvenv.cfg").exists() or (prefix / "lib").is_dir()
 
@@ -353,13 +353,13 @@ def _environment(
     }
     own = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
     if config.provenance == "project":
-        # Compiled files of the project's run in place of the sources that a person has trusted.
+        # Compiled files of a project would run instead of the trusted sources.
         own["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
     return {**kept, **places, **own, **config.env}
 
 
 def _holds(folder: Path, home: Path) -> bool:
-    """Whether a folder is the home folder, or has it somewhere inside."""
+    """Whether a folder is or contains the home folder."""
     return Path(os.path.realpath(folder)) in {home, *home.parents}
 
 

@@ -5,7 +5,7 @@ import re
 from multitap.printable import is_seen
 
 _TAGS = re.compile("(?<![\U000e0020-\U000e007f\U0001f3f4])[\U000e0000-\U000e007f]+")
-"""Letters without a shape; after a black flag they are the flag of a region."""
+"""Invisible letters; after a black flag, they form the flag of a region."""
 _OVERRIDES = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _SELECTORS = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
 _BLANKS = re.compile("[\u115f\u1160\u17b4\u17b5\u3164\uffa0\u2800\u034f\u180b-\u180e]")
@@ -16,7 +16,7 @@ _NOTHING = re.compile(
     "|[\u200c\u200d](?=[\x00-\x7f\u200b-\u200d])|(?<=[\x00-\x7f])[\u200c\u200d]"
 )
 FEW = 2
-"""Characters of no width that are left behind by editors and web pages."""
+"""Zero-width characters that editors and web pages leave behind."""
 
 _KINDS = (
     ("invisible letters (Unicode tags)", _TAGS, 1),
@@ -29,11 +29,11 @@ _KINDS = (
 
 
 def find_hidden(text: str, *, is_name: bool = False) -> tuple[str, int] | None:
-    """What is hidden in a text and where, if anything is.
+    """What is hidden in a text, and where; None if nothing is.
 
     Args:
-        text: What to look at.
-        is_name: Whether it is a name, where even one such character has no place.
+        text: The text.
+        is_name: Whether it is a name, in which even one such character is suspicious.
     """
     if text.isascii() and not _CONTROLS.search(text):
         return None
@@ -46,7 +46,7 @@ def find_hidden(text: str, *, is_name: bool = False) -> tuple[str, int] | None:
 
 
 def visible(text: str) -> str:
-    """`text` with all that is not shown written as escapes."""
+    """`text` with invisible characters as escapes."""
     return "".join(char if is_seen(char) else _escape(char) for char in text)
 
 

@@ -26,7 +26,7 @@ _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "LISU", "CHEROKEE")
 
 
 def plain_letters(text: str) -> str:
-    """`text` in small letters, with look-alikes replaced by what they look like."""
+    """`text` in lower case, with look-alikes replaced by plain letters."""
     if text.isascii():
         return text.lower()
     import unicodedata  # noqa: PLC0415 - half a megabyte that most names do not need
@@ -36,7 +36,7 @@ def plain_letters(text: str) -> str:
 
 
 def skeleton(name: str) -> str:
-    """A name with letters that look alike made equal."""
+    """A name with look-alike letters made equal."""
     plain = plain_letters(name).translate(_ASCII)
     if not plain.isascii():
         import unicodedata  # noqa: PLC0415 - see above
@@ -47,7 +47,7 @@ def skeleton(name: str) -> str:
 
 
 def mixes_scripts(word: str) -> bool:
-    """Whether a word has Latin letters beside those of a script that has the same shapes."""
+    """Whether a word mixes Latin letters with those of a similar script."""
     if word.isascii():
         return False
     kinds = {_script(char) for char in word if char.isalpha()} - {""}
@@ -55,7 +55,7 @@ def mixes_scripts(word: str) -> bool:
 
 
 def is_deceptive(name: str) -> bool:
-    """Whether a name looks like another one that is written in plain letters."""
+    """Whether a name looks like another one in plain letters."""
     if name.isascii():
         return False
     plain = plain_letters(name)
@@ -63,7 +63,7 @@ def is_deceptive(name: str) -> bool:
 
 
 def twins(names: Iterable[str]) -> dict[str, str]:
-    """Names that eyes take for another one of these, and which; case and separators aside."""
+    """Names that look like another one of these, ignoring case and separators."""
     found: dict[str, str] = {}
     first: dict[str, str] = {}
     for name in names:

@@ -28,14 +28,14 @@ from multitap.trust.scanner.scanner_rules import (
 
 ScanMode = Literal["block", "report", "off"]
 
-_SNIPPET = 60  # characters that are quoted on each side of what was found
+_SNIPPET = 60  # characters that are quoted on each side of a finding
 _DEPTH = 64
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_.\-]+")
 _NAMED = frozenset({"properties", "patternProperties"})
 _MUTE = frozenset({"$schema", "$ref", "$id", "type", "format", "required", "name"})
-"""Members that say nothing to a model; names of tools are looked at by themselves."""
+"""Members that models do not read; names of tools are scanned separately."""
 _SAMPLE = re.compile(r"example|x{6}|\*{4}|\.{4}|your", re.IGNORECASE)
 _FEW_LETTERS = 3
 # Bounds the work for a text that repeats one phrase.
@@ -44,13 +44,13 @@ _MATCHES = 8
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that looks like an attack, and where."""
+    """One passage that looks like an attack."""
 
     kind: str
     """`instructions`, `hidden text`, `look-alike name`, `exfiltration` or `secret`."""
     what: str
     snippet: str
-    """The place in question, with hidden characters made visible."""
+    """The passage, with hidden characters made visible."""
 
     @property
     def words(self) -> str:
@@ -58,7 +58,7 @@ class Finding:
 
 
 def scan_mode(config: ServerConfig) -> ScanMode:
-    """What becomes of a tool that looks like an attack; a project does not turn it off."""
+    """How to treat a tool that looks like an attack; a project cannot turn it off."""
     if config.transport == "local":
         return "off"
     mode = config.scan or "report"
@@ -66,7 +66,7 @@ def scan_mode(config: ServerConfig) -> ScanMode:
 
 
 def scan(definition: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """What looks like an attack in a tool's definition; nothing for an honest one."""
+    """The findings in a tool's definition."""
     names: list[str] = []
     texts: list[str] = []
     for text, is_name in _texts(pinned_part(definition), 0, is_table=False):
@@ -78,19 +78,19 @@ def scan(definition: Mapping[str, Any]) -> tuple[Finding, ...]:
 
 
 def scan_other(part: Mapping[str, Any]) -> tuple[Finding, ...]:
-    """The same in what is not a tool: a prompt, a resource, a template, a server's instructions."""
+    """The findings in a prompt, a resource, a template, or a server's instructions."""
     texts = "\n".join(_BLANKS.sub(" ", text) for text in texts_in(part))
     name = part.get("name")
     return (*_in_name(name if isinstance(name, str) else ""), *_in_lines(texts))
 
 
 def scan_text(text: str) -> tuple[Finding, ...]:
-    """What looks like an attack in a text, such as a result."""
+    """The findings in a text, such as a result."""
     return tuple(_in_lines(_BLANKS.sub(" ", text)))
 
 
 def texts_in(value: Any) -> Iterator[str]:
-    """All texts in plain data, such as a structured result; names of members are none."""
+    """All texts in plain data, such as a structured result, without member names."""
     return (text for text, is_name in _texts(value, 0, is_table=False) if not is_name)
 
 
@@ -142,7 +142,7 @@ def _in_parameters(names: list[str]) -> Iterator[Finding]:
 
 
 def _in_lines(text: str) -> Iterator[Finding]:
-    """The same in several texts, each in a line of its own."""
+    """The findings in several texts, each on its own line."""
     yield from _find_hidden(text)
     yield from _instructions(text)
     yield from _secrets(text)
@@ -170,13 +170,13 @@ def _instructions(text: str) -> Iterator[Finding]:
 def _matches(text: str) -> Iterator[tuple[re.Match[str], Rule]]:
     for rule in RULES:
         if _may_match(rule, text):
-            # a few of each: one at the beginning must not hide the one that belongs to others
+            # a few of each: the first one must not hide a later one that is close to others
             for match in islice(re.finditer(rule.pattern, text, re.MULTILINE), _MATCHES):
                 yield match, rule
 
 
 def _may_match(rule: Rule, text: str) -> bool:
-    # plain loops: this is asked for every rule of every definition, and mostly the answer is no
+    # plain loops: this runs for every rule of every definition, and rarely matches
     for group in rule.needles:
         for word in group:
             if word in text:
@@ -189,7 +189,7 @@ def _may_match(rule: Rule, text: str) -> bool:
 def _heaviest(
     text: str, found: list[tuple[re.Match[str], Rule]]
 ) -> list[tuple[re.Match[str], Rule]]:
-    """Those that are close together and weigh enough, one of each name; the first such place."""
+    """The first group of hits that are close together and heavy enough, one of each name."""
     for first, (start, _) in enumerate(found):
         near: dict[str, tuple[re.Match[str], Rule]] = {}
         end = text.find("\n", start.start(), start.start() + NEAR)
@@ -206,7 +206,7 @@ def _heaviest(
 
 
 def _decode_base64(text: str) -> Iterator[str]:
-    """What is written in base64: a model reads that as well."""
+    """Decoded base64 in a text: models read that as well."""
     for match in _BASE64.finditer(text):
         piece = match[0].rstrip("=").replace("-", "+").replace("_", "/")
         try:

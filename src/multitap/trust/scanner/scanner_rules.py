@@ -1,9 +1,8 @@
 """The scanner's rules: a weighted table of what attacks on a model look like.
 
-A rule of weight 2 is enough by itself. What a rule of weight 1 finds, honest tools say too, if not
-all at once and in one place. Rules are matched against text in lower case with runs of blanks made
-one; a line is one text. Each has words that have to be there, so that hardly any is tried on an
-honest text.
+A rule of weight 2 is enough by itself. Phrases of weight 1 also occur in honest tools, but not all
+in one place. Rules are matched line by line, in lower case and with runs of blanks collapsed. Each
+has required words, so that few patterns run on an honest text.
 """
 
 from typing import NamedTuple
@@ -11,22 +10,22 @@ from typing import NamedTuple
 INSTRUCTIONS, EXFILTRATION, SECRET = "instructions", "exfiltration", "secret"
 HIDDEN, LOOK_ALIKE = "hidden text", "look-alike name"
 ENOUGH = 2
-"""The weight from which on a definition is suspicious."""
+"""The weight at which a definition is suspicious."""
 NEAR = 400
 """Characters within which findings count together."""
 
 
 class Rule(NamedTuple):
-    """One thing that is said in attacks."""
+    """A phrase of attacks."""
 
     name: str
     """Of several rules of one name, the heaviest counts."""
     kind: str
     weight: int
     needles: tuple[tuple[str, ...], ...]
-    """Of each group, one has to be in the text."""
+    """One word of each group must be in the text."""
     pattern: str
-    """Compiled when it is first needed: hardly any ever is, and all of them take a while."""
+    """Compiled on first use: most never are, and compiling all of them is slow."""
 
 
 _PEOPLE = (
@@ -79,7 +78,7 @@ _VALUABLES = (
 )
 
 _TABLE: tuple[tuple[str, str, int, str, str], ...] = (
-    # name, kind, weight, words that have to be there, pattern
+    # name, kind, weight, required words, pattern
     (
         "secrecy",
         INSTRUCTIONS,
@@ -478,7 +477,7 @@ PARAMETERS = (
     r"\b(?:contents? of|conversation history|chat history|system prompt|id rsa|ssh (?:private )?key"
     r"|dot ssh|shell history|browser history|env file|all messages)\b"
 )
-"""What hardly any honest tool calls a parameter; two of these are enough."""
+"""Names of parameters that honest tools hardly use; two of them are suspicious."""
 
 _SECRETS: tuple[tuple[str, str, str], ...] = (
     ("an AWS key", "AKIA|ASIA", r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
@@ -507,4 +506,4 @@ _SECRETS: tuple[tuple[str, str, str], ...] = (
     ),
 )
 SECRETS = tuple((what, tuple(words.split("|")), pattern) for what, words, pattern in _SECRETS)
-"""The shapes of secrets, each with what it begins with; capital letters count."""
+"""The patterns of secrets, each with its prefix; case-sensitive."""

@@ -5,17 +5,17 @@ import contextlib
 from multitap.errors import MultitapError
 
 SERVICE = "multitap"
-"""The name under which a keyring keeps what is ours."""
+"""Our service name in a keyring."""
 
 
 class KeyringUnavailable(MultitapError):
-    """The keyring has something of ours, and does not say what."""
+    """The keyring cannot be read."""
 
 
 def keep(name: str, value: str) -> bool:
-    """Keep a text; whether the keyring has it now.
+    """Store a text; returns whether the keyring has it now.
 
-    It is asked for what it just kept: some keyrings take everything and keep nothing.
+    The text is read back: some keyrings accept everything and store nothing.
     """
     import keyring  # noqa: PLC0415 - slow, and seldom needed
     from keyring.errors import KeyringError  # noqa: PLC0415
@@ -28,7 +28,7 @@ def keep(name: str, value: str) -> bool:
 
 
 def recall(name: str) -> str | None:
-    """The text of that name; None where it is lost.
+    """The text of that name; None if it is lost.
 
     Raises:
         KeyringUnavailable: It does not answer.
@@ -43,7 +43,7 @@ def recall(name: str) -> str | None:
 
 
 def forget(name: str) -> None:
-    """Have it no more."""
+    """Delete a text."""
     import keyring  # noqa: PLC0415 - see above
     from keyring.errors import KeyringError  # noqa: PLC0415
 

@@ -19,25 +19,25 @@ from multitap.trust.secrets import system_keyring
 from multitap.trust.secrets.vault import private_folder
 
 ClientAuth = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
-"""How a client shows an authorization server who it is."""
+"""How a client authenticates at an authorization server."""
 
 _FILE = "logins.json"
-_LOOK_AGAIN = 0.05  # seconds until a lock that another process holds is tried again
+_LOOK_AGAIN = 0.05  # seconds between attempts to get a lock that another process holds
 
 
 class TokenStoreError(MultitapError):
-    """The logins cannot be used as they are; says why, and what to do."""
+    """The logins cannot be used; the message says why, and what to do."""
 
 
 class LoginSecrets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What nobody else may see of a login."""
+    """The secrets of a login."""
 
     access_token: str
     expires_at: float | None = None
-    """By the system's clock; None if the authorization server did not say."""
+    """By the system's clock; None if the authorization server states none."""
     refresh_token: str | None = None
     client_secret: str | None = None
-    """Of a client that was registered for this login; a configured one stays where it is."""
+    """The secret of a client that was registered for this login; not a configured one."""
     proof_key: str | None = None
     """The private key that the tokens are bound to (DPoP), as PEM."""
 
@@ -46,24 +46,24 @@ class LoginSecrets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class StoredLogin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One login: good for one server at one URL, given by one issuer."""
+    """One login: valid for one server at one URL, granted by one issuer."""
 
     server: str
     url: str
     issuer: str
     resource: str
-    """What the tokens are good for, in the words of the server (RFC 8707)."""
+    """The resource for which the tokens are valid, as the server states it (RFC 8707)."""
     token_endpoint: str
     revocation_endpoint: str | None = None
     client_id: str
     client_auth: ClientAuth = "none"
     registered: bool = False
-    """Whether the client was registered by us, and can be registered again."""
+    """Whether we registered the client, and can register it again."""
     redirect_uri: str = ""
     scope: str = ""
-    """What was granted, or asked for where the answer did not say."""
+    """The granted scope, or the requested one if the answer has none."""
     changed_at: float = 0.0
-    """By the system's clock; of two copies, the later one holds."""
+    """By the system's clock; the later of two copies wins."""
     secrets: LoginSecrets | None = None
     """None if the keyring has them."""
 
@@ -76,10 +76,10 @@ class _Content(msgspec.Struct, omit_defaults=True):
 class TokenStore:
     """Keeps logins by server name and URL, beside the vault and by the same rules.
 
-    Everything here may wait for a disk, a lock or a keyring: off the loop, please.
+    All methods may wait for a disk, a lock or a keyring: do not call them on the event loop.
 
     Args:
-        folder: Where the file is; the user's own place if not given.
+        folder: The folder of the file; by default, the user's own.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -91,11 +91,11 @@ class TokenStore:
         return self._file.path
 
     def stamp(self) -> object:
-        """Differs after every change of any login; cheap enough to look at often."""
+        """A stamp that differs after every change of any login; cheap to read."""
         return self._file.stamp()
 
     def logins(self) -> Sequence[StoredLogin]:
-        """All of them, without what the keyring has.
+        """All logins, without the secrets in the keyring.
 
         Raises:
             TokenStoreError: Others could read the file, or it is damaged.
@@ -103,7 +103,7 @@ class TokenStore:
         return tuple(self._read().logins.values())
 
     def find(self, server: str, url: str) -> StoredLogin | None:
-        """The login of a server, with its secrets; None where there is none for that URL."""
+        """The login of a server, with its secrets; None if there is none for that URL."""
         login = self._read().logins.get(_key(server, url))
         if login is None or login.secrets is not None:
             return login
@@ -112,36 +112,35 @@ class TokenStore:
         except system_keyring.KeyringUnavailable as exc:
             raise TokenStoreError(str(exc), hint=exc.hint) from None
         if text is None:
-            return None  # as good as logged out
+            return None  # equivalent to logged out
         with contextlib.suppress(msgspec.DecodeError):
             secrets = msgspec.json.decode(text, type=LoginSecrets)
             return msgspec.structs.replace(login, secrets=secrets)
         return None
 
     def add(self, login: StoredLogin) -> None:
-        """Keep the login that a person just granted, and record that they did."""
+        """Store a login that a person just granted, with an audit entry."""
         self.save(login)
         words = f"at {login.issuer}" + (f" with the scope {login.scope}" if login.scope else "")
         self._record("login", server=login.server, decision="allow", detail=words)
 
     def note_failure(self, server: str, words: str) -> None:
-        """Record that a person was asked to log in, and why nothing came of it."""
+        """Record a failed login and its reason."""
         self._record("login.failed", server=server, decision="deny", detail=words)
 
     def save(self, login: StoredLogin) -> None:
-        """Keep a login, in place of an earlier one of that server."""
+        """Store a login, in place of an earlier one of that server."""
         with self._file.hold_lock():
             content = self._read()
             text = msgspec.json.encode(login.secrets).decode()
-            # The keyring before the file: the other way round, a crash leaves a login whose secrets
-            # are nowhere.
+            # The keyring first: otherwise a crash could leave a login without its secrets.
             if system_keyring.keep(_keyring_name(login), text):
                 login = msgspec.structs.replace(login, secrets=None)
             content.logins[_key(login.server, login.url)] = login
             self._file.write(msgspec.json.encode(content))
 
     def remove(self, server: str, url: str) -> bool:
-        """Forget a login; whether there was one."""
+        """Forget a login; returns whether there was one."""
         with self._file.hold_lock():
             content = self._read()
             login = content.logins.pop(_key(server, url), None)
@@ -155,13 +154,13 @@ class TokenStore:
 
     @asynccontextmanager
     async def renewing(self, server: str, url: str) -> AsyncGenerator[None]:
-        """Within the block nobody else, in whatever process, renews that login."""
-        # a lock of its own for each: one slow authorization server holds up nobody else
+        """Lock a login: within the block, no other process renews it."""
+        # one lock per login: a slow authorization server does not delay others
         digest = hashlib.sha256(_key(server, url).encode()).hexdigest()[:16]
         path = self._file.path.with_name(f"login-{digest}.lock")
         lock = await anyio.to_thread.run_sync(self._file.open_lock, path)
         try:
-            # tried again and again, not waited for: a thread that waits cannot be given up
+            # polled: a thread that waits for a lock cannot be cancelled
             while not _taken(lock):
                 await anyio.sleep(_LOOK_AGAIN)
             yield

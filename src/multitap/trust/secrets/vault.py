@@ -23,16 +23,16 @@ _REPAIR = "repair it, or move it away and start again"
 
 
 class VaultError(MultitapError):
-    """The vault cannot be used as it is; says why, and what to do."""
+    """The vault cannot be used; the message says why, and what to do."""
 
 
 class Secret(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What the vault knows about one secret."""
+    """The vault's record of one secret."""
 
     servers: tuple[str, ...] = ()
-    """Servers that may use it; none named: every server of the user's own configuration."""
+    """Servers that may use it; if empty, every server of the user's own configuration."""
     origins: tuple[str, ...] = ()
-    """Origins that it may be sent to; none named: wherever those servers are."""
+    """Origins that it may be sent to; if empty, those of the servers."""
     value: str | None = None
     """None if the keyring has it."""
 
@@ -52,11 +52,11 @@ class _VaultContent(msgspec.Struct, omit_defaults=True):
 class Vault:
     """Keeps secrets by name.
 
-    A file says which there are and who may use them. The values are in the system's keyring where
-    one works, else in that file too, which only its owner may read.
+    A file lists the secrets and who may use them. The values are in the system's keyring if one
+    works, otherwise in that file too, which only its owner may read.
 
     Args:
-        folder: Where the file is; the user's own place if not given.
+        folder: The folder of the file; by default, the user's own.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -79,16 +79,16 @@ class Vault:
     def set(
         self, name: str, value: str, *, servers: tuple[str, ...] = (), origins: tuple[str, ...] = ()
     ) -> Secret:
-        """Keep a secret, in place of an earlier one of that name.
+        """Store a secret, in place of an earlier one of that name.
 
         Args:
-            name: Letters, digits, anything printable that can stand in `${auth:NAME}`.
+            name: Printable characters that are allowed in `${auth:NAME}`.
             value: The secret.
             servers: Who may use it.
             origins: Where it may be sent, as `https://host`.
 
         Raises:
-            VaultError: The name or value cannot be kept, or the file cannot be used.
+            VaultError: The name or value is not allowed, or the file cannot be used.
         """
         _check_name(name)
         if not value or len(value) > LONGEST_VALUE:
@@ -125,12 +125,12 @@ class Vault:
         return _from_keyring(name) if secret.value is None else secret.value
 
     def value_for(self, name: str, server: str, origin: str | None) -> str | None:
-        """A secret's value for a server that may use it; None where there is none of that name.
+        """A secret's value for a server that may use it; None if there is none of that name.
 
         Args:
-            name: Which one.
-            server: Who wants it.
-            origin: Where the server is; None for a program.
+            name: The name of the secret.
+            server: The server that wants it.
+            origin: The server's origin; None for a program.
 
         Raises:
             Unresolved: The server may not use it.
@@ -153,7 +153,7 @@ class Vault:
 
 
 def private_folder() -> Path:
-    """Where the user's secrets and logins are."""
+    """The folder of the user's secrets and logins."""
     return platformdirs.user_data_path("multitap", appauthor=False) / "vault"
 
 
@@ -164,12 +164,12 @@ def scope_for(
     *,
     granted: Collection[str] = (),
 ) -> Scope:
-    """What the variables in a server's configuration stand for, secrets included.
+    """The scope for a server's variables, with its secrets.
 
     Args:
         server: Its name.
-        config: Where it is, and what it wants.
-        folder: The folder that is worked in; the current one if not given.
+        config: Its configuration.
+        folder: The working folder; by default, the current one.
         granted: The secrets that a project's server may use; it gets no others.
     """
     scope = replace(Scope.of_process(folder), base=config.home.paths)
@@ -177,7 +177,7 @@ def scope_for(
 
 
 def model_scope(folder: Path | None = None) -> Scope:
-    """What the variables in a model's configuration stand for; to secrets it is called `model`."""
+    """The scope for a model's variables; for secrets, it counts as the server `model`."""
     return replace(Scope.of_process(folder), auth=partial(_value_or_reason, "model", None))
 
 
@@ -192,8 +192,8 @@ def _secrets_for(
                 hint="`multitap trust` shows it and asks",
             )
         origin = None
-        # An address that itself contains a secret has no origin that could be checked before the
-        # secret is known; such a server gets no secret that is bound to one.
+        # The origin of an address that contains a secret cannot be checked before the secret is
+        # known; such a server gets no secret that is bound to an origin.
         if isinstance(config, HttpServer) and _AUTH_VARIABLE not in config.url:
             origin = origin_of(expand(config.url, scope))
         return _value_or_reason(server, origin, name)
@@ -212,7 +212,7 @@ def origin_of(url: str) -> str:
     """`https://host` or `https://host:port` of a web address.
 
     Raises:
-        VaultError: It has none.
+        VaultError: It is not a web address.
     """
     from yarl import URL  # noqa: PLC0415 - only secrets with origins need it
 

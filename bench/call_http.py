@@ -36,7 +36,7 @@ async def run(*, quick: bool) -> Report:
     columns = (
         "calls",
         "`hub.call`",
-        "SDK `ClientFigures.call_tool`",
+        "SDK `Client.call_tool`",
         "bare sockets",
         "hub / SDK",
         "hub / bare",

@@ -31,7 +31,7 @@ async def run(*, quick: bool) -> Report:
     columns = (
         "calls",
         "`hub.call`",
-        "SDK `ClientFigures.call_tool`",
+        "SDK `Client.call_tool`",
         "bare pipe",
         "hub / SDK",
         "hub / bare",

@@ -6,6 +6,18 @@ grouped by what they act on, and are imported when a command runs. It must not u
 another program could not: only hubs, the configuration and running gateways.
 """
 
-from multitap.cli.program import main
+import gc
 
 __all__ = ["main"]
+
+_RARELY = 100_000
+"""New objects after which garbage is looked for: what is imported is none."""
+
+
+def main() -> None:
+    """What `multitap` does when it is typed."""
+    # before the imports: they make most of what a command ever makes
+    gc.set_threshold(_RARELY)
+    from multitap.cli.program import start  # noqa: PLC0415 - see above
+
+    start()

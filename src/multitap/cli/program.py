@@ -1,6 +1,5 @@
 """Runs a command, and turns failures into messages and exit codes."""
 
-import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -14,13 +13,9 @@ from multitap.cli.stopping import Terminated, on_signal, stop
 from multitap.cli.terminal.output import complain, quote_last_lines
 from multitap.errors import MultitapError, Unavailable
 
-_RARELY = 20_000
-"""New objects after which garbage is looked for: what is imported is none."""
 
-
-def main() -> None:
-    """What `multitap` does when it is typed."""
-    gc.set_threshold(_RARELY)
+def start() -> None:
+    """Run the command that was typed, and exit."""
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -164,7 +164,7 @@ async def test_redis_goes_away_for_ten_seconds_and_comes_back(tmp_path, ledger, 
                     while "away" in (await ready(http, one))[1]:
                         await anyio.sleep(0.1)
 
-    assert all("coordinator is away" in one for one in reasons), reasons
+    assert all("coordinator is down" in one for one in reasons), reasons
     assert all(status == 200 and "away" in text for status, text in told), told
     assert len(ledger.terms) <= 2
 

@@ -155,7 +155,7 @@ async def test_nobody_renews_a_login_while_the_other_replicas_cannot_be_asked(tm
         await call(two)
         provider.access.clear()
         coordinator.leases.acquire = gone
-        with pytest.raises(RequestFailed, match="coordinator is away"):
+        with pytest.raises(RequestFailed, match="coordinator is down"):
             await call(two)
 
     assert grants(provider).count("refresh_token") == 0

@@ -15,14 +15,14 @@ from multitap.errors import ConfigError
 
 VARIABLE = "MULTITAP_CLUSTER_KEY"
 _SIZE = 32
-_LOOK = 0.1  # seconds between two looks for a key
-_LEAST = 16  # characters; the key protects everything that replicas say to each other
+_LOOK = 0.1  # seconds between two checks for a key
+_LEAST = 16  # characters; the key protects all messages between replicas
 _PROOF = b"the key of a multitap cluster"
 _HINT = f"give all replicas the same key: `--cluster-key-file FILE`, {VARIABLE}, or none of them"
 
 
 def given_key(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
-    """The key that this replica was started with; None if the cluster has it.
+    """The key in the file or the environment; None if neither is set.
 
     Raises:
         ConfigError: It cannot be read, or is too short.
@@ -49,12 +49,12 @@ async def agree_on_key(records: Records, given: bytes | None, *, patience: float
     """The key of the cluster.
 
     Args:
-        records: Where replicas write it down, or a proof of it.
-        given: What this replica was started with.
-        patience: Seconds for others to write it down again, before a new one is made.
+        records: Where replicas store it, or a proof of it.
+        given: The key that this replica was started with.
+        patience: Seconds to wait for others to store it again, before a new one is made.
 
     Raises:
-        ConfigError: It is another one than this replica was given.
+        ConfigError: It differs from the key that this replica was given.
     """
     if given is None:
         key = await _shared_key(records, patience)
@@ -72,24 +72,24 @@ async def agree_on_key(records: Records, given: bytes | None, *, patience: float
 
 
 async def keep_key(records: Records, key: bytes, *, is_shared: bool) -> bool:
-    """Write down what newcomers need, unless it is there; whether the cluster has this key."""
+    """Store the key or its proof again if it is missing; False if the cluster has another key."""
     proof, shared = _proof(key), base64.b64encode(key)
-    # the key before its proof: a proof beside somebody else's key would keep everybody out
+    # the key before its proof: a proof of another key would lock all replicas out
     if is_shared and not await _kept(records, "key", shared):
         return False
     return await _kept(records, "key-proof", proof)
 
 
 async def _kept(records: Records, name: str, value: bytes) -> bool:
-    # read first: it nearly always is there, and a script costs Redis more
+    # read first: it is nearly always there, and a script costs Redis more
     if await records.read(name) == value or await records.swap(name, None, value):
         return True
-    # another replica was quicker, perhaps with the same
+    # another replica was first, perhaps with the same key
     return await records.read(name) == value
 
 
 async def _shared_key(records: Records, patience: float) -> bytes:
-    """The key that the cluster keeps; a new one if there is none."""
+    """The key stored in the cluster; a new one if there is none."""
     until = anyio.current_time() + patience
     while True:
         is_proved = await records.read("key-proof") is not None
@@ -97,13 +97,13 @@ async def _shared_key(records: Records, patience: float) -> bytes:
         if is_proved and kept is None:
             raise ConfigError("the cluster has a key that this replica was not given", hint=_HINT)
         # A coordinator without a key is new, or has lost everything. In that case the replicas
-        # that run write their key down again, and a new one would keep this one apart from them.
+        # that run store their key again, and a new one would separate this one from them.
         if kept is not None or anyio.current_time() >= until:
             break
         await anyio.sleep(_LOOK)
     if kept is None:
         fresh = base64.b64encode(secrets.token_bytes(_SIZE))
-        # replicas that start together all offer one: the first is kept, and all read that
+        # replicas that start together all propose one: the first is kept, and all read that
         await records.swap("key", None, fresh)
         kept = await records.read("key") or fresh
     try:

@@ -1,4 +1,4 @@
-"""What several gateways need to act as one: shared facts, leases, messages and limits."""
+"""What several gateways share to act as one: records, leases, messages, streams and limits."""
 
 import asyncio
 import math
@@ -15,24 +15,24 @@ from multitap.records import dataclass
 from multitap.upstream.signals import Bell
 
 WINDOW_PARTS = 60
-"""Parts of a window: each expires as a whole, so a window of a minute is exact to a second."""
+"""Parts of a window, which expire one by one: a window of a minute is exact to a second."""
 
 
 class CoordinatorDown(MultitapError):
-    """The coordinator cannot be reached; whether it did what was asked is not known."""
+    """The coordinator cannot be reached; it may or may not have executed the request."""
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):
-    """Who holds a lease, or held it last."""
+    """The state of a lease: its current or last holder."""
 
     holder: str
     """Empty once it was released."""
     token: int
-    """Greater than that of every earlier holder."""
+    """The fencing token, greater than those of all earlier holders."""
     expires_in: float
-    """Seconds, by the coordinator's clock; not positive: it has expired."""
+    """Seconds by the coordinator's clock; zero or negative once it has expired."""
     note: bytes = b""
-    """What the holder wants others to know."""
+    """Data of the holder for other replicas."""
 
     @property
     def is_held(self) -> bool:
@@ -43,7 +43,7 @@ class StreamEntry(msgspec.Struct, frozen=True, array_like=True):
     """One entry of a stream."""
 
     id: str
-    """`MILLISECONDS-NUMBER`; rises within a stream."""
+    """`MILLISECONDS-NUMBER`; increases within a stream."""
     data: bytes
 
 
@@ -55,17 +55,17 @@ class StreamEnds(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Allowance(msgspec.Struct, frozen=True, array_like=True):
-    """Whether something may be done now under a limit."""
+    """Whether a rate limit allows an action now."""
 
     allowed: bool
     left: int
-    """How much may still be done in this window."""
+    """How much of the limit is left in this window."""
     retry_after: float = 0.0
-    """Seconds until it may be worth asking again, if it was not allowed."""
+    """Seconds until a retry may succeed, if it was not allowed."""
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
-    """Something that was published."""
+    """A published message."""
 
     channel: str
     data: bytes
@@ -81,38 +81,38 @@ class Health:
 
 
 class Records(Protocol):
-    """Small values under keys, each for a time."""
+    """Small values by key, with an optional lifetime."""
 
     async def read(self, key: str) -> bytes | None: ...
 
     async def write(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        """Keep a value, for `ttl` seconds if they are given."""
+        """Store a value, for `ttl` seconds if given."""
         ...
 
     async def swap(
         self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
     ) -> bool:
-        """Replace a value if it is still `expected`; None: if there is none. Whether it was."""
+        """Replace a value if it equals `expected`, None if missing; returns whether it did."""
         ...
 
     async def touch(self, key: str, ttl: float) -> bool:
-        """Keep a value for `ttl` seconds from now on; whether there is one."""
+        """Set the lifetime of a value to `ttl` seconds from now; False if there is none."""
         ...
 
     async def delete(self, key: str, expected: bytes | None = None) -> bool:
-        """Remove a value, only if it is still `expected` where that is given; whether it was."""
+        """Remove a value, if it equals `expected` when given; returns whether it was removed."""
         ...
 
     async def scan(self, prefix: str) -> Mapping[str, bytes]:
-        """All values whose keys begin like this."""
+        """All values whose keys have this prefix."""
         ...
 
 
 class Leases(Protocol):
-    """Names that one holder has at a time.
+    """Exclusive leases with fencing tokens.
 
-    A lease ends after its time unless it is renewed. Each new holder gets a greater fencing token,
-    even if the coordinator has lost everything in between: tokens follow its clock.
+    A lease expires unless it is renewed. Each new holder gets a greater fencing token, even if the
+    coordinator has lost all data in between: tokens follow its clock.
     """
 
     async def acquire(
@@ -124,66 +124,66 @@ class Leases(Protocol):
         note: bytes = b"",
         guard: tuple[str, int] | None = None,
     ) -> int | None:
-        """The fencing token of a new holder; None while another one has the lease.
+        """Acquire a lease; returns its fencing token, or None while another holder has it.
 
-        A holder that has it already gets a new token.
+        A holder that already has it gets a new token.
 
         Args:
-            name: Which lease.
-            holder: Who wants it.
-            ttl: Seconds for which it is given.
-            note: What others are to know about the holder.
-            guard: Another lease and its token: nothing is given if that has another one by now.
+            name: The lease.
+            holder: The new holder.
+            ttl: Seconds until it expires.
+            note: Data of the holder for other replicas.
+            guard: Another lease and its token; without that token, nothing is acquired.
         """
         ...
 
     async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
-        """Prolong leases, by name and token; the names of those that nobody else has taken.
+        """Renew leases, given by name and token; returns the names of those that were renewed.
 
-        One that has expired is prolonged as well: its token is still the greatest.
+        An expired lease is renewed as well if it was not taken: its token is still the greatest.
         """
         ...
 
     async def release(self, name: str, token: int) -> bool:
-        """Give a lease back; whether it was still held."""
+        """Release a lease; returns whether it was still held."""
         ...
 
     async def look(self, *names: str) -> Mapping[str, Lease]:
-        """The leases of these names, as far as there ever was a holder."""
+        """The leases with these names, without those that never had a holder."""
         ...
 
 
 class Channels(Protocol):
-    """Messages to everybody who listens at this moment."""
+    """Messages to current subscribers; nothing is stored."""
 
     async def publish(self, channel: str, data: bytes) -> None: ...
 
     def subscribe(
         self, *channels: str
     ) -> AbstractAsyncContextManager[AsyncIterator[Message | None]]:
-        """Messages from the moment the block is entered; None: some may have been missed."""
+        """Within the block, iterate over messages; None means that some may have been missed."""
         ...
 
 
 class Streams(Protocol):
-    """Bounded logs that are read from any entry on."""
+    """Bounded logs that can be read from any entry."""
 
     async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
-        """Add an entry and return its id; the oldest go beyond `most` entries."""
+        """Append an entry and return its id; beyond `most` entries, the oldest are dropped."""
         ...
 
     async def entries(
         self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
     ) -> list[StreamEntry]:
-        """Entries after an id, oldest first; waits `wait` seconds for the first one."""
+        """The entries after an id, oldest first; waits up to `wait` seconds for the first one."""
         ...
 
     async def ends(self, stream: str) -> StreamEnds | None:
-        """What a stream still has; None if it is empty or unknown."""
+        """The first and last entry of a stream; None if it is empty or unknown."""
         ...
 
     async def trim(self, stream: str, before: str | None = None) -> None:
-        """Drop the entries before an id; all if none is given."""
+        """Drop the entries before an id, or all entries."""
         ...
 
 
@@ -191,20 +191,20 @@ class SharedLimits(Protocol):
     """Counts that all replicas share."""
 
     async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
-        """Add to a counter and return its value; it starts again `ttl` seconds after its first."""
+        """Add to a counter and return its value; it is reset `ttl` seconds after its first use."""
         ...
 
     async def take(self, key: str, *, limit: int, window: float, amount: int = 1) -> Allowance:
-        """Do `amount` more within a sliding window of `window` seconds, if `limit` allows it."""
+        """Take `amount` from a limit of `limit` per sliding window of `window` seconds."""
         ...
 
 
 class CoordinatorLine(Protocol):
-    """The way to what all replicas share."""
+    """The connection to the coordinator."""
 
     @property
     def health(self) -> Health:
-        """Whether it answered when it was last asked, which is at least once a second."""
+        """Whether it answered its last request; it is asked at least once a second."""
         ...
 
     @property
@@ -214,7 +214,7 @@ class CoordinatorLine(Protocol):
 
 
 class Coordinator(ABC):
-    """What all replicas share. Every method may raise `CoordinatorDown`, within seconds."""
+    """The state that all replicas share. Every method may raise `CoordinatorDown`, within seconds."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class Coordinator(ABC):
 
     @property
     def health(self) -> Health:
-        """Whether it answered when it was last asked."""
+        """Whether it answered its last request."""
         return self._line.health
 
     @abstractmethod
@@ -245,9 +245,9 @@ class Coordinator(ABC):
 
 
 class Subscriber:
-    """What one subscription has not taken yet; bounded, so that a slow one misses some."""
+    """The unread messages of one subscription; bounded, so that a slow reader misses some."""
 
-    # beyond that the reader is told that it missed some, and reads the records instead
+    # beyond that the reader learns that it missed some, and reads the records instead
     MOST = 1024
 
     def __init__(self) -> None:
@@ -255,10 +255,10 @@ class Subscriber:
         self._missed = False
 
     def feed(self, message: Message | None) -> None:
-        """Take a message, or note that some were missed."""
+        """Queue a message, or note that some were missed."""
         if message is None or self._waiting.full():
             self._missed = True
-            # with an empty queue nobody would look again
+            # or a reader of an empty queue would not look again
             if self._waiting.empty():
                 self._waiting.put_nowait(None)
                 self._missed = False
@@ -269,7 +269,7 @@ class Subscriber:
         return self
 
     async def __anext__(self) -> Message | None:
-        # only after what was queued before the gap: the reader looks at everything once
+        # only after the messages queued before the gap
         if self._missed and self._waiting.empty():
             self._missed = False
             return None
@@ -277,19 +277,19 @@ class Subscriber:
 
 
 class ChannelSubscribers:
-    """Who listens to which channel, in this process."""
+    """The subscribers of each channel in this process."""
 
     def __init__(self) -> None:
         self._subscribers: dict[str, set[Subscriber]] = {}
 
     @property
     def channels(self) -> AbstractSet[str]:
-        """Those that somebody listens to."""
+        """The channels with subscribers."""
         return self._subscribers.keys()
 
     @contextmanager
     def listen(self, *channels: str) -> Generator[Subscriber]:
-        """Within the block, the value gets the messages of these channels."""
+        """Within the block, the yielded subscriber gets the messages of these channels."""
         subscriber = Subscriber()
         for channel in channels:
             self._subscribers.setdefault(channel, set()).add(subscriber)
@@ -304,17 +304,17 @@ class ChannelSubscribers:
                     del self._subscribers[channel]
 
     def feed(self, message: Message) -> None:
-        """Bring a message to those who listen."""
+        """Deliver a message to the subscribers of its channel."""
         # a copy; `Subscriber.feed` never blocks, so that a slow one cannot hold up the others
         for subscriber in tuple(self._subscribers.get(message.channel, ())):
             subscriber.feed(message)
 
     def note_gap(self) -> None:
-        """Tell everybody that messages may have been missed."""
+        """Tell all subscribers that messages may have been missed."""
         for subscriber in {one for many in self._subscribers.values() for one in many}:
             subscriber.feed(None)
 
 
 def part_of(now: float, window: float) -> int:
-    """In which part of a sliding window a moment is."""
+    """The number of the window part that contains a moment."""
     return math.floor(now / (window / WINDOW_PARTS))

@@ -29,25 +29,25 @@ _PUBLIC = {
     "Overloaded": Overloaded,
     "BadAnswer": BadAnswer,
 }
-"""Errors of the owner that reach the caller as they are: it has tried what there was to try."""
+"""Errors of the owner that are passed on unchanged: the owner has already retried."""
 
 PATIENCE = 15.0
-"""Seconds for an owner to finish what is under way: well beyond its own limit for draining."""
+"""Seconds for an owner to finish its requests: well beyond its own limit for draining."""
 
 CONNECTING = frozenset({"initialize", "server/discover"})
-"""What a link asks before the server is connected."""
+"""Requests that a link sends before the server is connected."""
 HANDSHAKE = CONNECTING | {"ping"}
-"""What the owner answers by itself: it has shaken hands with the server already."""
+"""Requests that the owner answers by itself, after its own handshake with the server."""
 
 
 class ForwardedWire:
-    """See `Wire`. What the server says unasked comes with the call it belongs to.
+    """See `Wire`. Messages of the server arrive with the call they belong to.
 
     Args:
-        server: Its name.
-        number: Ours, for messages on the connection.
-        connection: The way to its owner.
-        exchange: The requests under way.
+        server: The server's name.
+        number: Identifies this wire on the connection.
+        connection: The connection to its owner.
+        exchange: The requests in progress.
     """
 
     kind = "cluster"
@@ -107,16 +107,16 @@ class ForwardedWire:
         return exchange.result(pending, answer)
 
     async def _leave(self, request: Request) -> WireFault:
-        """The owner begins nothing more, but finishes what it has: the wire closes after that."""
+        """Wait until the owner has finished its requests and closed the wire."""
         self._is_leaving = True
         left = request.deadline.at - self._loop.time()
         with anyio.move_on_after(min(left, PATIENCE)):
             await self.closed.wait()
         if not self.closed.is_set():
-            # one request's own end is not the end of the wire: others may still be answered on it
+            # a timeout of this request must not close the wire: others may still be answered
             if left < PATIENCE:
                 return AnswerTimeout("its owner has left, and there is no other yet", sent=False)
-            # the next one who asks has to find the new owner
+            # the next request has to find the new owner
             self.cut("its owner has left")
         return OwnerChanged("another replica owns it now", sent=False)
 
@@ -140,7 +140,7 @@ class ForwardedWire:
         return Evidence()
 
     def take(self, message: say.PeerMessage) -> None:  # noqa: C901 - one case for each kind
-        """Take what the owner says on this wire."""
+        """Handle a message of the owner."""
         exchange = self._exchange
         match message:
             case say.PeerAnswer(number=number, result=result):
@@ -171,10 +171,10 @@ class ForwardedWire:
             case say.Close(reason=reason):
                 exchange.close(OwnerChanged(reason, sent=True))
             case _:
-                pass  # meant for owners only
+                pass  # only sent to owners
 
     def cut(self, reason: str) -> None:
-        """The connection is gone."""
+        """Close the wire: its connection or its owner is gone."""
         self._exchange.close(OwnerChanged(reason, sent=True))
 
     def _overheard(self, message: Envelope, number: int) -> None:
@@ -184,7 +184,7 @@ class ForwardedWire:
         elif number != say.NO_CALL:
             pending = self._exchange.pending_requests.get(number)
             if pending is None:
-                return  # its call is over: nobody is left to be told
+                return  # its call is over
             call = pending.request.call
         self._exchange.inbound_messages.take(message, call)
 
@@ -214,7 +214,7 @@ class ForwardedWire:
 
 
 def _nothing_to_open(protocol_version: str, *, stateless: bool) -> None:
-    """The owner has done that."""
+    """Do nothing: the owner has done the handshake."""
     del protocol_version, stateless
 
 
@@ -231,10 +231,10 @@ async def open_forwarded(
     """Reach a server through its owner.
 
     Args:
-        server: Its name.
-        connection: The way to its owner.
-        wires: All that the connection carries, by number.
-        redact: Takes its secrets out of what is quoted.
+        server: The server's name.
+        connection: The connection to its owner.
+        wires: All wires on the connection, by number.
+        redact: Removes its secrets from quoted text.
     """
     number = next(_numbers)
     with ungrouped():
@@ -245,16 +245,16 @@ async def open_forwarded(
                 connection.send(say.PeerReply(number, asked, message))
 
             exchange = Exchange(respond, tasks, server, _JUNK, redact)
-            # before `Open` is sent: what comes back must find it
+            # before `Open` is sent: replies must find it
             wire = wires[number] = ForwardedWire(server, number, connection, exchange)
             connection.send(say.Open(number, server))
-            # it may have closed before the wire was known, and nobody would have cut it
+            # the connection may have closed before the wire was registered, so that it was not cut
             if connection.is_closed:
                 wire.cut(connection.reason)
             try:
                 yield wire
             finally:
-                # first: what the owner still says must not reach an exchange that is closed
+                # first: late messages of the owner must not reach a closed exchange
                 del wires[number]
                 exchange.close(None)
                 connection.send(say.Close(number, "its user left"))

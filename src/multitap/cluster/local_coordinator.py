@@ -23,12 +23,12 @@ from multitap.cluster.coordinator import (
 from multitap.records import dataclass
 from multitap.upstream.signals import Bell
 
-# There is no lock in this module: no method awaits anything between its look and its change, so
-# each is one step, as it is in Redis.
+# No locks in this module: no method awaits between reading and changing a value, so each is
+# atomic, as in Redis.
 Clock = Callable[[], float]
 
 _SWEEP = 256
-"""Writes between two sweeps of what has expired: a sweep looks at everything, so it is rare."""
+"""Writes between two sweeps of expired values: a sweep looks at all values, so it is rare."""
 
 
 class LocalRecords:
@@ -139,7 +139,7 @@ class LocalLeases:
         }
 
     def forget(self) -> None:
-        """Lose everything, as a coordinator does that is flushed."""
+        """Drop all leases, like a coordinator that was flushed."""
         self._kept.clear()
 
 
@@ -171,7 +171,7 @@ class LocalStreams:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._kept: dict[str, _Stream] = {}
-        # one for all streams: those who wait look again, which costs next to nothing in memory
+        # one for all streams: readers check again, which is cheap in memory
         self._grown = Bell()
         self._appended = 0
 
@@ -182,7 +182,7 @@ class LocalStreams:
             found = self._kept[stream] = _Stream(OrderedDict())
         moment = int(now * 1000)
         last, number = found.last
-        # ids rise even if several entries fall into one millisecond, or the clock stands still
+        # ids increase even within one millisecond, or if the clock stands still
         found.last = (moment, 0) if moment > last else (last, number + 1)
         entry_id = "{}-{}".format(*found.last)
         found.entries[entry_id] = data
@@ -279,7 +279,7 @@ class LocalLimits:
 
 @dataclass(frozen=True, slots=True)
 class _Nowhere:
-    """See `CoordinatorLine`; there is no way to go."""
+    """See `CoordinatorLine`; there is no connection."""
 
     health: Health
     health_changed: Bell
@@ -289,7 +289,7 @@ class LocalCoordinator(Coordinator):
     """See `Coordinator`; always up.
 
     Args:
-        clock: Tells the time in seconds.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, clock: Clock | None = None) -> None:
@@ -308,12 +308,12 @@ class LocalCoordinator(Coordinator):
 
 
 def _steady_clock() -> Clock:
-    """Seconds since 1970 that never jump: leases would end early, or tokens fall."""
+    """Seconds since 1970 by a clock that never jumps, so that leases and tokens stay valid."""
     offset = time.time() - time.monotonic()
     return lambda: offset + time.monotonic()
 
 
 def order(entry_id: str) -> tuple[int, int]:
-    """What the ids of a stream are compared by."""
+    """The sort key of a stream's entry ids."""
     moment, _, number = entry_id.partition("-")
     return int(moment), int(number or 0)

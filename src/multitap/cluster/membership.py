@@ -1,4 +1,4 @@
-"""Which replicas there are, and whether they fit together."""
+"""The replicas of a cluster, their heartbeats, and whether their configurations agree."""
 
 import contextlib
 import logging
@@ -19,29 +19,29 @@ logger = logging.getLogger(__name__)
 
 BEAT = 1.0
 TTL = 4.0
-"""Seconds without a sign of life after which a replica is forgotten: three may get lost."""
+"""Seconds without a heartbeat after which a replica is forgotten: three may get lost."""
 CLOCKS = 5.0
-"""Seconds that a machine's clock may differ from the coordinator's: tokens end by it."""
+"""Seconds that a machine's clock may differ from the coordinator's: tokens expire by it."""
 _INDEX = "members"  # a list of ids, because a scan would step through all keys of Redis
-_TRIES = 20  # of a change that others keep overtaking; the next beat makes it up
+_TRIES = 20  # attempts of a change that races with others; the next heartbeat repeats it
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica, as it describes itself; what a newer version adds is ignored."""
+    """One replica, as it describes itself; fields of newer versions are ignored."""
 
     id: str
     version: str = VERSION
     protocol: int = PROTOCOL
     address: str = ""
-    """Where other replicas reach its servers."""
+    """Its address for other replicas."""
     url: str = ""
-    """Where clients reach it."""
+    """Its address for clients."""
     fingerprint: str = ""
-    """Of its configuration."""
+    """A digest of its configuration."""
     labels: dict[str, str] = {}
     started: float = 0.0
     seen: float = 0.0
-    """When it last said this, by the coordinator's clock."""
+    """The time of its last heartbeat, by the coordinator's clock."""
     owns: list[str] = []
     """The servers that it runs for the cluster."""
     drains: bool = False
@@ -53,29 +53,29 @@ _parse_index = msgspec.json.Decoder(list[str]).decode
 
 
 class Membership:
-    """Keeps this replica known to the others, and knows them.
+    """Announces this replica to the others, and knows them.
 
     Args:
-        coordinator: Where all are written down.
+        coordinator: Holds the records of all replicas.
         me: This replica.
     """
 
     def __init__(self, coordinator: Coordinator, me: Member) -> None:
         self.me = me
         self.members: Mapping[str, Member] = {me.id: me}
-        """All that showed life recently, this one included; by id."""
+        """All replicas with a recent heartbeat, this one included, by id."""
         self.changed = Bell()
         self._coordinator = coordinator
         self._records = coordinator.records
 
     @property
     def drifted(self) -> list[Member]:
-        """Those with another configuration than ours."""
+        """The replicas whose configuration differs from ours."""
         ours = self.me.fingerprint
         return [one for one in self.members.values() if one.fingerprint != ours]
 
     def candidates(self, labels: Mapping[str, str] | None) -> Collection[str]:
-        """The ids of all that may run a server with these labels."""
+        """The ids of the replicas that may run a server with these labels."""
         wanted = (labels or {}).items()
         return [
             one.id
@@ -84,15 +84,15 @@ class Membership:
         ]
 
     def describe(self, **changes: object) -> None:
-        """Let others know something new about this replica with its next sign of life."""
+        """Change what this replica announces with its next heartbeat."""
         self.me = msgspec.structs.replace(self.me, **changes)
 
     async def join(self, *, allow_drift: bool) -> None:
         """Become a member.
 
         Raises:
-            ConfigError: This replica does not fit.
-            CoordinatorDown: Nobody can tell.
+            ConfigError: The clock or the configuration differs.
+            CoordinatorDown: The coordinator cannot be reached.
         """
         off = time.time() - await self._coordinator.time()
         if abs(off) > CLOCKS:
@@ -112,26 +112,26 @@ class Membership:
         await self.beat()
 
     async def run(self) -> None:
-        """Show life once a second."""
+        """Send a heartbeat once a second, until cancelled."""
         while True:
             await anyio.sleep(BEAT)
             with contextlib.suppress(CoordinatorDown):
                 await self.beat()
 
     async def beat(self) -> None:
-        """Show life, and look who else does."""
+        """Send a heartbeat, and read those of the others."""
         self.me = msgspec.structs.replace(self.me, seen=await self._coordinator.time())
         await self._records.write(f"member/{self.me.id}", msgspec.json.encode(self.me), ttl=TTL)
-        # after the record: one that is listed without a record counts as gone
+        # after the record: a listed replica without a record counts as gone
         await self._list(come={self.me.id})
         await self._look()
 
     async def is_alive(self, replica: str) -> bool:
-        """Whether a replica shows life by what the coordinator knows, now."""
+        """Whether the coordinator has a recent heartbeat of a replica."""
         return await self._records.read(f"member/{replica}") is not None
 
     async def leave(self) -> None:
-        """Be forgotten at once."""
+        """Remove this replica from the members."""
         with contextlib.suppress(CoordinatorDown):
             await self._records.delete(f"member/{self.me.id}")
             await self._list(gone={self.me.id})
@@ -139,7 +139,7 @@ class Membership:
     async def _look(self) -> None:
         index = _parse_index(await self._records.read(_INDEX) or b"[]")
         found = await known_members(self._records)
-        # only those that were listed before we looked: one that joins meanwhile is listed last
+        # only those that were listed before the records were read: others may join meanwhile
         if gone := set(index) - found.keys():
             await self._list(gone=gone)
         # ours as it is now: `describe` may have changed it during the awaits
@@ -162,7 +162,7 @@ class Membership:
 
 
 async def known_members(records: Records) -> dict[str, Member]:
-    """All replicas that showed life recently, by id."""
+    """All replicas with a recent heartbeat, by id."""
     found: dict[str, Member] = {}
     for one in _parse_index(await records.read(_INDEX) or b"[]"):
         kept = await records.read(f"member/{one}")

@@ -18,7 +18,7 @@ from multitap.wire.wire import Inbound, OwnedCall, Params, Wire
 PATIENCE = 5.0
 """Seconds that a request waits for a lease that could not be renewed; then it fails."""
 
-_UNCERTAIN = "the cluster's coordinator is away, so that it is not certain which replica owns it"
+_UNCERTAIN = "the cluster's coordinator is down, so its owner is uncertain"
 _NO_REPLICA = "every replica of the cluster is stopping"
 
 CHANGES = frozenset(
@@ -30,7 +30,7 @@ CHANGES = frozenset(
         "notifications/subscriptions/acknowledged",
     }
 )
-"""What concerns all replicas, whichever call it comes with."""
+"""Notifications for all replicas, no matter which call they arrive with."""
 
 
 class RelayedWire(Protocol):
@@ -41,7 +41,7 @@ class RelayedWire(Protocol):
         ...
 
     async def ask(self, number: int, method: str, params: Raw) -> Any:
-        """Have a client of the other replica answer the server.
+        """Ask a client of the other replica; returns its answer.
 
         Raises:
             RpcError: It refuses, or cannot be asked.
@@ -69,15 +69,15 @@ class RelayedCall(OwnedCall):
 
 
 class OwnedWire:
-    """See `Wire`; nothing is sent unless the lease is proved to be ours."""
+    """See `Wire`; nothing is sent without a valid lease."""
 
     def __init__(self, wire: Wire, lease: OwnerLease, users: Iterable[RelayedWire]) -> None:
         self._wire = wire
         self._lease = lease
         self._users = users
-        self._send = wire.request  # looked up once: every call takes this way
+        self._send = wire.request  # looked up once: every call passes here
         self.in_flight = 0
-        """Requests that the server works on and that have an end."""
+        """Requests in progress, without endless ones such as subscriptions."""
         self.kind = wire.kind
         self.closed = asyncio.Event()
         self.establish = wire.establish
@@ -95,8 +95,8 @@ class OwnedWire:
         self._wire.attach(_SharedInbound(inbound, self._users))
 
     async def request(self, request: Request) -> Raw:
-        # the last look before it is written: the lease may have ended while it waited
-        # a health check executes nothing, and without an answer the program would be ended
+        # the last check before it is sent: the lease may have ended while it waited. Health checks
+        # pass: they execute nothing, and without an answer the program would be ended.
         if not self._lease.is_valid and request.method not in HANDSHAKE:
             await in_task(request.light)
             await self._wait_regained(request.deadline)
@@ -107,7 +107,7 @@ class OwnedWire:
         try:
             return await self._send(request)
         except WireClosed as exc:
-            if self._lease.is_lost:  # the program is ended for that, and has no reason of its own
+            if self._lease.is_lost:  # the program was ended for that reason
                 raise OwnerChanged("its owner lost the lease on it", sent=exc.sent) from None
             raise
         finally:
@@ -120,7 +120,7 @@ class OwnedWire:
             await self._wire.notify(method, params, headers=headers)
 
     async def watch(self) -> None:
-        """Close with the pipes, or with the lease: whichever ends first."""
+        """Close when the pipes close or the lease is lost, whichever is first."""
         async with anyio.create_task_group() as tasks:
 
             async def follow(ended: asyncio.Event) -> None:
@@ -132,27 +132,27 @@ class OwnedWire:
             tasks.start_soon(follow, self._lease.lost)
 
     async def _wait_regained(self, deadline: Deadline) -> None:
-        """Wait while the lease cannot be renewed or is being given back."""
+        """Wait while the lease cannot be renewed or is being released."""
         lease = self._lease
         left = deadline.at - anyio.current_time()
-        # a lease that is being given back ends by itself; one that cannot be renewed may never
+        # a lease that is being released ends by itself; one that cannot be renewed may not
         with anyio.move_on_after(left if lease.is_leaving else min(left, PATIENCE)):
             while not lease.is_valid and not lease.is_lost and lease.has_successor:
                 await lease.changed.wait()
         if not lease.has_successor:
             raise WireFault(_NO_REPLICA, sent=False)
         if lease.is_lost:
-            # `watch` may not have had its turn: who asks again must not find this wire
+            # `watch` may not have run yet: the next attempt must not find this wire
             self.closed.set()
             raise OwnerChanged("another replica owns it now", sent=False)
         if not lease.is_valid:
             words = "its owner has left, and there is no other yet"
-            # not one that is repeated: the next one would only wait as long again
+            # not a retryable fault: the next attempt would only wait as long again
             raise WireFault(words if lease.is_leaving else _UNCERTAIN, sent=False)
 
 
 class _SharedInbound:
-    """Takes what the server says to the replica whose call it belongs to."""
+    """Routes messages of the server to the replica whose call they belong to."""
 
     def __init__(self, inbound: Inbound, users: Iterable[RelayedWire]) -> None:
         self._inbound = inbound
@@ -164,7 +164,7 @@ class _SharedInbound:
             call.wire.tell(call.number, method, params)
             return
         self._inbound.notification(method, params, None if isinstance(call, RelayedCall) else call)
-        # what belongs to one of several calls is told to nobody rather than to the wrong one
+        # a message that may belong to several calls is dropped rather than sent to the wrong one
         if method in CHANGES or call is None:
             # a copy: users come and go with their connections
             for user in tuple(self._users):

@@ -1,4 +1,4 @@
-"""The right to run a server, for as long as it is proved to be ours."""
+"""A lease on a server, valid as long as it is provably ours."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,23 +11,23 @@ Clock = Callable[[], float]
 class OwnerLease:
     """One lease that this replica holds, or held.
 
-    It is valid until a moment by our own steady clock, counted from before the renewal was sent:
-    the coordinator's own count begins later, so it cannot give the lease away before that.
+    It is valid until a moment of our own monotonic clock, counted from before the renewal was sent:
+    the coordinator counts from a later moment, so it cannot give the lease away before that.
 
     Args:
-        name: Which lease.
+        name: Its name at the coordinator.
         token: The fencing token.
         clock: Our own clock, in seconds.
-        until: When it ends, by that.
+        until: When it ends, by that clock.
     """
 
     def __init__(self, name: str, token: int, clock: Clock, until: float) -> None:
         self.name = name
         self.token = token
         self.is_lost = False
-        """Whether another one may have it: whatever it protects has to end."""
+        """Whether another replica may have it, so that the server here must end."""
         self.is_leaving = False
-        """Whether what is under way is finished, and nothing more is begun."""
+        """Whether it is about to be released: requests are finished, and none is begun."""
         self.has_successor = True
         """Whether another replica can take it: if not, nothing waits for that."""
         self.changed = Bell()
@@ -37,17 +37,17 @@ class OwnerLease:
 
     @property
     def is_valid(self) -> bool:
-        """Whether nobody else can have it at this moment."""
+        """Whether no other replica can have it now."""
         return self._clock() < self._until and not self.is_lost and not self.is_leaving
 
     def extend(self, until: float) -> None:
-        # a renewal under way when it was lost must not bring it back
+        # a renewal that was in progress when it was lost must not restore it
         if not self.is_lost:
             self._until = max(self._until, until)
             self.changed.ring()
 
     def leave(self) -> None:
-        """Begin nothing more: it will be given back."""
+        """Begin no more requests: it will be released."""
         self.is_leaving = True
 
     def give_up(self) -> None:
@@ -57,7 +57,7 @@ class OwnerLease:
 
     def lose(self) -> None:
         """End it for good."""
-        # the flag before the events: what wakes up reads it
+        # the flag before the events: woken tasks read it
         self.is_lost = True
         self.lost.set()
         self.changed.ring()

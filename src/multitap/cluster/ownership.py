@@ -1,4 +1,4 @@
-"""Which replica runs which server: leases taken, renewed, lost and handed over."""
+"""Decides which replica runs which server: acquires, renews and hands over leases."""
 
 import asyncio
 import contextlib
@@ -19,24 +19,24 @@ from multitap.upstream.signals import Bell
 logger = logging.getLogger(__name__)
 
 TTL = 1.6
-"""Seconds after its last renewal at which a lease may be taken by another replica."""
+"""Seconds after its last renewal at which another replica may take a lease."""
 MARGIN = 0.2
-"""Seconds before that at which its holder stops relying on it: two clocks may run differently."""
+"""Seconds before that at which its holder stops relying on it: clocks may drift."""
 RENEWAL = 0.4
 """Seconds between two renewals: three in a row may fail before the holder has to stop."""
 LOOK = 0.2
-"""Seconds between two looks at the leases of others: adds to how long a dead owner is missed."""
+"""Seconds between two checks of others' leases; adds to the time until a dead owner is replaced."""
 EPOCH = "epoch"
-"""A lease that nobody uses: another token means that the coordinator has lost everything."""
+"""A lease without a use: a new token means that the coordinator has lost its data."""
 _LONG = 30 * 86400.0  # seconds; nobody renews it, since only its token counts
 COURTESY = 0.15
-"""Seconds that each replica leaves to the one that should have a free server:
-enough for that one to take it first, so that replicas do not race for all of them."""
+"""Seconds that each replica waits for those that rank before it, so that they do not race for
+free servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPool:
-    """How many replicas are to run a server, and which may."""
+    """How many replicas run a server, and the labels they need."""
 
     slots: int = 1
     labels: Mapping[str, str] | None = None
@@ -44,7 +44,7 @@ class ServerPool:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who runs a server, as last seen."""
+    """The replica that runs a server, as last seen."""
 
     replica: str
     token: int
@@ -52,15 +52,15 @@ class Owner:
 
 
 class Candidates(Protocol):
-    """Who else could own something."""
+    """The replicas that could own a server."""
 
     def candidates(self, labels: Mapping[str, str] | None) -> Collection[str]:
-        """The ids of all replicas that are up and fit, ours among them if it does."""
+        """The ids of all live replicas with these labels, ours included."""
         ...
 
 
 def steady_clock() -> Clock:
-    """Seconds that also pass while the machine sleeps, where the system counts them."""
+    """A clock that also advances while the machine is suspended, if the system has one."""
     # the loop's clock stands still in a suspended machine, whose leases others take meanwhile
     if (boot_time := getattr(time, "CLOCK_BOOTTIME", None)) is not None:
         return partial(time.clock_gettime, boot_time)
@@ -68,13 +68,13 @@ def steady_clock() -> Clock:
 
 
 class Ownership:
-    """Takes leases on servers, keeps them, and knows who has the others.
+    """Acquires and renews leases on servers, and knows the owners of the others.
 
     Args:
-        coordinator: Where leases are kept.
+        coordinator: Holds the leases.
         replica: Our id.
-        address: Where others reach the servers that we own.
-        peers: Who else could own them.
+        address: Our address for other replicas.
+        peers: The replicas that could own servers.
         on_change: Called with a server whose owner changed, or that has none now.
         clock: Our own steady clock.
         is_fresh: Whether the coordinator is as old as this run, so that it has lost nothing.
@@ -99,20 +99,20 @@ class Ownership:
         self._clock = clock or steady_clock()
         self._wanted: dict[str, ServerPool] = {}
         self.held: dict[str, OwnerLease] = {}
-        """The leases that we have, by server."""
+        """Our leases, by server."""
         self.owners: dict[str, tuple[Owner, ...]] = {}
-        """Who runs each server that we do not run, as last seen."""
+        """The owners of servers that we do not run, as last seen."""
         self._free_since: dict[str, float] = {}
         self._changed = Bell()
         self._wake = asyncio.Event()
         self._patience = 0.0 if is_fresh else TTL
         self._epoch: tuple[int, float] | None = None
-        """The token of the coordinator's memory, and since when we have seen it."""
+        """The token of `EPOCH`, and since when we have seen it."""
         self.is_draining = False
-        """Whether nothing more is taken: this replica is about to leave."""
+        """Whether no more leases are acquired, because this replica is leaving."""
 
     def apply(self, servers: Mapping[str, ServerPool]) -> None:
-        """Which servers are to have an owner."""
+        """Set which servers need an owner; leases on others are dropped."""
         self._wanted = dict(servers)
         for name in [name for name in self.held if name not in self._wanted]:
             self._lose(name)
@@ -123,7 +123,7 @@ class Ownership:
         return self.held.get(server)
 
     async def wait_owner(self, server: str) -> OwnerLease | tuple[Owner, ...]:
-        """Our own lease, or those who run the server; waits until there is one."""
+        """Our own lease on a server, or its owners; waits until there is one."""
         while True:
             if (lease := self.held.get(server)) is not None:
                 return lease
@@ -132,8 +132,8 @@ class Ownership:
             await self._changed.wait()
 
     async def wait_change(self, server: str, owner: Owner) -> bool:
-        """Wait until a server has another owner; whether it has one before its lease can end."""
-        # a dead owner's lease ends within one TTL; the next one has as long to look and to take it
+        """Wait until a server has another owner; False if it does not change within two TTLs."""
+        # a dead owner's lease ends within one TTL; the next owner has as long to notice and take it
         with anyio.move_on_after(2 * TTL):
             while owner in self.owners.get(server, ()):
                 await self._changed.wait()
@@ -141,7 +141,7 @@ class Ownership:
         return False
 
     async def run(self) -> None:
-        """Renew, look and take, until cancelled."""
+        """Renew our leases, and acquire free ones, until cancelled."""
         renewed = -RENEWAL
         while True:
             if self._clock() - renewed >= RENEWAL:
@@ -156,31 +156,31 @@ class Ownership:
                     self._wake = asyncio.Event()
 
     async def hand_over(self) -> None:
-        """Give all leases back, so that others take them at once."""
+        """Release all leases, so that others can take them at once."""
         # first: `run` may be in the middle of taking a lease, and checks this after its await
         self.is_draining = True
         for name, lease in tuple(self.held.items()):
-            # before it is released: others may have it from that moment on
+            # before the release: others may have it from then on
             self._lose(name)
             try:
                 await self._leases.release(lease.name, lease.token)
             except CoordinatorDown:
-                return  # they end by themselves
+                return  # they expire by themselves
 
     def drop(self, server: str) -> None:
-        """Rely on a lease no more; it can be released after that."""
+        """Stop relying on a lease; it can be released after that."""
         self._lose(server)
 
     async def _renew(self) -> None:
         held = {lease.name: lease.token for lease in self.held.values()}
         if not held:
             return
-        # before it is asked: the coordinator's count begins later, and so ends later than ours
+        # taken before the request: the coordinator counts from a later moment
         since = self._clock()
         try:
             kept = await self._leases.renew(held, ttl=TTL)
         except CoordinatorDown:
-            return  # each lease ends by itself; it is asked again with the next renewal
+            return  # leases expire by themselves; the next renewal tries again
         for server, lease in tuple(self.held.items()):
             if lease.name in kept:
                 lease.extend(since + TTL - MARGIN)
@@ -189,7 +189,7 @@ class Ownership:
                 await self._missing(server, lease)
 
     async def _missing(self, server: str, lease: OwnerLease) -> None:
-        """Somebody else took the lease, or the coordinator lost everything."""
+        """Handle a failed renewal: another replica took the lease, or the coordinator lost it."""
         found = await self._look_up([lease.name])
         if found is None:
             return
@@ -197,7 +197,7 @@ class Ownership:
             logger.warning("%s: its lease went to another replica", server)
             self._lose(server)
             return
-        # It was forgotten while it was ours, and others leave us the time to take it again.
+        # The coordinator lost it while it was ours; others leave us the time to take it again.
         since = self._clock()
         try:
             token = await self._leases.acquire(
@@ -234,7 +234,7 @@ class Ownership:
                 for one in seen.values()
                 if one.is_held and one.holder != self._replica
             )
-            # one that is gone without a trace may only be forgotten: its holder takes it again
+            # a lease without any record may have been lost: its holder takes it again
             is_forgotten = not seen and self._is_new_epoch()
             if owners != self.owners.get(server, ()) and not is_forgotten:
                 self.owners[server] = owners
@@ -244,7 +244,7 @@ class Ownership:
                     await self._try(server, name, seen.get(name))
 
     async def _remembers(self, epoch: Lease | None) -> bool:
-        """Note since when the coordinator has not lost anything; whether it can be relied on."""
+        """Note since when the coordinator has its data; False if it has just lost them."""
         if epoch is None:
             self._epoch = None
             with contextlib.suppress(CoordinatorDown):
@@ -255,7 +255,7 @@ class Ownership:
         return True
 
     def _is_new_epoch(self) -> bool:
-        """Whether holders of leases may not have had the time to take them again after a loss."""
+        """Whether holders may still be taking their leases again after a loss."""
         return self._epoch is None or self._clock() - self._epoch[1] < self._patience
 
     async def _look_up(self, names: list[str]) -> Mapping[str, Lease] | None:
@@ -265,7 +265,7 @@ class Ownership:
             return None
 
     async def _try(self, server: str, name: str, seen: Lease | None) -> None:
-        """Take a lease if it is free, and if it is for us to take it."""
+        """Acquire a lease if it is free and our rank allows it."""
         now = self._clock()
         if seen is not None and seen.is_held and seen.holder != self._replica:
             self._free_since.pop(name, None)
@@ -274,8 +274,8 @@ class Ownership:
         rank = self._rank(server, name)
         if rank is None or self.is_draining or free_for < rank * COURTESY:
             return
-        # A lease without any trace may have been given before the coordinator lost everything: its
-        # holder may still rely on it, and needs the time to take it again.
+        # A lease without any record may have been granted before the coordinator lost its data: its
+        # holder may still rely on it, and needs time to take it again.
         if self._epoch is None or (seen is None and self._is_new_epoch()):
             return  # the first is also for the guard below
         try:
@@ -288,11 +288,11 @@ class Ownership:
             )
         except CoordinatorDown:
             return
-        # whatever the outcome: if another one has it, its time starts again
+        # in any case: if another replica has it, the wait starts again
         self._free_since.pop(name, None)
         if token is None:
             return
-        # both may have changed during the await; given back now, nobody has to wait for its end
+        # both may have changed during the await; released now, nobody has to wait until it expires
         if server not in self._wanted or self.is_draining:
             with contextlib.suppress(CoordinatorDown):
                 await self._leases.release(name, token)
@@ -303,12 +303,12 @@ class Ownership:
         self._announce(server)
 
     def _rank(self, server: str, name: str) -> int | None:
-        """How many others come before us; None: we do not fit at all."""
+        """How many replicas rank before us; None if we may not run the server."""
         fit = self._peers.candidates(self._wanted[server].labels)
         if self._replica not in fit:
             return None
-        # by a hash of both names: all replicas find the same order without talking, and each comes
-        # first for its share of the servers
+        # by a hash of both names: all replicas compute the same order, and each ranks first for its
+        # share of the servers
         ranked = sorted(fit, key=lambda one: hashlib.sha256(f"{name} {one}".encode()).digest())
         return ranked.index(self._replica)
 

@@ -26,14 +26,14 @@ _NONCE = 32
 _HEAD = 4
 _TAG = 16
 _MOST = 256 * 1024 * 1024  # bytes of a sealed batch: a result may be as long as `limits.message`
-_FIRST = 4096  # bytes of the first one, from somebody who has proved nothing yet
-_BACKLOG = 64 * 1024 * 1024  # bytes not yet taken by the other side before no more is asked
+_FIRST = 4096  # bytes of the first one, before the other side is authenticated
+_BACKLOG = 64 * 1024 * 1024  # unsent bytes above which no more requests are sent
 PATIENCE = 3.0
-"""Seconds for the other side to prove itself."""
+"""Seconds for the other side to authenticate."""
 
 
 class _Transport(Protocol):
-    """What is used of a transport; those of uvloop are not subclasses of asyncio's."""
+    """The part of a transport that is used; those of uvloop are not subclasses of asyncio's."""
 
     def write(self, data: bytes, /) -> None: ...
     def close(self) -> None: ...
@@ -45,11 +45,11 @@ class PeerConnection(asyncio.Protocol):
     """See the module.
 
     Args:
-        key: The cluster's.
+        key: The cluster's key.
         replica: Our id.
         is_caller: Whether we opened the connection.
-        on_message: Takes the messages of the other side; must not block or raise.
-        on_close: Told once when it is over.
+        on_message: Called with each message; must not block or raise.
+        on_close: Called once, when the connection is closed.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class PeerConnection(asyncio.Protocol):
         on_close: Callable[["PeerConnection"], None],
     ) -> None:
         self.peer: str | None = None
-        """The other side's id, once it has proved itself."""
+        """The other side's id, once it is authenticated."""
         self.reason = "the other replica closed the connection"
         self._loop = asyncio.get_running_loop()
         self.ready: asyncio.Future[None] = self._loop.create_future()
-        """Set once the other side has proved itself."""
+        """Done once the other side is authenticated."""
         self.is_closed = False
         self._key = key
         self._replica = replica
@@ -80,25 +80,25 @@ class PeerConnection(asyncio.Protocol):
         self._opening: AESGCM | None = None
         self._sent = self._opened = 0
         self._batch: list[PeerMessage] = []
-        # from the first byte on: one that says nothing must not keep a place among the strangers
+        # from the start: a silent peer must not occupy a place
         self._timer = self._loop.call_later(PATIENCE, self._too_late)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
         if self.is_closed:
-            # refused before it began: nobody may send to a connection that nobody reads
+            # refused before it began: nothing must be sent to a connection that is not read
             transport.close()
             return
         self._write(_MAGIC + self._ours)
 
     @property
     def is_congested(self) -> bool:
-        """Whether the other side does not take what it is sent."""
+        """Whether too much is unsent, because the other side does not read."""
         transport = self._transport
         return transport is not None and transport.get_write_buffer_size() > _BACKLOG
 
     def send(self, message: PeerMessage) -> None:
-        """Send a message with all others of this turn of the loop; dropped if it is closed."""
+        """Send a message, in one batch with others of this turn of the loop; dropped if closed."""
         # no await and no lock: callers are callbacks as often as tasks. Sealing costs about the
         # same for one message as for many, so those of one turn travel together.
         self._batch.append(message)
@@ -132,7 +132,7 @@ class PeerConnection(asyncio.Protocol):
             )
 
     def eof_received(self) -> None:
-        """Nothing more comes."""
+        """Close the connection: the other side sends nothing more."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         if exc is not None:
@@ -168,13 +168,13 @@ class PeerConnection(asyncio.Protocol):
             return False
         sealed = bytes(received[_HEAD : _HEAD + size])
         del received[: _HEAD + size]
-        # the count is not sent: a batch that was dropped or repeated does not open
+        # the counter is not sent: a dropped or repeated batch cannot be decrypted
         batch = self._opening.decrypt(self._opened.to_bytes(12), sealed, None)
         self._opened += 1
         for message in messages(batch):
             if isinstance(message, Greeting):
                 self._prove(message)
-            # nothing is taken from a side that has not greeted, though it knows the key
+            # messages before the greeting are not accepted, even with the right key
             elif self.peer is not None:
                 self._on_message(self, message)
         return True
@@ -190,7 +190,7 @@ class PeerConnection(asyncio.Protocol):
     def _flush(self) -> None:
         batch = self._batch
         if self._sealing is None or not batch or self.is_closed:
-            return  # what is held back goes out with the greeting
+            return  # pending messages are sent with the greeting
         self._batch = []
         sealed = self._sealing.encrypt(self._sent.to_bytes(12), encode(batch), None)
         self._sent += 1
@@ -201,7 +201,7 @@ class PeerConnection(asyncio.Protocol):
             self._transport.write(data)
 
     def _too_late(self) -> None:
-        self._refuse(f"it has not proved itself within {PATIENCE:g} s")
+        self._refuse(f"it did not authenticate within {PATIENCE:g} s")
 
     def _refuse(self, reason: str) -> None:
         logger.warning("a connection to another replica is closed: %s", reason)
@@ -218,5 +218,5 @@ class PeerConnection(asyncio.Protocol):
         self._timer.cancel()
         if not self.ready.done():
             self.ready.set_exception(ConnectionError(self.reason))
-            self.ready.exception()  # whether anybody waits for it or not
+            self.ready.exception()  # retrieved, or asyncio warns about it
         self._on_close(self)

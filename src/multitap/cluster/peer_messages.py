@@ -1,4 +1,4 @@
-"""What one replica says to another about a server that the other one runs."""
+"""Messages between replicas about a server that one of them runs."""
 
 import msgspec
 
@@ -6,9 +6,9 @@ from multitap.wire.jsonrpc.deadline import Deadline
 from multitap.wire.jsonrpc.request import Request
 
 PROTOCOL = 1
-"""Replicas of one protocol work side by side; unknown messages of a newer one are ignored."""
+"""Replicas with the same protocol work together; unknown messages are ignored."""
 NO_CALL, SEVERAL_CALLS = -1, -2
-"""In place of a request's number: what a server says belongs to no call, or to any of several."""
+"""In place of a request number: a server's message belongs to no call, or to one of several."""
 
 
 class Greeting(msgspec.Struct, array_like=True, tag=0):
@@ -19,14 +19,14 @@ class Greeting(msgspec.Struct, array_like=True, tag=0):
 
 
 class Open(msgspec.Struct, array_like=True, tag=1):
-    """Reach a server through the replica that owns it."""
+    """Open a wire to a server of the receiver."""
 
     wire: int
     server: str
 
 
 class Ask(msgspec.Struct, array_like=True, tag=2):
-    """A request to the server, as `Request` has it."""
+    """A request to the server; see `Request`."""
 
     wire: int
     number: int
@@ -38,13 +38,13 @@ class Ask(msgspec.Struct, array_like=True, tag=2):
     timeout: float | None
     hard_timeout: float | None
     left: float
-    """Seconds until its deadline, at most: the clocks of two machines are not compared."""
+    """Seconds until its deadline: relative, because clocks of two machines may differ."""
     latest: float
-    """Seconds until no sign of life helps."""
+    """Seconds until its hard limit."""
     owner: int
-    """Stands for who made the call; -1: it is nobody's."""
+    """Identifies the owner of the call; -1: none."""
     holder: int
-    """Stands for whose share of the server's time it takes; -1: the replica's own."""
+    """Identifies the slot holder; -1: the replica itself."""
     repeatable: bool = False
     cancellable: bool = True
 
@@ -74,7 +74,7 @@ class Ask(msgspec.Struct, array_like=True, tag=2):
 
 
 class Cancel(msgspec.Struct, array_like=True, tag=3):
-    """The answer to a request is no longer wanted."""
+    """Cancels a request."""
 
     wire: int
     number: int
@@ -95,7 +95,7 @@ class PeerAnswer(msgspec.Struct, array_like=True, tag=5):
 
 
 class Failed(msgspec.Struct, array_like=True, tag=6):
-    """Why a request has no result."""
+    """The error of a request."""
 
     wire: int
     number: int
@@ -116,7 +116,7 @@ class Progress(msgspec.Struct, array_like=True, tag=7):
 
 
 class News(msgspec.Struct, array_like=True, tag=8):
-    """A notification of the server, and the request it belongs to."""
+    """A notification from the server, and the request it belongs to."""
 
     wire: int
     number: int
@@ -125,7 +125,7 @@ class News(msgspec.Struct, array_like=True, tag=8):
 
 
 class PeerQuestion(msgspec.Struct, array_like=True, tag=9):
-    """A request of the server."""
+    """A request from the server."""
 
     wire: int
     question: int
@@ -135,7 +135,7 @@ class PeerQuestion(msgspec.Struct, array_like=True, tag=9):
 
 
 class PeerReply(msgspec.Struct, array_like=True, tag=10):
-    """What the client answers to a question: a JSON-RPC message."""
+    """The client's answer to a question, as a JSON-RPC message."""
 
     wire: int
     question: int
@@ -143,21 +143,21 @@ class PeerReply(msgspec.Struct, array_like=True, tag=10):
 
 
 class Withdraw(msgspec.Struct, array_like=True, tag=11):
-    """The server no longer wants an answer to its question."""
+    """Cancels a question of the server."""
 
     wire: int
     question: int
 
 
 class Close(msgspec.Struct, array_like=True, tag=12):
-    """Nothing more travels on this wire."""
+    """Closes the wire."""
 
     wire: int
     reason: str
 
 
 class Leave(msgspec.Struct, array_like=True, tag=13):
-    """The owner finishes what is under way on this wire, and begins nothing more."""
+    """The owner finishes the requests of this wire, and begins no more."""
 
     wire: int
 
@@ -192,7 +192,7 @@ def messages(batch: bytes) -> list[PeerMessage]:
         msgspec.DecodeError: It is not a batch.
     """
     try:
-        # in one go, as nearly always works; one message of a newer version fails the whole batch
+        # in one step, which nearly always works; an unknown message fails the whole batch
         return _parse_all(batch)
     except msgspec.ValidationError:
         return [one for raw in _decode(batch) if (one := _decode_known(raw)) is not None]
@@ -202,5 +202,5 @@ def _decode_known(raw: msgspec.Raw) -> PeerMessage | None:
     try:
         known: PeerMessage = _parse(raw)
     except msgspec.ValidationError:
-        return None  # a newer version says something that this one need not know
+        return None  # a message of a newer version
     return known

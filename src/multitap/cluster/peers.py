@@ -1,4 +1,4 @@
-"""Connections to other replicas: those that we open, and those that come in."""
+"""Connections to other replicas, outgoing and incoming."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ from multitap.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
-_STRANGERS = 64  # connections that have proved nothing yet; more are closed at once
+_STRANGERS = 64  # connections that are not authenticated yet; further ones are closed
 UNIX = "unix:"
 
 
@@ -38,19 +38,19 @@ class Peers:
     """All connections of this replica; made by `open_peers`.
 
     Args:
-        key: The cluster's.
+        key: The cluster's key.
         replica: Our id.
-        tasks: Where the calls of others go on.
-        find: The link to a server that we own, if we may answer for it now.
+        tasks: Runs the calls of other replicas.
+        find: Returns the link to a server that we own now, if we do.
     """
 
     def __init__(
         self, key: bytes, replica: str, tasks: Tasks, find: Callable[[str], OwnedLink | None]
     ) -> None:
         self.address = ""
-        """Where others reach us."""
+        """Our address for other replicas."""
         self.users: defaultdict[str, set[RelayedServer]] = defaultdict(set)
-        """Who uses each server that we own, by its name."""
+        """The wires of other replicas to each server that we own, by its name."""
         self._key = key
         self._replica = replica
         self._tasks = tasks
@@ -75,7 +75,7 @@ class Peers:
         return known
 
     def accept(self) -> PeerConnection:
-        """For a connection that comes in."""
+        """The protocol for an incoming connection."""
         connection = PeerConnection(
             self._key,
             self._replica,
@@ -86,7 +86,7 @@ class Peers:
         strangers = sum(1 for one in self._relays if one.peer is None)
         self._relays[connection] = Relay(connection, self._tasks, self._find, self.users)
         if strangers >= _STRANGERS:
-            connection.close("too many connections that have not proved themselves")
+            connection.close("too many connections that are not authenticated")
         return connection
 
     def close(self) -> None:
@@ -147,13 +147,13 @@ async def open_peers(
     """Listen for other replicas; leaving the block closes all connections.
 
     Args:
-        key: The cluster's.
+        key: The cluster's key.
         replica: Our id.
-        find: The link to a server that we own, if we may answer for it now.
+        find: Returns the link to a server that we own now, if we do.
         listen: `HOST:PORT`, which is also announced to others, or `unix:PATH`. Port 0 is any.
 
     Raises:
-        ConfigError: That is not possible.
+        ConfigError: The address cannot be used.
     """
     async with Tasks() as tasks:
         peers = Peers(key, replica, tasks, find)
@@ -177,7 +177,7 @@ async def open_peers(
         try:
             yield peers
         finally:
-            # before the connections: none may come in while they are closed
+            # before the connections: no new one may arrive while they are closed
             server.close()
             peers.close()
             if listen.startswith(UNIX):
@@ -186,7 +186,7 @@ async def open_peers(
 
 
 def own_address(towards: tuple[str, int]) -> str:
-    """The address of this machine that is used to reach another one; nothing is sent."""
+    """This machine's address on the route to another host; nothing is sent."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(towards)
         host: str = probe.getsockname()[0]

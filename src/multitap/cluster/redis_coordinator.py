@@ -41,10 +41,10 @@ else:
 
 logger = logging.getLogger(__name__)
 
-_TIMEOUT = 2.0  # seconds for one answer: a call that waits for Redis has a deadline of its own
-_CONNECTIONS = 16  # more requests at once wait for one of these
+_TIMEOUT = 2.0  # seconds for one answer: calls that wait for Redis have deadlines of their own
+_CONNECTIONS = 16  # connections; further requests wait for one of these
 _PROBE = 1.0  # seconds between two checks that it answers, so that `health` is not old
-_PAGE = 500  # keys per step of a scan: Redis serves nobody else during a step
+_PAGE = 500  # keys per step of a scan: Redis serves no other client during a step
 _SENTINEL_PORT = 26379
 _SENTINEL_OPTIONS = frozenset(
     {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "sentinel_username", "sentinel_password"}
@@ -53,10 +53,10 @@ _EXAMPLE = "use redis://HOST, rediss://USER:PASSWORD@HOST or redis+sentinel://HO
 
 
 class RedisLine:
-    """The way to one Redis: failures become `CoordinatorDown`, and show in `health`.
+    """The connection to one Redis: failures become `CoordinatorDown`, and show in `health`.
 
     Args:
-        client: Connects, and connects again.
+        client: Connects and reconnects.
         place: Where it is, for messages; without the password.
         namespace: The prefix of all keys.
     """
@@ -66,11 +66,11 @@ class RedisLine:
         self.health = Health(is_up=True)
         self.health_changed = Bell()
         self.is_open = True
-        """False once nobody uses it; `redis` may swallow the cancellation of a task."""
+        """False once it is closed; a flag, because `redis` may swallow a cancellation."""
         self._place = place
         self._namespace = namespace
         self._answered: float | None = None
-        """When it last did."""
+        """When it last answered."""
         self._scripts: dict[str, Any] = {}
 
     def key(self, kind: str, name: str) -> str:
@@ -78,10 +78,10 @@ class RedisLine:
         return f"{{{self._namespace}}}:{kind}:{name}"
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
-        """Wait for an answer.
+        """Wait for an answer of Redis.
 
         Raises:
-            CoordinatorDown: There is none.
+            CoordinatorDown: Redis refuses, or does not answer.
         """
         before = _cancellations()
         try:
@@ -102,7 +102,7 @@ class RedisLine:
         return result
 
     async def run(self, script: str, keys: list[str], *args: Any) -> Any:
-        """Run a script in one step."""
+        """Run a script atomically."""
         known = self._scripts.get(script)
         if known is None:
             known = self._scripts[script] = self.client.register_script(script)
@@ -113,7 +113,7 @@ class RedisLine:
             self.health = health
             if health.is_up:
                 logger.warning("Redis at %s answers again", self._place)
-            elif self._answered is not None:  # else nothing starts, and the error says it
+            elif self._answered is not None:  # otherwise start-up fails, with this as its error
                 logger.warning("Redis at %s does not answer: %s", self._place, health.reason)
             self.health_changed.ring()
 
@@ -134,7 +134,7 @@ def _cancellations() -> int:
 
 
 async def _pass_on_cancellation(before: int) -> None:
-    """Raise what `redis` has swallowed: nobody cancels a task twice, and it would run on."""
+    """Raise a cancellation that `redis` has swallowed: it is not repeated."""
     if _cancellations() > before:
         # a scope has to recognize its own cancellation
         await anyio.lowlevel.checkpoint_if_cancelled()
@@ -142,13 +142,13 @@ async def _pass_on_cancellation(before: int) -> None:
 
 
 def _lost() -> tuple[type[Exception], ...]:
-    """What `redis` raises when there is no answer."""
+    """The exceptions of `redis` for a missing answer."""
     # the last one: uvloop's, for a connection that was closed before the next write
     return exceptions.RedisError, OSError, TimeoutError, RuntimeError
 
 
 def _is_refusal(exc: BaseException) -> bool:
-    """Whether it is there and says no: wrong password, missing right, wrong type, out of memory."""
+    """Whether Redis answered with a refusal: wrong password, missing right, out of memory."""
     return isinstance(exc, exceptions.ResponseError | exceptions.AuthenticationError) and not (
         isinstance(exc, exceptions.BusyLoadingError | exceptions.ReadOnlyError)
     )
@@ -265,18 +265,18 @@ class RedisChannels:
         # before Redis is asked: the first message may come with its confirmation
         with self._subscriptions.listen(*channels) as subscriber:
             self._wanted.ring()
-            # while Redis is away nothing can be missed that could have been said
+            # while Redis is down, no message can be sent that could be missed
             with anyio.move_on_after(_TIMEOUT):
                 while not self._subscribed.issuperset(channels):
                     await self._listening.wait()
             yield subscriber
 
     def stop(self) -> None:
-        """Have `listen` return; its line is no longer open."""
+        """Wake `listen`, which returns once its line is closed."""
         self._wanted.ring()
 
     async def listen(self) -> None:
-        """Bring messages to the subscribers, over a new connection whenever one is lost."""
+        """Deliver messages to the subscribers, and reconnect whenever the connection is lost."""
         while self._line.is_open:
             try:
                 async with self._line.client.pubsub() as pubsub:
@@ -287,22 +287,22 @@ class RedisChannels:
                 await anyio.sleep(_PROBE / 4)
 
     async def _receive(self, pubsub: Any) -> None:
-        # what was said since the last connection broke was not heard
+        # messages since the last connection broke were missed
         self._subscriptions.note_gap()
         while self._line.is_open:
             await self._agree(pubsub)
-            # looked at again: a bell has no memory, and `stop` may have rung during the await
+            # checked again: a bell has no memory, and `stop` may have rung during the await
             if not self._subscriptions.channels and self._line.is_open:
                 await self._wanted.wait()
                 continue
-            # short: what is wanted may change while nothing is said
+            # short: subscriptions may change while no message arrives
             found = await pubsub.get_message(timeout=0.05)
             if found is not None:
                 self._take(found)
 
     async def _agree(self, pubsub: Any) -> None:
-        # subscribers may come and go while we await: what is missed here is seen in the next turn.
-        # What was asked for and is not confirmed yet must not be asked for twice.
+        # subscribers may change during an await: the next turn catches up. Channels that are
+        # requested but not confirmed must not be requested twice.
         wanted = set(self._subscriptions.channels)
         if added := wanted - self._subscribed - self._asked_for:
             await pubsub.subscribe(*map(self._key, added))
@@ -346,7 +346,7 @@ class RedisStreams:
         key = self._key(stream)
         if wait <= 0:
             return await self._after(key, after, limit)
-        # shared by all who wait for this stream, hence the count: the last one takes it away
+        # shared by all readers of this stream, hence the count: the last one removes it
         bell = self._grown.setdefault(key, Bell())
         self._waiting[key] = self._waiting.get(key, 0) + 1
         try:
@@ -354,7 +354,7 @@ class RedisStreams:
             # asyncio's own: a scope of anyio may take a cancellation of its task for its own
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    # taken before the look: an entry may come while that is under way
+                    # taken before the read: an entry may be appended during it
                     rung = bell.coming()
                     while not (found := await self._after(key, after, limit)):
                         await rung.wait()
@@ -382,11 +382,11 @@ class RedisStreams:
             await self._line.ask(trimmed)
 
     async def listen(self, channels: RedisChannels) -> None:
-        """Wake up those who wait for a stream that has grown."""
+        """Wake the readers of streams that have grown."""
         async with channels.subscribe(self.GROWN) as messages:
             async for message in messages:
                 if message is None:
-                    # any of the streams may have grown while nobody heard
+                    # any stream may have grown unnoticed
                     for bell in tuple(self._grown.values()):
                         bell.ring()
                 elif (waited_for := self._grown.get(message.data.decode())) is not None:
@@ -438,7 +438,7 @@ class RedisCoordinator(Coordinator):
 
 @asynccontextmanager
 async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator[RedisCoordinator]:
-    """A coordinator that connects, and connects again after Redis was away.
+    """A coordinator that connects to Redis, and reconnects when it was down.
 
     Args:
         url: `redis://`, `rediss://` with TLS, `unix://`, or `redis+sentinel://` with the name of
@@ -464,27 +464,27 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
             try:
                 yield RedisCoordinator(line, channels, streams)
             finally:
-                # before the tasks are cancelled: should `redis` swallow that, they end by this
+                # before the tasks are cancelled: if `redis` swallows that, this ends them
                 line.is_open = False
                 channels.stop()
     finally:
         # we are usually cancelled here, and sockets left open would outlive the loop
         with anyio.CancelScope(shield=True):
             await client.aclose(close_connection_pool=True)
-            # it does not know those to the sentinels
+            # it does not close those to the sentinels
             watched = getattr(client.connection_pool, "sentinel_manager", None)
             for one in watched.sentinels if watched is not None else ():
                 await one.aclose(close_connection_pool=True)
 
 
 def _client(url: str) -> tuple[Any, str]:
-    """A client for an address, and how messages call that."""
+    """A client for an address, and the address as shown in messages."""
     scheme, netloc, path, *_ = parts = urlsplit(url)
     options: dict[str, Any] = {
         "socket_timeout": _TIMEOUT,
         "socket_connect_timeout": _TIMEOUT / 2,
-        "protocol": 2,  # the older one, which every version speaks
-        # never twice by itself: whether the first one did something is not known
+        "protocol": 2,  # the older protocol, which every version supports
+        # no retries: the first attempt may have been executed
         "retry": retry.Retry(backoff.NoBackoff(), 0),
     }
     login, _, hosts = netloc.rpartition("@")
@@ -538,5 +538,5 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 
 def _literal(text: str) -> str:
-    """A text as a pattern that matches nothing else."""
+    """A glob pattern that matches exactly this text."""
     return "".join(f"\\{char}" if char in "*?[]\\^" else char for char in text)

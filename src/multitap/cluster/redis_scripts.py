@@ -1,4 +1,4 @@
-"""Scripts that Redis runs atomically: nothing else happens between their look and their change."""
+"""Lua scripts that Redis runs atomically."""
 
 SWAP = """
 local now = redis.call('GET', KEYS[1])
@@ -15,9 +15,9 @@ if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 return redis.call('DEL', KEYS[1])
 """
 
-# A lease is kept for a day after it has expired: its absence means that everything was lost. Its
-# token follows the clock of Redis, so that it rises even then; `%.0f` writes it without an
-# exponent, whatever its size.
+# A lease is kept for a day after it has expired: its absence means that all data were lost. Its
+# token follows the clock of Redis, so that it increases even then; `%.0f` writes it without an
+# exponent.
 ACQUIRE = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -74,7 +74,7 @@ end
 return found
 """
 
-# Announced in the same step: who hears of an entry can read it.
+# Announced in the same step: a reader that is notified can read the entry.
 APPEND = """
 local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'd', ARGV[2])
 if ARGV[3] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
@@ -82,7 +82,7 @@ redis.call('PUBLISH', ARGV[4], KEYS[1])
 return id
 """
 
-# Only the first amount sets the end: a counter that is used all the time must end as well.
+# Only the first amount sets the expiry: a counter in constant use must expire as well.
 COUNT = """
 local value = redis.call('INCRBY', KEYS[1], ARGV[1])
 if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end

@@ -1,4 +1,4 @@
-"""Answers other replicas that use a server of ours."""
+"""Serves our servers to other replicas."""
 
 import asyncio
 import itertools
@@ -26,12 +26,12 @@ from multitap.wire.wire import RpcError
 logger = logging.getLogger(__name__)
 
 _UNCOUNTED = frozenset({"subscriptions/listen"})
-"""What has no end, and so must not use up the slots of calls."""
+"""Requests without an end, which must not use up the slots of calls."""
 _GONE = "the replica of the client that was asked is gone"
 
 
 class OwnedLink(Protocol):
-    """What a relay needs of the link to a server."""
+    """The part of a link that a relay uses."""
 
     availability: Availability
     requests: RequestPath
@@ -41,10 +41,10 @@ class Relay:
     """The servers of this replica, as one other replica uses them over one connection.
 
     Args:
-        connection: The way to the other one.
-        tasks: Where calls go on that wait for more than an answer.
-        find: The link to a server, if this replica may answer for it now.
-        users: Who uses each server, by its name.
+        connection: The connection to the other replica.
+        tasks: Runs calls that wait for more than an answer.
+        find: Returns the link to a server that this replica owns now, if it does.
+        users: The wires to each server, by its name.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Relay:
         self._servers: dict[int, RelayedServer] = {}
 
     def take(self, message: say.PeerMessage) -> None:
-        """Take what the other replica says to us as an owner."""
+        """Handle a message to us as the owner."""
         match message:
             case say.Open(wire=number, server=server):
                 made = RelayedServer(server, number, self._connection, self._tasks, self._find)
@@ -77,11 +77,11 @@ class Relay:
                 if (known := self._servers.get(number)) is not None:
                     known.take(message)
             case _:
-                pass  # meant for users only
+                pass  # only sent to users
 
     def close(self) -> None:
-        """The other replica is gone: its calls are given up."""
-        # emptied first: what still arrives meanwhile finds no server
+        """Cancel the calls of the other replica, which is gone."""
+        # emptied first: messages that still arrive find no server
         servers, self._servers = self._servers, {}
         for one in servers.values():
             self._forget(one)
@@ -173,7 +173,7 @@ class RelayedServer:
         try:
             result = await self._result(ask, light)
         except Exception as exc:  # noqa: BLE001 - boundary: the caller is on another machine
-            # its frames would keep the request alive for as long as the error is
+            # its frames would keep the request alive as long as the error
             exc.__traceback__ = None
             self._connection.send(_failure(self._number, ask.number, exc))
         else:
@@ -189,7 +189,7 @@ class RelayedServer:
             raise _NotOurs
         now, session = self._loop.time(), link.availability.session
         if session is not None and session.wire.kind == "cluster":
-            raise _NotOurs  # it was another one's a moment ago, and is about to be started here
+            raise _NotOurs  # its owner has just changed, and it is about to be started here
         if ask.method in HANDSHAKE:
             # it may wait for the server to start, which only a task can
             await in_task(light)
@@ -227,7 +227,7 @@ class RelayedServer:
         return self._owners.setdefault(key, object())
 
     async def _pass_on(self, message: say.Tell) -> None:
-        # each user shakes hands with us; the server has heard that once already
+        # each user does its handshake with us; the server has already done its own
         link = self._find(self.server)
         session = link.availability.session if link is not None else None
         if session is not None and message.method != "notifications/initialized":
@@ -245,7 +245,7 @@ class _Down(Exception):
 
 
 def _introduce(method: str, session: Session) -> Raw:
-    """What the server said about itself, in the words of the handshake."""
+    """The server's answer to the handshake, as the owner received it."""
     if method == "ping":
         return Raw(b"{}")
     is_stateless = session.era is Era.STATELESS

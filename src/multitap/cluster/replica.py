@@ -1,4 +1,4 @@
-"""One gateway as a part of a cluster: a member that owns servers and reaches those of others."""
+"""One gateway of a cluster: it owns servers, and reaches those of other replicas."""
 
 import asyncio
 import contextlib
@@ -34,11 +34,11 @@ from multitap.wire.wire import Wire
 
 logger = logging.getLogger(__name__)
 
-_KEEP = 1.0  # seconds between two checks that the coordinator still has what newcomers need
+_KEEP = 1.0  # seconds between two checks that the coordinator still has the key
 _PATIENCE = 3.0  # seconds for one such check, and for a renewed connection to the coordinator
 _OUTDATED = (
-    "the cluster has another key since its coordinator lost everything: restart this replica, which"
-    " no longer runs servers for the others"
+    "the cluster has a new key, because its coordinator lost the old one: restart this replica,"
+    " which no longer runs servers for the others"
 )
 _LAST = 0.2  # seconds between two looks at who else leaves; a drain takes seconds
 _HASTE = 0.01  # seconds; polled, because a counter costs each request less than an event would
@@ -46,18 +46,18 @@ _HASTE = 0.01  # seconds; polled, because a counter costs each request less than
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaOptions:
-    """How a replica takes part."""
+    """Options of a replica."""
 
     fingerprint: str
     """Of its configuration."""
     listen: str
-    """Where other replicas reach it: `HOST:PORT` or `unix:PATH`."""
+    """Its address for other replicas: `HOST:PORT` or `unix:PATH`."""
     key: bytes | None = None
-    """The cluster's key; None if the cluster has one of its own."""
+    """The cluster's key; None if the coordinator stores it."""
     labels: Mapping[str, str] | None = None
     allow_drift: bool = False
     is_fresh: bool = False
-    """Whether the coordinator is as old as this run, so that nobody can own anything yet."""
+    """Whether the coordinator is new, so that no replica can own anything yet."""
     id: str | None = None
 
 
@@ -82,7 +82,7 @@ class Replica:
     ) -> None:
         self.coordinator = coordinator
         self.key = key
-        """Seals what clients carry for us, alike on all replicas."""
+        """Seals the tickets of stateless clients; the same on all replicas."""
         self.membership = membership
         self.place = ReplicaPlacements(
             self._place, SharedLogins(coordinator, key, membership.me.id)
@@ -94,7 +94,7 @@ class Replica:
         self._forwarded: dict[str, dict[ForwardedWire, Owner]] = {}
         self._is_outdated = False
         self.is_over = False
-        """Whether no client of this replica needs a server any more."""
+        """Whether all clients have their answers, so that no server is needed any more."""
         self._random = Random()  # noqa: S311 - any of several owners will do
         self.ownership: Ownership
 
@@ -104,13 +104,13 @@ class Replica:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """What does not work as it should at the moment, in words."""
+        """Current problems, in words."""
         found: list[str] = []
         health = self.coordinator.health
         if not health.is_up:
             found.append(
-                f"the cluster's coordinator is away ({health.reason}):"
-                " servers that it runs stay where they are, and nothing new is shared"
+                f"the cluster's coordinator is down ({health.reason}):"
+                " programs keep running where they are, and nothing new is shared"
             )
         if self._is_outdated:
             found.append(_OUTDATED)
@@ -120,11 +120,11 @@ class Replica:
         return tuple(found)
 
     def attach(self, links: Callable[[], Mapping[str, Link]]) -> None:
-        """Set the links, once there is a hub."""
+        """Set the links of the hub, which is opened after the replica."""
         self._links = links
 
     def apply(self, servers: Mapping[str, ServerConfig]) -> None:
-        """Which servers there are: programs are owned, the others are everybody's."""
+        """Set the servers: programs need an owner, all replicas connect to the others."""
         pools = {
             name: ServerPool(config.replicas, config.placement)
             for name, config in servers.items()
@@ -133,21 +133,21 @@ class Replica:
         self.ownership.apply(pools)
 
     def find(self, server: str) -> Link | None:
-        """The link to a server that others may use now, because we own it."""
+        """The link to a server that we own now; None if we do not."""
         lease = self.ownership.lease(server)
         if lease is None or lease.is_leaving:
             return None
         return self._links().get(server)
 
     async def drain(self, timeout: float, on_last: Callable[[], None] = lambda: None) -> None:
-        """Hand everything over: finish what is under way, end the servers, give the leases back.
+        """Hand over all servers: finish requests, end the programs, release the leases.
 
         Args:
-            timeout: Seconds for what is under way.
+            timeout: Seconds for requests in progress.
             on_last: Called if no replica is left that could take anything over.
         """
-        # in this order: we take nothing new, others no longer count on us, and only then do they
-        # find our servers free
+        # in this order: we acquire no more leases, others no longer rank us, and only then are our
+        # servers free
         self.ownership.is_draining = True
         self.membership.describe(drains=True)
         with contextlib.suppress(CoordinatorDown):
@@ -172,14 +172,14 @@ class Replica:
 
     async def _hand_over(self, server: str, timeout: float) -> None:
         lease = self.ownership.held[server]
-        # before the users are told: what they send meanwhile is no longer begun
+        # before the users are notified: requests that they send meanwhile are not begun
         lease.leave()
         for user in tuple(self._peers.users[server]):
             user.leave()
         with anyio.move_on_after(timeout):
             while (wire := self._owned.get(server)) is not None and wire.in_flight:
                 await anyio.sleep(_HASTE)
-        # looked up before `drop`, which closes the wire and so takes it out
+        # looked up before `drop`, which closes the wire and so removes it
         ended = self._ended.get(server)
         self.ownership.drop(server)
         if ended is not None:  # before the lease: two of its processes must not run at once
@@ -189,14 +189,14 @@ class Replica:
             await self.coordinator.leases.release(lease.name, lease.token)
 
     def _on_owner_changed(self, server: str) -> None:
-        """A server has another owner."""
+        """Cut wires to the old owner of a server, and announce what we own."""
         owners = self.ownership.owners.get(server, ())
         if server not in self.ownership.held:
             self.membership.describe(owns=sorted(self.ownership.held))
         # a copy: a wire that is cut may leave at once
         for wire, owner in tuple(self._forwarded.get(server, {}).items()):
-            # by its name: it gets a new token when the coordinator has lost the old one, and closes
-            # the wire itself if it has lost the server
+            # by its name: the token changes when the coordinator has lost it, and an owner that
+            # lost the server closes the wire itself
             if owner.replica not in {one.replica for one in owners}:
                 wire.cut("another replica owns it now")
         self.membership.describe(owns=sorted(self.ownership.held))
@@ -211,7 +211,7 @@ class Replica:
         self, name: str, config: ServerConfig, dial: Dial
     ) -> AsyncGenerator[Placement]:
         if self.is_over:
-            # its owner ends as well, which is no failure to report
+            # its owner stops as well, which is not a failure
             await anyio.sleep_forever()
         if not isinstance(config, StdioServer):
             # all replicas reach it, so they count its failures together
@@ -253,15 +253,15 @@ class Replica:
                 try:
                     yield owned
                 finally:
-                    # first: `_hand_over` must not wait for requests on a wire that is closing
+                    # first: `_hand_over` must not wait for requests on a closing wire
                     self._owned.pop(name, None)
                     owned.closed.set()
                     for user in tuple(users):
                         user.cut("its owner has ended it")
         finally:
-            # only here the process is gone, and the lease may be given back
+            # only now the process is gone, and the lease may be released
             ended.set()
-            # the next start may have put its own there already
+            # the next start may already have set its own
             if self._ended.get(name) is ended:
                 del self._ended[name]
 
@@ -288,7 +288,7 @@ class Replica:
                 del wires[wire]
 
     async def keep(self, *, is_shared: bool) -> None:
-        """Write down again what newcomers need, should the coordinator have lost it."""
+        """Store the cluster's key again whenever the coordinator has lost it."""
         records = self.coordinator.records
         while not self._is_outdated:
             await anyio.sleep(_KEEP)
@@ -303,10 +303,10 @@ class Replica:
 async def open_replica(
     coordinator: Coordinator, options: ReplicaOptions
 ) -> AsyncGenerator[Replica]:
-    """Take part in a cluster; leaving the block leaves it.
+    """Join a cluster; leaving the block leaves it.
 
     Raises:
-        ConfigError: This replica does not fit, or the coordinator cannot be reached.
+        ConfigError: Key, clock or configuration differ, or the coordinator cannot be reached.
     """
     try:
         patience = 0.0 if options.is_fresh else _PATIENCE
@@ -314,7 +314,7 @@ async def open_replica(
     except CoordinatorDown as exc:
         raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
     name = options.id or f"{socket.gethostname()}-{secrets.token_hex(3)}"
-    # peers may connect before the replica, which needs their address, exists: nothing is ours yet
+    # peers may connect before the replica exists, which needs their address: it owns nothing yet
     late: list[Replica] = []
 
     def find(server: str) -> Any:
@@ -340,7 +340,7 @@ async def open_replica(
             is_fresh=options.is_fresh,
         )
         try:
-            # before any lease is asked for: one that does not fit must not run anything
+            # before any lease is acquired: a replica that cannot join must not run servers
             await membership.join(allow_drift=options.allow_drift)
         except CoordinatorDown as exc:
             raise ConfigError(str(exc), hint="check `--cluster`, and that Redis runs") from None
@@ -350,8 +350,8 @@ async def open_replica(
         try:
             yield replica
         finally:
-            # we are usually cancelled here. Without a coordinator the leases end by themselves, so
-            # it is not waited for long.
+            # we are usually cancelled here. Without a coordinator the leases expire by themselves,
+            # so the wait is short.
             with anyio.CancelScope(shield=True), anyio.move_on_after(2):
                 await replica.ownership.hand_over()
                 await membership.leave()

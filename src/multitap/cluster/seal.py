@@ -1,4 +1,4 @@
-"""Seals what replicas leave for each other with the key that they share."""
+"""Encrypts and authenticates shared data with the cluster's key."""
 
 import os
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ _NONCE = 12
 
 
 class Seal:
-    """Keeps what leaves the process from being read or changed by anybody without the key.
+    """Encrypts data, so that it cannot be read or changed without the key.
 
     Args:
         key: 32 bytes.
@@ -31,7 +31,7 @@ class Seal:
         return nonce + self._cipher.encrypt(nonce, data, purpose.encode())
 
     def unseal(self, sealed: bytes, purpose: str) -> bytes | None:
-        """What was sealed for a purpose; None if it was not, or not with this key."""
+        """The data sealed for a purpose; None if the purpose or the key differs."""
         try:
             return self._cipher.decrypt(sealed[:_NONCE], sealed[_NONCE:], purpose.encode())
         except (exceptions.InvalidTag, ValueError):

@@ -12,21 +12,21 @@ from multitap.upstream.backoff import LONGEST_PAUSE, WINDOW, RestartHistory, Res
 from multitap.upstream.breaker import Paused
 
 LOOK = 1.0
-"""Seconds between two looks at what comes of another replica's attempt."""
+"""Seconds between two checks of another replica's attempt."""
 _KEPT = LONGEST_PAUSE + 2 * WINDOW  # seconds; older failures count for nothing
-_APPROACHES = 2  # of one attempt, each with the whole time to connect
+_APPROACHES = 2  # approaches of one attempt, each with the whole time to connect
 _MARGIN = 5.0  # seconds that an attempt may take longer than its limit
-_TRIES = 5  # of a change that others keep overtaking; they know as much as we do by then
+_TRIES = 5  # attempts of a change that races with others; by then they know as much as we do
 
 
 class BreakerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What all replicas know; times are those of the coordinator's clock."""
+    """The shared record; times are those of the coordinator's clock."""
 
     number: int = 0
-    """How often it was changed; each claim to try it gets one, and is void once it is another."""
+    """Its version; a claim to try the server is void once the number has changed."""
     history: RestartHistory = RestartHistory()
     due: float | None = None
-    """When it may be tried again; None: at any time, because it was up when last heard of."""
+    """When the server may be tried again; None: at any time, because it was last seen up."""
     code: FailureCode = FailureCode.UNREACHABLE
     phase: Phase = Phase.CALL
     message: str = ""
@@ -34,9 +34,9 @@ class BreakerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     at: float = 0.0
     """When it failed."""
     trying: str = ""
-    """The replica that tries it, for all of them."""
+    """The replica that tries the server for all of them."""
     until: float = 0.0
-    """When it has to have succeeded or failed."""
+    """When that attempt must have ended."""
 
     def failure(self) -> Failure:
         return Failure(self.code, self.phase, self.message, hint=self.hint, at=self.at)
@@ -50,12 +50,12 @@ class SharedBreaker:
     """See `Breaker`; without a coordinator each replica counts for itself.
 
     Args:
-        coordinator: Where the record is.
-        server: Which server.
+        coordinator: Holds the record.
+        server: The server's name.
         replica: Our id.
         timeout: Seconds that an attempt takes at most.
-        is_alive: Whether the coordinator knows a replica: what we know of the others is a second
-            old, and lacks those that have just come.
+        is_alive: Asks the coordinator whether a replica is alive: our own list is up to a second
+            old, and lacks new replicas.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class SharedBreaker:
         self._timeout = timeout
         self._is_alive = is_alive
         self._number: int | None = None
-        """Of the record that the attempt began with, or of our claim; None: there was none."""
+        """The number of the record when the attempt began, or of our claim; None: no record."""
         self._is_claimed = False
-        """Whether the others wait for what comes of our attempt."""
+        """Whether the others wait for our attempt."""
 
     async def admit(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> None:
         # at once: an attempt must not wait for a coordinator that does not answer
@@ -104,7 +104,7 @@ class SharedBreaker:
 
         def count(kept: BreakerRecord, now: float) -> BreakerRecord | None:
             if pause > 0 and kept.due is not None and kept.number > began:
-                return None  # the same failure, met by another replica
+                return None  # the same failure, already counted by another replica
             return BreakerRecord(
                 number=kept.number + 1,
                 history=history.shift(now - clock()),
@@ -130,7 +130,7 @@ class SharedBreaker:
             )
 
     async def _try_to_admit(self, restarts: Restarts, *, is_first: bool) -> BreakerRecord | None:
-        """None: the attempt may begin; else a record that another replica has changed meanwhile.
+        """None if the attempt may begin; else the record, which another replica has just changed.
 
         Raises:
             Paused: It may not begin.
@@ -164,7 +164,7 @@ class SharedBreaker:
     async def _change(
         self, change: Callable[[BreakerRecord, float], BreakerRecord | None]
     ) -> tuple[BreakerRecord, float] | None:
-        """The record after a change, and the time; None if nobody can be told."""
+        """The record after a change, and the time; None if the coordinator is down."""
         if not self._coordinator.health.is_up:
             return None
         with suppress(CoordinatorDown):
@@ -188,4 +188,4 @@ def _parse_record(found: bytes | None) -> BreakerRecord | None:
     try:
         return None if found is None else _parse(found)
     except msgspec.MsgspecError:
-        return None  # of another version, which counts differently
+        return None  # written by another version

@@ -1,4 +1,4 @@
-"""Logins at servers that all replicas share, and renew once."""
+"""Logins at servers that all replicas share; one of them renews each."""
 
 import asyncio
 import hashlib
@@ -16,14 +16,14 @@ from multitap.tasks import Tasks
 from multitap.upstream.oauth.login_sharing import RenewalPermit, SharedLogin
 
 TTL = 6.0
-"""Seconds for which a replica that dies while it renews a login keeps the others from it."""
+"""Seconds for which a replica that dies during a renewal blocks the others."""
 _MARGIN = 0.5  # seconds before that at which its holder stops: two clocks may run differently
-_RENEWAL = 1.5  # seconds between two signs of life of the replica that renews
-_LOOK = 0.1  # seconds between two looks whether the other replica is done
-_KEEP = 5.0  # seconds between two looks without a message
+_RENEWAL = 1.5  # seconds between two renewals of the lease during a login's renewal
+_LOOK = 0.1  # seconds between two checks whether the other replica is done
+_KEEP = 5.0  # seconds between two checks without a message
 _CHANNEL = "logins"
-_TRIES = 5  # of a change that others keep overtaking: theirs are looked at again
-_AWAY = "the login cannot be renewed while the cluster's coordinator is away"
+_TRIES = 5  # attempts of a change that races with others
+_AWAY = "the login cannot be renewed while the cluster's coordinator is down"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(SharedLogin).decode
@@ -78,7 +78,7 @@ class SharedLogins:
                 tasks.start_soon(self._keep, lease)
                 yield lease
         finally:
-            # usually cancelled here; without this the others wait until it ends by itself
+            # usually cancelled here; without this the others wait until it expires
             with anyio.CancelScope(shield=True), anyio.move_on_after(1), suppress(CoordinatorDown):
                 await leases.release(name, token)
 
@@ -108,7 +108,7 @@ class SharedLogins:
         try:
             return None if opened is None else _decode(opened)
         except msgspec.MsgspecError:
-            return None  # of another version
+            return None  # written by another version
 
 
 def _name(server: str, url: str) -> str:

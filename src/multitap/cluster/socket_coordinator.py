@@ -1,4 +1,4 @@
-"""A coordinator in another process of this machine, asked through a socket."""
+"""A coordinator in another process on this machine, used through a socket."""
 
 import asyncio
 import contextlib
@@ -30,7 +30,7 @@ from multitap.upstream.signals import Bell
 logger = logging.getLogger(__name__)
 
 _HEAD = 4  # bytes of the length before each message
-_MOST = 64 * 1024 * 1024  # bytes of a message: a length beyond that is taken for garbage
+_MOST = 64 * 1024 * 1024  # bytes of a message: a greater length is invalid
 _ROOMS = frozenset({"records", "leases", "channels", "streams", "limits"})
 # what a worker may call: the names come over the socket, and `getattr` would find anything
 _METHODS = frozenset(
@@ -52,7 +52,7 @@ class _Order(msgspec.Struct, array_like=True):
 
 class _Outcome(msgspec.Struct, array_like=True):
     number: int
-    """That of the order; 0: a message to a subscriber."""
+    """The number of the order; 0: a message to a subscriber."""
     result: msgspec.Raw = msgspec.Raw(b"")
     error: str | None = None
 
@@ -109,13 +109,13 @@ class _Line:
             del self._waiting[number]
 
     async def listen(self) -> None:
-        """Take what comes back, until the other process is gone."""
+        """Receive outcomes and messages until the other process is gone."""
         try:
             while True:
                 self._take(_outcome(await _read(self._reader)))
         except (OSError, EOFError, msgspec.DecodeError) as exc:
             self.health = Health(is_up=False, reason=str(exc) or "its process has ended")
-            # nobody else will: without this they would wait forever
+            # or they would wait forever
             for answered in self._waiting.values():
                 if not answered.done():
                     answered.set_exception(CoordinatorDown("the coordinator is gone"))
@@ -137,7 +137,7 @@ class _Line:
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:
         # before the order is sent: messages may arrive together with its outcome. At the end the
-        # other process is not told, and goes on sending: `feed` drops what nobody wants.
+        # other process is not notified, and goes on sending: `feed` drops the rest.
         with self._subscriptions.listen(*channels) as subscriber:
             await self.order("channels", "subscribe", *channels)
             yield subscriber
@@ -264,7 +264,7 @@ async def open_socket(path: Path) -> AsyncGenerator[SocketCoordinator]:
     """A coordinator that another process serves at `path`.
 
     Raises:
-        CoordinatorDown: There is none.
+        CoordinatorDown: Nothing listens there.
     """
     try:
         reader, writer = await asyncio.open_unix_connection(str(path), limit=_MOST)
@@ -288,7 +288,7 @@ async def serve_coordinator(path: Path, coordinator: LocalCoordinator) -> AsyncG
             tasks.start_soon(_serve, coordinator, reader, writer)
 
         server = await asyncio.start_unix_server(accept, str(path), limit=_MOST)
-        # a moment after it exists: until then the folder protects it, which is the user's alone
+        # only now: until then the folder protects it, which only the user can enter
         os.chmod(path, 0o600)  # noqa: PTH101 - nothing else of a path is needed
         try:
             yield
@@ -303,7 +303,7 @@ async def _serve(
         async with Tasks() as tasks:
             while True:
                 order = _order(await _read(reader))
-                # each in a task of its own: one that waits for a stream must not hold up a renewal
+                # each in its own task: a read that waits for a stream must not delay a renewal
                 if (order.room, order.method) == ("channels", "subscribe"):
                     tasks.start_soon(_forward, coordinator, order, writer)
                 else:
@@ -330,7 +330,7 @@ async def _obey(coordinator: Coordinator, order: _Order, writer: asyncio.StreamW
 
 async def _forward(coordinator: Coordinator, order: _Order, writer: asyncio.StreamWriter) -> None:
     async with coordinator.channels.subscribe(*order.args) as messages:
-        # only now: what is published once the caller knows must reach it
+        # only now: messages published after the caller is notified must reach it
         _write(writer, _Outcome(order.number, msgspec.Raw(_encode(None))))
         async for message in messages:
             if message is not None:

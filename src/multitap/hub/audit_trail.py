@@ -17,11 +17,11 @@ from multitap.trust.policy.shown_arguments import show_arguments
 from multitap.upstream.on_behalf_of import CallContext
 
 LARGEST = 64 * 1024
-"""Bytes of arguments that are looked at; of longer ones only the size is kept."""
+"""Bytes of arguments that are recorded; of longer ones only the size is kept."""
 
 
 class AuditTrail:
-    """Hands entries to the store, which writes them some at a time.
+    """Hands entries to the store, which writes them in batches.
 
     Args:
         store: Writes them.
@@ -29,16 +29,16 @@ class AuditTrail:
 
     def __init__(self, store: Store) -> None:
         self.is_enabled = False
-        """Whether calls are noted."""
+        """Whether calls are recorded."""
         self._store = store
         self.is_required = False
-        """Whether calls depend on it."""
+        """Whether calls are refused while the log cannot be written."""
         self.keeps_arguments = False
-        """Whether arguments are noted with them."""
+        """Whether arguments are recorded with calls."""
         self._pid = os.getpid()
 
     def apply(self, wanted: Audit) -> None:
-        """Note what the settings want."""
+        """Apply the audit settings."""
         self.is_enabled = wanted.enabled
         self.is_required = wanted.enabled and wanted.required
         self.keeps_arguments = wanted.enabled and wanted.arguments
@@ -46,12 +46,12 @@ class AuditTrail:
 
     @property
     def is_blocking(self) -> bool:
-        """Whether calls must not be made, because nobody could tell of them later."""
+        """Whether calls must be refused, because they could not be recorded."""
         return self.is_required and self._store.is_audit_delayed
 
     @property
     def is_awaited(self) -> bool:
-        """Whether an answer waits for its entry: in a cluster that can outlive this process."""
+        """Whether answers wait until their entry is sent; in a cluster, entries can outlive us."""
         return self.is_required and self._store.audit_relay is not None
 
     async def wait_sent(self) -> None:
@@ -70,7 +70,7 @@ class AuditTrail:
         return Raw(msgspec.json.encode(show_arguments(found, route.link.report.redact)))
 
     def note_refusal(self, name: str, words: str, context: CallContext) -> None:
-        """Note a call of a tool that the caller may not even see."""
+        """Record a call of a tool that is hidden from the caller."""
         if not self.is_enabled:
             return
         client = context.client
@@ -91,7 +91,7 @@ class AuditTrail:
         )
 
     def note_question(self, server: str, method: str, words: str) -> None:
-        """Note a question of a server that was refused or flagged."""
+        """Record a server's question that was refused or flagged."""
         if self.is_enabled:
             self._store.audit(
                 AuditRecord(

@@ -1,4 +1,4 @@
-"""Sets the deadline of a call; nothing else does."""
+"""Sets the deadline of a call; the only place that does."""
 
 import msgspec
 
@@ -10,18 +10,18 @@ class TimeLimits(msgspec.Struct, frozen=True):
     """How long calls of one tool, or requests to one server, may take."""
 
     timeout: float | None
-    """Seconds without a sign of life; None: only the hard limit counts."""
+    """Seconds without progress; None: only the hard limit applies."""
     hard_timeout: float
-    """Seconds after which no sign of life helps; no less than `timeout`."""
+    """Seconds in total, whatever the progress; no less than `timeout`."""
 
     def deadline(self, context: CallContext, since: float) -> Deadline:
-        """When a call has to be over whose time begins at `since`, by the loop's clock.
+        """The deadline of a call that begins at `since`, by the loop's clock.
 
-        Set once for each call: whatever waits, is sent again or asks back has what is left of it.
-        The caller's own limits come before these.
+        Set once for each call: waits, retries and questions share it. The caller's own limits take
+        precedence.
         """
         if context.timeout is None and context.hard_timeout is None:
-            # nearly every call: here, `max` and `min` have nothing left to decide
+            # the usual case, without `max` and `min`
             latest = since + self.hard_timeout
             at = latest if self.timeout is None else since + self.timeout
             return Deadline(self.timeout, self.hard_timeout, latest, at)
@@ -31,5 +31,5 @@ class TimeLimits(msgspec.Struct, frozen=True):
 
 
 def limits(timeout: float | None, hard_timeout: float) -> TimeLimits:
-    """The limits of a configuration, where the hard one may be written as the smaller."""
+    """The limits of a configuration, in which the hard one may be the smaller."""
     return TimeLimits(timeout, max(hard_timeout, timeout or 0.0))

@@ -42,30 +42,30 @@ from multitap.wire.jsonrpc.envelope import encode
 from multitap.wire.jsonrpc.request import Request
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
-# once: to look up a member of an enumeration takes longer than anything else in a line
+# read once: enum attributes are slow
 _OK, _ERROR, _CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
-_LONGEST_ERROR = 4096  # characters of a tool's own words; to decode all could take long
+_LONGEST_ERROR = 4096  # characters of a tool's error message; decoding all of it could take long
 
 LARGE = 256 * 1024
-"""Bytes from which on a result is looked at in a thread, so that it does not hold up the loop."""
+"""Bytes above which a result is checked in a thread, so that it does not block the loop."""
 SMALL = 64 * 1024
-"""The same where structured content has to be decoded to check it."""
+"""The same for results whose structured content has to be decoded."""
 SCANNED = 256 * 1024
-"""Characters of a result that are searched for attacks, where that is wanted."""
+"""Characters of a result that are scanned for attacks, if enabled."""
 CHECKED = 256 * 1024
-"""Bytes of undecoded arguments up to which they are checked; the server checks longer ones."""
+"""Bytes of undecoded arguments above which the server checks them."""
 
 
 class Calls:
-    """Makes calls, each counted once, whatever becomes of it.
+    """Makes calls, each counted once, however it ends.
 
     Args:
-        filters: What each agent may call.
+        filters: The tools that each agent may call.
         metrics: Counts every call.
-        store: Keeps a record of it.
-        events: Tells of it, if anybody listens.
-        permissions: Asks people, where the policy says so.
-        trail: Keeps who called what, and by which decision.
+        store: Records every call.
+        events: Publishes an event for each, if there are subscribers.
+        permissions: Asks people, if the policy says so.
+        trail: Writes the audit log.
     """
 
     def __init__(
@@ -82,22 +82,22 @@ class Calls:
         self._metrics = metrics
         self._count = metrics.record
         self._backlog, self._audited = store.call_backlog, store.audit_backlog
-        # of these, what every call uses
+        # looked up once: every call uses them
         self._log, self._audit = self._backlog.records, self._audited.records
         self._events = events
         self.permissions = permissions
         self._trail = trail
         self._clock = asyncio.get_running_loop().time
         self.recording: Recording = "off"
-        """Of which calls arguments and results are kept."""
+        """The calls whose arguments and results are recorded."""
 
     @property
     def made(self) -> int:
-        """How many have ended since the start."""
+        """How many calls have ended since the start."""
         return self._metrics.made
 
     def latest(self, most: int = RECENT) -> Sequence[CallRecord]:
-        """The last of them, oldest first, for screens: an event for each would cost every call."""
+        """The last calls, oldest first; screens poll them, which costs less than events."""
         return self._metrics.latest(most)
 
     async def make(  # noqa: C901, PLR0912, PLR0915, PLR0917 - in one piece: every call takes this way
@@ -113,11 +113,11 @@ class Calls:
         """Call a tool.
 
         Args:
-            route: The way to it.
-            arguments: What it is given.
-            context: On whose behalf.
-            deadline: When it has to be over; by the limits of the caller, tool or server, from
-                now on, if not given.
+            route: The route to the tool.
+            arguments: Its arguments.
+            context: The caller and its limits.
+            deadline: Its deadline; by default, by the limits of the caller, tool or server, from
+                now on.
             light: What the call runs in, if it is not a task.
             meta: Members of the request's `_meta`, as JSON.
             extra: Members of its parameters besides name and arguments, as JSON, each after a
@@ -131,7 +131,7 @@ class Calls:
         """
         started = perf_counter()
         result: ToolResult | None = None
-        # what holds if nothing below says otherwise: no `except` here sees a cancellation
+        # the outcome if nothing below sets another: no `except` here catches a cancellation
         outcome, error, size = _CANCELLED, None, 0
         request: Request | None = None
         given: bytes | Raw = b""
@@ -150,12 +150,12 @@ class Calls:
             size = len(given)
             if route.guard is not None or self._trail.is_required:
                 ruling = await self._judge(route, given, context, light, extra)
-                # where a person was asked, its time begins now
+                # its time starts now if a person was asked
                 deadline = None if ruling.decision is Decision.ASK else deadline
             if deadline is None:
                 now = self._clock()
                 if context.timeout is None and context.hard_timeout is None:
-                    # as `TimeLimits.deadline` does it, which would be one more frame
+                    # inlined from `TimeLimits.deadline`, to save a frame
                     most = route.hard_timeout
                     deadline = Deadline(route.timeout, most, now + most, now + route.patience)
                 else:
@@ -174,7 +174,7 @@ class Calls:
             )
             raw = await route.link.request(request)
             answered = perf_counter()
-            if route.is_vetted_easily and len(raw) <= SMALL:  # nearly always
+            if route.is_vetted_easily and len(raw) <= SMALL:  # the usual case
                 try:
                     sound = parse_sound(raw)
                 except UNREADABLE:
@@ -194,7 +194,7 @@ class Calls:
                 raise
             outcome, result = _ERROR, _failure(exc, tool)
         finally:
-            # in `finally`, so that calls that are given up are counted, too
+            # in `finally`, so that cancelled calls are counted, too
             ended, received = perf_counter(), 0
             seconds = ended - started
             if result is not None:
@@ -255,16 +255,16 @@ class Calls:
         light: LightTask | None,
         extra: bytes,
     ) -> Ruling:
-        """Let a call pass that the policy, or a person it asks, allows.
+        """Check that the policy, or a person it asks, allows a call.
 
         Raises:
-            BadArguments: Rules look at the arguments, and servers may read them differently.
+            BadArguments: Rules depend on arguments that servers may parse differently.
             Denied: It is not allowed.
         """
         if self._trail.is_blocking:
             raise Denied(
                 "calls are refused while the audit log cannot be written",
-                hint="`multitap status` says why; `audit.required` asks for this",
+                hint="`multitap status` says why; without `audit.required`, calls would continue",
             )
         if route.guard is None:
             return ALLOWED
@@ -272,12 +272,12 @@ class Calls:
         self.permissions.check(route, ruling)
         if ruling.decision is Decision.ASK:
             await in_task(light)
-            # what a client adds to a call are answers to what its server asked before
+            # members that a client adds are answers to earlier questions of the server
             await self.permissions.ask(route, ruling, given, context, again=bool(extra))
         return ruling
 
     def _permit(self, agent: str, tool: Tool) -> None:
-        """Policy: an agent calls only what its filter shows."""
+        """Check that the agent's filter shows the tool."""
         filter_ = self._filters().get(agent)
         if filter_ is not None and not allowed(tool.name, filter_):
             raise NotAllowed(
@@ -287,10 +287,10 @@ class Calls:
 
 
 async def _ruling(guard: Guard, given: bytes | Raw, light: LightTask | None) -> Ruling:
-    """What the policy says about a call.
+    """The policy's decision about a call.
 
     Raises:
-        BadArguments: Rules look at the arguments, and servers may read them differently.
+        BadArguments: Rules depend on arguments that servers may parse differently.
     """
     # A thread costs more than decoding this much; `always` does not look at the arguments.
     if len(given) <= SMALL or guard.always is not None:
@@ -306,16 +306,16 @@ def cap_of(tool: Tool, default: int) -> int:
 
 
 def _check(route: Route, arguments: Mapping[str, Any] | Raw) -> None:
-    """Let arguments pass that fit the tool's schema, or that the server is to judge.
+    """Check arguments against the tool's schema, unless that is left to the server.
 
     Raises:
-        BadArguments: They do not fit, and such calls are refused.
+        BadArguments: They do not match, and such calls are refused.
     """
     try:
         size = None
         if isinstance(arguments, Raw):
             size = len(arguments)
-            if size > CHECKED:  # looking through it would hold up everybody
+            if size > CHECKED:  # checking it would block the loop
                 return
             arguments = _decode_arguments(arguments)
         route.tool.checker.check(arguments, size=size)
@@ -342,7 +342,7 @@ def _encode_arguments(arguments: Mapping[str, Any]) -> bytes:
 
 
 def _failure(exc: ServerError, tool: Tool) -> ToolResult:
-    """An error that a server answers with, as a failed result."""
+    """A JSON-RPC error of a server as a failed result."""
     return ToolResult.from_error(
         f"{exc.server}: {exc.words}",
         code=exc.code,
@@ -353,7 +353,7 @@ def _failure(exc: ServerError, tool: Tool) -> ToolResult:
 
 
 def _failure_words(became: ToolResult, route: Route) -> str:
-    """What a tool says went wrong."""
+    """The error message of a failed call."""
     return route.link.report.redact(became.beginning(_LONGEST_ERROR) or became.error or "")
 
 
@@ -381,13 +381,13 @@ def _outcome(exc: MultitapError) -> Outcome:
 
 
 def _is_large(tool: Tool, raw: Raw) -> bool:
-    """Whether a result has to be vetted in a thread."""
+    """Whether a result is so large that it is vetted in a thread."""
     size = len(raw)
     return size > SMALL and (size > LARGE or tool.result_checker is not None)
 
 
 def _vet(route: Route, raw: Raw) -> ToolResult:
-    """The result without malformed blocks, and with warnings of what is wrong with it.
+    """The result without malformed blocks; problems are added to the server's warnings.
 
     Raises:
         BadAnswer: It cannot be read.
@@ -398,7 +398,7 @@ def _vet(route: Route, raw: Raw) -> ToolResult:
 
 async def _vet_large(route: Route, raw: Raw) -> ToolResult:
     """The same in a thread."""
-    # a thread cannot be stopped: it is left to its end, and nobody waits
+    # a thread cannot be stopped: after a cancellation it runs to its end
     return _add_note(
         route, await to_thread.run_sync(_vet_result, route, raw, abandon_on_cancel=True)
     )
@@ -411,19 +411,18 @@ def _vet_result(route: Route, raw: Raw) -> ToolResult:
         _check_result(tool, result)
     if route.scan != "off":
         _scan_result(route, result)
-    result.is_error_known = result.is_error  # from here on, without another look
+    result.is_error_known = result.is_error  # from here on without another check
     return result
 
 
 def _scan_result(route: Route, result: ToolResult) -> None:
-    """Search a result for attacks on the model that reads it.
+    """Scan a result for attacks on the model that reads it.
 
     Raises:
-        BadAnswer: It looks like one, and such results are refused.
+        BadAnswer: It looks like an attack, and such results are refused.
     """
     tool = route.tool
-    # Structured content too: a model reads it as well, and an attack may stand in only one of the
-    # two.
+    # Structured content too: a model reads it as well, and an attack may be in only one of them.
     texts = [result.beginning(SCANNED), *texts_in(result.structured)]
     if not (found := scan_text(" ".join(texts)[:SCANNED])):
         return

@@ -22,12 +22,12 @@ logger = logging.getLogger(__name__)
 
 
 class CatalogBuilder:
-    """Owns the names that were given, and each server's part of the catalog.
+    """Owns the assigned names, and each server's part of the catalog.
 
     Args:
-        settings: Which servers there are, and how names are made.
+        settings: The servers, and how names are made.
         store: Keeps names from one run to the next.
-        memory: Knows what servers offered that are not up.
+        memory: Knows the last offers of servers that are not up.
         vetting: Says which tools may be shown.
         on_stocked: Called when a server offers something new.
     """
@@ -44,38 +44,38 @@ class CatalogBuilder:
         self.shelves: dict[Link, CatalogSection] = {}
         self._settings = settings
         self.policy = Policy(settings)
-        """What may be called."""
+        """The policy of the current settings."""
         self._store = store
         self._memory = memory
         self._vetting = vetting
         self._on_stocked = on_stocked
         self._told: dict[str, tuple[str, ...]] = {}
-        """What was last said about each server's pins."""
+        """The last message about each server's pins."""
 
     def apply(self, settings: Settings, links: Mapping[str, Link]) -> None:
-        """Have names for the configured servers; those that are given already stay."""
+        """Assign names for the configured servers; assigned ones stay."""
         self._settings = settings
         self._vetting.pins.naming = settings.naming
         policy, self.policy = self.policy, Policy(settings)
-        # a shelf holds what the policy said about its tools when it was stocked
+        # a shelf contains the policy's decisions about its tools
         if not self.policy.is_same(policy):
             self.shelves = {}
         registries, naming = self.registries, settings.naming
         if registries.servers == frozenset(settings.servers) and registries.naming is naming:
             return
-        # names that callers know win over stored ones: they must not change while we run
+        # names in use win over stored ones: they must not change while we run
         given = {kind: registry.choices for kind, registry in registries.by_kind.items()}
         if registries.naming is not naming:
             self.shelves = {}
         self._fill_books(given, links)
 
     def reread_choices(self, links: Mapping[str, Link]) -> None:
-        """Give the names that another process gave first."""
+        """Adopt the names that another process assigned first."""
         self.shelves = {}
         self._fill_books({}, links)
 
     def vet_again(self, server: str | None = None) -> None:
-        """Look at the tools of one server or all once more: something else is known now."""
+        """Vet the tools of one server, or of all, again: pins or findings have changed."""
         self.shelves = {
             link: shelf for link, shelf in self.shelves.items() if server not in {None, link.name}
         }
@@ -100,20 +100,20 @@ class CatalogBuilder:
         self.shelves = shelves
         if is_stocked:
             self._on_stocked()
-        # Only names over which two clashed are written: the rest follow from the settings.
+        # Only names that resolved a conflict are stored: the rest follow from the settings.
         if chosen := self.registries.take_unsaved():
             self._store.servers.save_choices(chosen, self.registries.servers)
         fresh = catalog.build(shelves.items(), last.revision + 1, self.registries, links)
         if not _same(fresh, last):
             return fresh
-        # callers see the same, but a link was replaced: routes must lead to the new one,
-        # and clients need not list again
+        # the lists are the same, but a link was replaced: routes must lead to the new one, and
+        # clients need not list again
         if (fresh.directory, fresh.links) != (last.directory, last.links):
             return replace(fresh, revision=last.revision)
         return last
 
     def _fill_books(self, given: Mapping[str, Choices], links: Mapping[str, Link]) -> None:
-        """Names for what is known: what is given, then what is remembered, then what is stored."""
+        """Assign names for all known offers: current ones first, then remembered, then stored."""
         stored = self._store.servers.load_choices()
         stored = {
             **stored,
@@ -146,7 +146,7 @@ class CatalogBuilder:
         return {**locked, **_without(stored.get(kind, {}), locked)}
 
     def _tell(self, link: Link, shelf: CatalogSection) -> None:
-        """Say what is wrong with a server's tools, once."""
+        """Warn once about problems with a server's tools."""
         words, drift = shelf.vetted.warnings, shelf.vetted.drift
         if words == self._told.get(link.name, ()):
             return

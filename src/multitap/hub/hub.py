@@ -77,9 +77,9 @@ class Hub(ResourcesAndPrompts):
     """
 
     concerns: Callable[[], tuple[str, ...]] = staticmethod(tuple)
-    """Further problems that the opener knows of."""
+    """Returns further problems that the opener knows of."""
     on_restart: Callable[[str], None] | None = None
-    """Called with the name of each server that somebody restarts, after the restart has begun."""
+    """Called with the name of each server whose restart was requested, once that has begun."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Hub(ResourcesAndPrompts):
         self.logs = logs
         """The folder for servers' standard error; None if it is not kept."""
         self.catalog = Catalog()
-        """Everything that can be called now; replaced as a whole, never changed."""
+        """Everything that can be called now; replaced, never changed."""
         self.withheld: tuple[Withheld, ...] = ()
-        """Entries of the files that nobody has trusted yet."""
+        """Entries of configuration files that are not trusted yet."""
         self.changed = Bell()
         """Signals every change of the servers' state or offers."""
         self.events = EventBus(partial(_record, store))
@@ -120,7 +120,7 @@ class Hub(ResourcesAndPrompts):
         self.pins = pins or Pins()
         """The tool definitions that people rely on."""
         vetting = Vetting(self.pins)
-        # By a callable, since the builder does not exist yet, and replaces its shelves.
+        # A callable, since the builder does not exist yet, and replaces its shelves.
         self._scans = ToolScans(vetting, lambda: self._builder.shelves, self.changed.ring)
         self._packages = PackageLookup(tasks, self.pins, self._vet_again)
         self._builder = CatalogBuilder(
@@ -161,7 +161,7 @@ class Hub(ResourcesAndPrompts):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong beyond the servers: with what outlives the process, or with the cluster."""
+        """Problems beyond single servers: with the store, the audit log or the cluster."""
         return (*self.store.warnings, *self.pins.warnings, *self.concerns())
 
     @property
@@ -172,14 +172,14 @@ class Hub(ResourcesAndPrompts):
         """Make the running servers match `settings`; returns the plan without waiting for it.
 
         Servers whose configuration is the same keep their process and their session. A changed one
-        serves until its successor is up, then finishes its calls and ends; for as long as the
-        successor fails, it serves on, and its snapshot says why.
+        serves until its successor is up, then finishes its calls and ends. While the successor
+        fails, it continues, and its snapshot says why.
         """
         self.check_open()
         self.settings = settings
         self.calls.recording = settings.record
         self._trail.apply(settings.audit)
-        # All of this before `_supervisor.apply`, which starts links that already read it.
+        # All of this before `_supervisor.apply`: the links that it starts read it.
         self._starts.limit = settings.start_concurrency
         self._supervisor.drain_timeout = settings.drain_timeout
         self._builder.apply(settings, self.links)
@@ -188,7 +188,7 @@ class Hub(ResourcesAndPrompts):
         self.gateway_defaults = CallDefaults(
             "off", settings.serve.timeout, errors_are_results=False, policy=policy
         )
-        # routes and permissions follow from settings that were just replaced
+        # routes and permissions depend on the settings
         self._routes = {}
         self.calls.permissions.forget()
         todo = self._supervisor.apply(settings.servers)
@@ -263,7 +263,7 @@ class Hub(ResourcesAndPrompts):
                 route = self._routes[tool] = route_to(tool, self.library_defaults)
             deadline = None if since is None else route.deadline(context, since)
             result = await self.calls.make(route, arguments or {}, context, deadline)
-        # a link that ends says that it was removed; why it was is for us to say
+        # a link that ends reports that it was removed; here the reason is known
         except Unavailable:
             if self._closed:
                 raise HubClosed("the hub was closed during the call") from None
@@ -358,7 +358,7 @@ class Hub(ResourcesAndPrompts):
             self._rebuild()
 
     def _vet_again(self, server: str | None = None) -> None:
-        """Show the tools that are accepted by now, and those only."""
+        """Publish the catalog again with the tools that are accepted now."""
         if not self._closed:
             self._builder.vet_again(server)
             self._rebuild()
@@ -384,7 +384,7 @@ def _expand_config(name: str, config: ServerConfig) -> ServerConfig:
 
 
 def _starts_now(config: ServerConfig) -> bool:
-    """Whether a program is started without a call that needs it."""
+    """Whether a program starts at once, rather than with the first call."""
     return isinstance(config, StdioServer) and config.enabled and config.start != "lazy"
 
 
@@ -453,5 +453,5 @@ async def open_hub(
             try:
                 yield hub
             finally:
-                # before the links end: calls that fail from here on say that the hub is closed
+                # before the links end: calls that fail from now on report that the hub is closed
                 hub.close()

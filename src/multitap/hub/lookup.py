@@ -25,14 +25,14 @@ _Found = TypeVar("_Found")
 
 
 class Lookup:
-    """Finds what callers name, and waits for servers that still start.
+    """Finds tools, prompts and resources by name, and waits for servers that are starting.
 
     Args:
         catalog: Returns the current catalog.
-        builder: Knows whose a name is, even while its server is down.
+        builder: Knows the server of a name, even while it is down.
         supervisor: Has the servers.
         changed: Rings when anything about them changes.
-        trail: Keeps who wanted what they may not have.
+        trail: Records refused calls.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Lookup:
         self._trail = trail
 
     async def find_tool(self, name: str, *, context: CallContext = NOBODY) -> Tool:
-        """The tool that `Hub.call` would call; servers that may have it are waited for.
+        """The tool that `Hub.call` would call; waits for starting servers that may have it.
 
         Raises:
             UnknownName: There is no such tool.
@@ -70,7 +70,7 @@ class Lookup:
 
     @contextmanager
     def noting_refusal(self, name: str, context: CallContext) -> Generator[None]:
-        """Put into the audit log that a tool was wanted which its caller may not have."""
+        """Within the block, record refusals in the audit log."""
         try:
             yield
         except NotAllowed as exc:
@@ -78,7 +78,7 @@ class Lookup:
             raise
 
     async def find_prompt(self, name: str, *, context: CallContext = NOBODY) -> Prompt:
-        """A prompt by its catalog name; servers that may have it are waited for.
+        """A prompt by its catalog name; waits for starting servers that may have it.
 
         Raises:
             UnknownName: There is no such prompt.
@@ -97,7 +97,7 @@ class Lookup:
         return prompt
 
     async def find_resource(self, uri: str, server: str | None, context: CallContext) -> Resource:
-        """A resource by its address; servers that may have it are waited for.
+        """A resource by its address; waits for starting servers that may have it.
 
         Raises:
             UnknownName: No server has it.
@@ -118,7 +118,7 @@ class Lookup:
         return resource
 
     def owner(self, uri: str, server: str | None) -> tuple[Link, str]:
-        """Who has a resource right now, and what that server calls it.
+        """The server that has a resource now, and its address there.
 
         Raises:
             UnknownName: There is no such resource, or no such server.
@@ -142,22 +142,22 @@ class Lookup:
         context: CallContext = NOBODY,
         has: Callable[[str], bool] = lambda _: True,
     ) -> _Found | None:
-        """What `find` finds, once the servers are up that are still starting and may have it.
+        """What `find` returns, once the starting servers that may have it are up.
 
-        Whose a name is may be remembered; if not, the name itself shows whose it can be. An
-        address, and a bare name, may be any server's.
+        The server of a name may be remembered; if not, the name itself limits the candidates. An
+        address or a bare name may belong to any server.
 
         Args:
             find: Looks for it.
-            name: Of the tool or prompt; None if it is a resource.
-            defaults: How long to wait for servers that do not say it themselves.
-            context: Who wants it.
-            has: Whether a server counts for them.
+            name: The name of the tool or prompt; None for a resource.
+            defaults: Time limits for servers that do not set their own.
+            context: The caller and its limits.
+            has: Whether a server is visible to the caller.
 
         Raises:
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        # nearly every call ends here, without any waiting
+        # the usual case: no wait
         if (found := find()) is not None:
             return found
         registries = self._builder.registries
@@ -184,7 +184,7 @@ class Lookup:
                 limits = (
                     defaults.deadline(x.config, context=context, since=since) for x in starting
                 )
-                # Once, from the first look: servers that join later do not prolong the wait.
+                # Set once: servers that are added later do not prolong the wait.
                 deadline = max(limits, key=lambda limit: limit.at)
             with anyio.move_on_after(deadline.at - anyio.current_time()) as clock:
                 await self._changed.wait()

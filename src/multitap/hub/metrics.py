@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 __all__ = ["OTHER", "RELATIVE_ERROR", "Metrics", "MetricsRow", "Outcome", "Stats"]
 
 RELATIVE_ERROR = 0.025
-"""How far a percentile may be off, for times between a microsecond and an hour."""
+"""The relative error of percentiles, for times between a microsecond and an hour."""
 OTHER = "(other)"
-"""Where tools beyond the limit are counted together."""
+"""The name under which tools beyond the limit are counted together."""
 # Servers choose their tool names, and may choose new ones each time; a tool has a histogram of its
 # own.
 MAX_TOOLS = 10_000
 _LONGEST_ERROR = 500
 RECENT = 500
-"""How many past calls are at hand without a look at the disk."""
+"""How many past calls are kept in memory."""
 
 _SHORTEST = 1e-6
 _LONGEST = 3600.0
-# the width at which the middle of a bucket is off by RELATIVE_ERROR at most
+# the width for which the middle of a bucket is off by RELATIVE_ERROR at most
 _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
 _PER_BUCKET = 1 / math.log(_GROWTH)
 _LAST_BUCKET = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_BUCKET)
@@ -47,16 +47,16 @@ class Stats:
 
     calls: int
     errors: int
-    """Calls that failed, timeouts among them; those cancelled or refused are not."""
+    """Calls that failed or timed out, without cancelled and refused ones."""
     timeouts: int
     bytes_in: int
-    """What the server answered."""
+    """Bytes of answers."""
     bytes_out: int
-    """What was sent to it."""
+    """Bytes of arguments."""
     seconds: float
-    """All calls together."""
+    """The total time of all calls."""
     p50: float | None
-    """Seconds; none before the first call that says something about the server's speed."""
+    """Seconds; None before the first call that shows the server's speed."""
     p95: float | None
     p99: float | None
     last_error: str | None
@@ -72,7 +72,7 @@ class MetricsRow(msgspec.Struct, array_like=True):
     bytes_in: int = 0
     bytes_out: int = 0
     last_error: tuple[int, str] | None = None
-    """Its number among all errors, and its words."""
+    """Its number among all errors, and its message."""
 
     def percentiles(self) -> tuple[float | None, ...]:
         buckets = sorted(self.buckets)
@@ -97,7 +97,7 @@ class MetricsRow(msgspec.Struct, array_like=True):
 
 
 def _total(rows: Iterable[MetricsRow]) -> MetricsRow:
-    """All rows together, added up when somebody asks: calls are more frequent."""
+    """The sum of rows, computed on demand: calls are more frequent than queries."""
     total = MetricsRow()
     for row in rows:
         for outcome, calls in row.outcomes.items():
@@ -113,7 +113,7 @@ def _total(rows: Iterable[MetricsRow]) -> MetricsRow:
 
 
 def _middle(bucket: int) -> float:
-    """The time that is off by at most the stated error, whichever of the bucket's it was."""
+    """The representative time of a bucket, off by at most `RELATIVE_ERROR`."""
     return _SHORTEST * _GROWTH**bucket * (1 - RELATIVE_ERROR)
 
 
@@ -128,7 +128,7 @@ class Metrics:
         self._recent: deque[CallRecord] = deque(maxlen=RECENT)
         self._uncounted: list[CallRecord] = []
         self.record = self._uncounted.append
-        """Notes one call; who looks, or `count_up` now and then, counts it."""
+        """Records one call, which is counted later, in a batch."""
 
     @classmethod
     def of(cls, *parts: Mapping[str, Mapping[str, MetricsRow]]) -> "Metrics":
@@ -144,13 +144,13 @@ class Metrics:
 
     @property
     def made(self) -> int:
-        """How many calls were noted."""
+        """How many calls were recorded."""
         return self._counted + len(self._uncounted)
 
     def latest(self, most: int = RECENT) -> list["CallRecord"]:
         """The last calls, oldest first.
 
-        Nothing is counted for that: screens look many times a second, and few at a time cost more.
+        It does not count them: screens ask many times a second, and small batches cost more.
         """
         new = self._uncounted[-most:] if most > 0 else []
         older = islice(reversed(self._recent), most - len(new)) if len(new) < most else ()
@@ -158,18 +158,18 @@ class Metrics:
 
     @property
     def rows(self) -> dict[str, dict[str, MetricsRow]]:
-        """The counters of each server's tools, as they are."""
+        """The counters by server and tool."""
         self.count_up()
         return self._tools
 
     def count_up(self) -> None:
-        """Count the calls noted since the last time: all at once costs less than one by one."""
+        """Count the calls recorded since the last time; a batch costs less than single calls."""
         self._counted += len(self._uncounted)
         self._recent.extend(self._uncounted)
         server = tool = row = None
         for call in self._uncounted:
             if row is None or call.tool is not tool or call.server is not server:
-                # most follow one of the same tool, whose names are the same objects
+                # most calls follow one of the same tool, whose names are the same objects
                 server, tool = call.server, call.tool
                 try:
                     row = self._tools[server][tool]
@@ -195,7 +195,7 @@ class Metrics:
 
     def _new_row(self, server: str, tool: str) -> MetricsRow:
         tools = self._tools.setdefault(server, {})
-        # names are foreign: a server may have a new tool for every call
+        # servers choose the names: there may be a new one for every call
         name = tool if len(tools) < self._max_tools else OTHER
         return tools.setdefault(name, MetricsRow())
 

@@ -24,7 +24,7 @@ def open_hub(
     It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
 
     Without settings it reads the files that the command line reads: those that `MULTITAP_CONFIG`
-    names, else the user's and the project's. It follows them while it is open, unless they say
+    names, else the user's and the project's. It reloads them on changes, unless they say
     `auto_reload = false`. An entry that cannot be used is logged and affects only itself.
 
     Args:

@@ -14,12 +14,12 @@ from multitap.upstream.link import Link
 
 
 class PackageLookup:
-    """Looks once at each process of a launcher.
+    """Inspects each process of a launcher once.
 
     Args:
-        tasks: Where it looks.
-        pins: Told what was found.
-        on_change: Told for which server that is news.
+        tasks: Runs the inspections.
+        pins: Receives the versions that are found.
+        on_change: Called with a server whose version is new.
     """
 
     def __init__(self, tasks: Tasks, pins: Pins, on_change: Callable[[str], None]) -> None:
@@ -29,14 +29,14 @@ class PackageLookup:
         self._seen: dict[str, int] = {}
 
     def note(self, link: Link) -> None:
-        """A link is in another state."""
+        """Inspect the process of a link whose state has changed, if it is a new one."""
         config, pid = link.config, link.pid
         if link.state is not LinkState.CONNECTED or pid is None or pid == self._seen.get(link.name):
             return
         if not isinstance(config, StdioServer) or pin_mode(config) == "off":
             return
         if (launch := launch_of(config.command, config.args)) is not None:
-            # Before the look, which takes a while: other states of the same process must not start
+            # Before the inspection, which takes a while: other states of the process must not start
             # a second one.
             self._seen[link.name] = pid
             self._tasks.start_soon(partial(self._look, link, config), launch, pid)

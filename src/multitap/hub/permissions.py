@@ -18,7 +18,7 @@ from multitap.upstream.on_behalf_of import CallContext
 ROUNDS = 600.0
 """Seconds for which a permitted call may be continued by its client without another question."""
 MOST_KEPT = 1024
-"""Answers that are kept: of hosts that call on their own behalf, and of calls in several rounds."""
+"""Answers that are kept: for calls of the host itself, and for calls in several rounds."""
 
 _Subject = tuple[str, str, PolicyRule | None]
 _Round = tuple[object, str, str, bytes]
@@ -39,12 +39,12 @@ class Permissions:
         self._rounds: dict[_Round, float] = {}
 
     def forget(self) -> None:
-        """Ask again, as the rules may have changed."""
+        """Forget all answers, as the rules may have changed."""
         self._of_clients.clear()
         self._of_hosts.clear()
 
     def check(self, route: Route, ruling: Ruling) -> None:
-        """Let calls pass that the policy does not deny.
+        """Check that the policy does not deny a call.
 
         Raises:
             Denied: It does.
@@ -59,14 +59,14 @@ class Permissions:
     async def ask(
         self, route: Route, ruling: Ruling, given: bytes | Raw, context: CallContext, *, again: bool
     ) -> None:
-        """Let a call pass to which a person agrees.
+        """Ask a person to approve a call.
 
         Args:
-            route: The way to the tool.
-            ruling: Why they are asked.
+            route: The route to the tool.
+            ruling: The policy's decision.
             given: The arguments, as JSON.
-            context: On whose behalf.
-            again: Whether the call continues one that was begun.
+            context: The caller.
+            again: Whether the call continues an earlier one.
 
         Raises:
             Denied: They do not agree, or nobody can be asked.
@@ -112,7 +112,7 @@ class Permissions:
         self._note_round(round_)
 
     def _always(self, context: CallContext) -> list[_Subject]:
-        """What the person behind a caller agreed to for the whole session."""
+        """The tools that a caller's user has allowed for the whole session."""
         client = context.client
         if client is None:
             return self._of_hosts.get((context.agent_id, context.session_id), [])
@@ -137,7 +137,7 @@ class Permissions:
             self._of_hosts[context.agent_id, context.session_id] = [*known, subject]
 
     def _note_round(self, round_: _Round) -> None:
-        # taken out and put in again, so that the oldest is the first to go
+        # removed and added again, so that the oldest is dropped first
         self._rounds.pop(round_, None)
         self._rounds[round_] = monotonic() + ROUNDS
         if len(self._rounds) > MOST_KEPT:

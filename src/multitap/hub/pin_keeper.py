@@ -11,17 +11,17 @@ from multitap.trust.pins.pins import Pins, read, save, stamps
 from multitap.upstream.signals import Latch
 
 LOOK = 0.5
-"""Seconds between two looks at the files: what is accepted holds within a second."""
+"""Seconds between two checks of the files: accepted changes apply within a second."""
 SAVING = 5.0
-"""Seconds to write what was seen last, when all is over."""
+"""Seconds to write the last observations at the end."""
 
 
 class PinKeeper:
-    """Runs beside a hub for as long as that is open.
+    """Runs as long as the hub is open.
 
     Args:
-        pins: What is pinned.
-        on_change: Called when the files say something new.
+        pins: The pins.
+        on_change: Called when the files have changed.
     """
 
     def __init__(self, pins: Pins, on_change: Callable[[], None]) -> None:
@@ -30,15 +30,15 @@ class PinKeeper:
         self._seen = Latch()
 
     async def run(self) -> None:
-        """Write and look until cancelled."""
+        """Write new pins, and check the files for changes, until cancelled."""
         pins = self._pins
         pins.on_unsaved = self._seen.set
-        # Off the loop: state directories may be network folders, and a slow one must not hold up
+        # In a thread: state directories may be network folders, and a slow one must not delay
         # calls.
         known = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
         while True:
-            # after a write the files look changed and are read once more: somebody else may have
-            # written right behind us
+            # after a write the files look changed and are read once more: another process may have
+            # written them meanwhile
             unsaved = pins.unsaved()
             if unsaved and pins.settle(await to_thread.run_sync(save, unsaved), unsaved):
                 self._on_change()
@@ -54,7 +54,7 @@ class PinKeeper:
 
 @asynccontextmanager
 async def open_pins(places: LockPlaces) -> AsyncGenerator[Pins]:
-    """What is pinned; what was seen since is written at the latest when the block is left."""
+    """The pins; new observations are written at the latest when the block is left."""
     pins = Pins(places)
     pins.settle(await to_thread.run_sync(read, pins.files, abandon_on_cancel=True))
     try:

@@ -34,31 +34,31 @@ Loader = Callable[[], Loaded]
 PAUSE = 1.0
 """Seconds before a watch that broke is set up again."""
 HEAD_START = 0.5
-"""Seconds for which servers that start go first; what changes meanwhile is not missed."""
+"""Seconds after a start before files are watched; changes meanwhile are not missed."""
 SECOND_LOOK = 0.25
 """Seconds after which files that no longer name a running server are read again."""
-# Together five seconds: a file that keeps changing for longer is taken as it is.
+# Five seconds in total: a file that keeps changing for longer is used as it is.
 LOOKS = 20
-"""How often at most."""
+"""How often they are read again at most."""
 MOST_PROBLEMS = 100
-"""Problems that one event and the log name."""
+"""Problems listed in one event and in the log."""
 
 
 class Reloader:
-    """The files behind a hub, and what of them the hub runs by.
+    """The configuration files of a hub, and the settings it runs with.
 
-    Files that cannot be read, or are empty, change nothing: the hub goes on as it was until they
-    can. An entry that cannot be used changes nothing for the server it is about.
+    Files that are unreadable or empty change nothing: the hub keeps its settings. An entry that
+    cannot be used changes nothing for its server.
 
     Args:
-        loader: Reads the files; ours, from the current folder, where not given.
+        loader: Reads the files; by default, those found from the current folder.
     """
 
     def __init__(self, loader: Loader = load_trusted) -> None:
         self._loader = loader
         self._latest = loader()
         self.loaded = self._latest
-        """What was last taken over."""
+        """The files as they were last applied."""
         # a person and the watcher may reload at the same time
         self._turn = anyio.Lock()
         self._watch: anyio.CancelScope | None = None
@@ -69,11 +69,11 @@ class Reloader:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What is wrong with the files as they were last read, taken over or not."""
+        """The problems of the files as last read, applied or not."""
         return self._latest.problems
 
     def expand(self, name: str, config: ServerConfig) -> ServerConfig:
-        """Put in a server's variables; for `open_hub`, so that errors name file and line.
+        """Expand a server's variables; for `open_hub`, so that errors name file and line.
 
         Raises:
             ConfigError: A variable has no value.
@@ -81,7 +81,7 @@ class Reloader:
         return expand_trusted(self.loaded, name, config, places=self._places(name))
 
     async def reload(self, hub: Hub) -> Reloaded | ReloadFailed:
-        """Read the files now and have the hub follow them; what came of it is published too."""
+        """Read the files now and apply them to the hub; the outcome is also published."""
         before = hub.withheld
         async with self._turn:
             watched = self._latest.search.sources
@@ -108,7 +108,7 @@ class Reloader:
             with anyio.CancelScope() as self._watch:
                 try:
                     await self._follow_sources(hub)
-                except OSError as exc:  # folders may vanish while they are looked at
+                except OSError as exc:  # folders may vanish while they are watched
                     logger.warning("the configuration cannot be watched: %s", exc)
                     await anyio.sleep(PAUSE)
 
@@ -121,7 +121,7 @@ class Reloader:
         decisions = {*seen.approval.files}
         async with aclosing(changes(seen.watched, since=seen.stamps)) as news:
             async for changed in news:
-                # Trust that a person withdraws ends at once, even while `auto_reload` is off.
+                # Withdrawn trust takes effect at once, even while `auto_reload` is off.
                 if hub.settings.auto_reload or not decisions.isdisjoint(changed):
                     await self.reload(hub)
 
@@ -129,12 +129,12 @@ class Reloader:
         running = hub.settings.servers
         try:
             latest = await self._read(running)
-        except Exception as exc:  # noqa: BLE001 - boundary: whatever reading meets, the hub goes on
+        except Exception as exc:  # noqa: BLE001 - boundary: the hub keeps its settings
             return ReloadFailed((f"the configuration cannot be read: {exc}",))
         self._latest = latest
         if not latest.intact:
             return ReloadFailed(_problem_words(latest.errors))
-        # A typing error in one entry must not stop the server that runs by its previous version.
+        # A typo in one entry must not stop the server that runs with its previous version.
         kept = {name: running[name] for name in _unsettled_servers(latest) if name in running}
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
@@ -148,7 +148,7 @@ class Reloader:
         )
 
     async def _read(self, running: Iterable[str]) -> Loaded:
-        """The files as they are; before a server is taken away, they are read a second time.
+        """Read the files; before a server is removed, they are read again.
 
         A file that is being replaced may be gone, or half written, for a moment.
         """
@@ -159,7 +159,7 @@ class Reloader:
                 break
             await anyio.sleep(SECOND_LOOK)
             previous, latest = latest, await self._load()
-            if previous.stamps == latest.stamps:  # nothing was written since before it was read
+            if previous.stamps == latest.stamps:  # not written since before it was read
                 return previous
         return latest
 
@@ -176,7 +176,7 @@ class Reloader:
 
 
 def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
-    """What happens to each server that is not kept, with the place that says so."""
+    """The changes per server, each with its place in the files."""
     told = (
         *((name, "added", after) for name in sorted(plan.start)),
         *((name, "replaced", after) for name in sorted(plan.replace)),
@@ -189,9 +189,9 @@ def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
 
 
 def _unsettled_servers(loaded: Loaded) -> frozenset[str]:
-    """Servers that stay as they are: what the files say now cannot be used, or is not trusted yet.
+    """Servers that keep their configuration: the new one is unusable, or not trusted yet.
 
-    One of a project that is not trusted at all, or no longer, does not stay.
+    Servers of a project that is not, or no longer, trusted are not among them.
     """
     changed = (one.name for one in loaded.held.values() if one.standing is TrustState.CHANGED)
     return frozenset((*loaded.broken, *changed))
@@ -205,7 +205,7 @@ def _withheld(loaded: Loaded) -> tuple[Withheld, ...]:
 
 
 def _problem_words(problems: Sequence[Problem]) -> tuple[str, ...]:
-    """What is wrong, in words; a hostile file would fill every log."""
+    """The first problems in words: a hostile file could fill the logs."""
     more = len(problems) - MOST_PROBLEMS
     said = tuple(map(str, problems[:MOST_PROBLEMS]))
     return (*said, f"and {counted(more, 'more problem')}") if more > 0 else said
@@ -213,7 +213,7 @@ def _problem_words(problems: Sequence[Problem]) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
-    """Within the block, the hub follows the files."""
+    """Within the block, changes of the files are applied to the hub."""
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reloader.follow, hub)
@@ -233,11 +233,11 @@ async def open_configured(
     recall: bool = False,
     place: Placements = local_placements,
 ) -> AsyncGenerator[Hub]:
-    """A running hub that follows its files; leaving the block closes every server.
+    """A running hub that reloads its files on changes; leaving the block closes every server.
 
     Args:
-        reloader: Which files; the user's and the project's, as the command line finds them, where
-            not given.
+        reloader: Its files; by default, the user's and the project's, as the command line finds
+            them.
         handlers: Callbacks for what servers ask of the host.
         dial: Opens connections to servers, instead of pipes and sockets.
         expand: Expands variables in a server's configuration, instead of this process's.
@@ -245,7 +245,7 @@ async def open_configured(
         place: Where servers run, if not all in this process.
 
     Raises:
-        ConfigError: No files were given, and one of those that were found cannot be read.
+        ConfigError: A file that was found cannot be read.
     """
     files = reloader
     if files is None:
@@ -268,7 +268,7 @@ async def open_configured(
 
 
 def _find_files() -> Reloader:
-    """The user's and the project's files; what is wrong with an entry is logged."""
+    """The user's and the project's files; problems of entries are logged."""
     files = Reloader()
     files.loaded.check()
     for one in files.loaded.pending:

@@ -1,4 +1,4 @@
-"""What servers offer besides tools: read, filled in, completed and followed."""
+"""Resources, prompts, completions and subscriptions of a hub."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _Model = TypeVar("_Model", bound="pydantic.BaseModel")
 
 
 class ResourcesAndPrompts(ABC):
-    """The part of a hub that reads resources and fills in prompts; its other part makes calls."""
+    """The methods of a hub for resources and prompts."""
 
     catalog: Catalog
     lookup: Lookup
 
     @abstractmethod
     def check_open(self) -> None:
-        """Refuse to go on once the hub is closed.
+        """Check that the hub is open.
 
         Raises:
             HubClosed: It is.
@@ -50,7 +50,7 @@ class ResourcesAndPrompts(ABC):
         Args:
             uri: The resource's address.
             server: The server, if several have the same address.
-            context: Who calls, and how long it may take.
+            context: The caller and its limits.
 
         Raises:
             UnknownName: No server has it.
@@ -134,17 +134,17 @@ class ResourcesAndPrompts(ABC):
 async def _ask(
     link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
 ) -> Raw:
-    """Ask a server for something that changes nothing there.
+    """Send a read-only request to a server.
 
     Args:
-        link: Which server.
-        method: What to ask for.
+        link: The link to the server.
+        method: The method.
         params: Its parameters.
-        context: On whose behalf, and how long it may take.
-        since: When the time began, by the loop's clock.
+        context: The caller and its limits.
+        since: When its time began, by the loop's clock.
     """
     deadline = LIBRARY.deadline(link.config, context=context, since=since)
-    # Repeatable: these requests change nothing, so one that got lost is sent again.
+    # Repeatable: these requests change nothing, so a lost one is sent again.
     request = make_request(method, params, deadline, call=context, repeatable=True)
     request.on_progress = context.on_progress
     return await link.request(request)
@@ -157,9 +157,9 @@ def _to_model(model: type[_Model], result: Any, server: str) -> _Model:
         raise BadAnswer(server, f"its answer lacks what MCP requires: {_mistakes(exc)}") from None
 
 
-# Not quoted, since an answer may hold what the server was given in confidence.
+# Not quoted, since an answer may contain secrets.
 def _mistakes(exc: pydantic.ValidationError) -> str:
-    """What is wrong with an answer, without quoting it."""
+    """The validation errors of an answer, without quoting it."""
     first = exc.errors(include_url=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"

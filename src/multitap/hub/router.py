@@ -21,21 +21,21 @@ from multitap.wire.jsonrpc.envelope import encode
 
 @dataclass(frozen=True, slots=True)
 class CallDefaults:
-    """What holds for a call where the configuration of its server does not say."""
+    """Settings for calls that the server's configuration does not override."""
 
     check_arguments: CheckArguments = "refuse"
     timeout: float | None = None
     """Seconds to wait for an answer; None: the default of the configuration."""
     errors_are_results: bool = True
-    """Whether a JSON-RPC error of the server is a failed result, rather than an exception."""
+    """Whether a JSON-RPC error becomes a failed result instead of an exception."""
     policy: Policy | None = None
     """Which calls are allowed; None: all of them."""
 
     def timeout_of(self, config: ServerConfig, tool: str = "") -> float | None:
-        """Seconds to wait for an answer: the tool's, else the server's, else these."""
+        """The timeout of a tool, else of its server, else the default."""
         timeout = config.timeouts.get(tool)
         if timeout is None:
-            # a `timeout` in the file is a decision about this server; the default is not
+            # a `timeout` in the file is for this server; the default is not
             is_given = self.timeout is None or "timeout" in config.model_fields_set
             timeout = config.timeout if is_given else self.timeout
         return timeout
@@ -43,13 +43,13 @@ class CallDefaults:
     def deadline(
         self, config: ServerConfig, *, context: CallContext, since: float, tool: str = ""
     ) -> Deadline:
-        """When a call has to be over: by the caller's limits, else the tool's, else the server's.
+        """The deadline of a call: by the caller's limits, else the tool's, else the server's.
 
         Args:
-            config: The server's.
-            context: The caller's.
-            since: When the time begins, by the loop's clock.
-            tool: The server's own name of the tool, if it is one.
+            config: The server's configuration.
+            context: The caller's limits.
+            since: When its time begins, by the loop's clock.
+            tool: The server's own name of the tool, if it is a tool.
         """
         timeout = self.timeout_of(config, tool)
         return limits(timeout, config.hard_timeout).deadline(context, since)
@@ -59,34 +59,34 @@ LIBRARY = CallDefaults()
 
 
 class Route(TimeLimits, frozen=True):
-    """The way to one tool, and how long it may take; a new catalog makes new ones."""
+    """What calls of one tool need, computed once per catalog."""
 
     tool: Tool
     link: Link
     head: bytes
-    """How the parameters of a call begin, up to the arguments."""
+    """The encoded parameters of a call, up to the arguments."""
     check: CheckArguments
     is_shared: bool
     """Whether all clients of a gateway use one session with the server."""
     repeatable: bool
-    """Whether a call that got lost may be sent again though the server may have seen it."""
+    """Whether a lost call may be sent again although the server may have received it."""
     errors_are_results: bool
     scan: ScanMode
-    """What becomes of a result that looks like an attack; `off`: nobody looks."""
+    """What to do with results that look like attacks; `off`: they are not scanned."""
     patience: float
-    """Seconds until the first deadline of a call that brings no limits of its own."""
+    """Seconds until the first deadline of a call without limits of its own."""
     is_vetted_easily: bool
-    """Whether a small result needs no more than a look at its outline."""
+    """Whether small results are checked by their outline only."""
     guard: Guard | None = None
-    """What the policy says about calls; None if they are all allowed."""
+    """The policy for calls; None if all are allowed."""
 
     def over(self, link: Link) -> "Route":
-        """The way to the same tool over another session with its server."""
+        """The route to the same tool over another link."""
         return self if link is self.link else msgspec.structs.replace(self, link=link)
 
 
 def route_to(tool: Tool, defaults: CallDefaults) -> Route:
-    """The way to a tool, for those whom `defaults` hold for."""
+    """Make the route to a tool."""
     link, config = tool.link, tool.link.config
     guard = None
     if defaults.policy is not None:
@@ -131,13 +131,13 @@ def look_up(
     shows: Callable[[Tool], bool] = lambda _: True,
     prefers: Callable[[Tool], bool] = lambda _: False,
 ) -> Tool | None:
-    """The tool that callers know as `name`, or the only one that its server calls so.
+    """The tool with this catalog name, or the only one with this name at its server.
 
     Args:
         catalog: The current catalog.
-        name: Which one.
-        shows: Whether a caller may see a tool, for names that have to be the only ones.
-        prefers: Whether a caller rather means a tool than others that are called the same.
+        name: The name.
+        shows: Whether the caller may see a tool; only these can make a name ambiguous.
+        prefers: Whether the caller prefers a tool to others with the same name.
 
     Raises:
         NotAllowed: A filter hides it, the policy denies it, or it waits for a review.
@@ -147,11 +147,11 @@ def look_up(
         return tool
     if (hidden := catalog.hidden.get(name)) is not None:
         raise NotAllowed(f"the tool {quoted(name)} is {hidden.words}", hint=hidden.hint)
-    # apps call their own tools by the server's names; a name that two servers use says nothing
+    # apps call their own tools by the server's names; a name that two servers use is ambiguous
     alike = [
         tool
         for tool in catalog.tools_with_raw_name(name)
-        # no server is called in place of another one, least of all while that one is down
+        # no server is called in place of another, least of all while that one is down
         if shows(tool) and (prefers(tool) or not catalog.is_named_like_another(tool))
     ]
     if not alike and (held := _withheld(catalog, name)) and shows(held.tool):
@@ -171,7 +171,7 @@ def _withheld(catalog: Catalog, name: str) -> WithheldTool | None:
 
 
 def unknown(tools: Iterable[str], name: str) -> UnknownName:
-    """That there is no such tool, and which one may be meant of those that the caller sees."""
+    """The error for an unknown name, with a suggestion among the tools that the caller sees."""
     near = nearest(name, tools)
     hint = f"did you mean {quoted(near)}? " if near else ""
     return UnknownName(

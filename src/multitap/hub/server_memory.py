@@ -12,10 +12,10 @@ from multitap.upstream.session import Era
 
 
 class ServerMemory:
-    """Owns what earlier runs learned about servers, and stores what this one learns.
+    """Owns the knowledge about servers from earlier runs, and stores that of this one.
 
     Args:
-        store: Where it is kept.
+        store: Keeps it.
         recall: Whether a server's last known offers are listed while it starts.
     """
 
@@ -28,7 +28,7 @@ class ServerMemory:
         self._habits: dict[CatalogKey, ServerHabits] = {}
 
     def recall(self, name: str, config: ServerConfig) -> RememberedServer:
-        """What a new link to a server starts with."""
+        """The stored knowledge for a new link to a server."""
         key = (name, fingerprint(config))
         stored, habits = self._catalogs.get(key), self._habits_of(key)
         if stored is None:
@@ -37,12 +37,12 @@ class ServerMemory:
         return RememberedServer(
             Era(stored.era),
             _offers(stored) if listed else None,
-            was_up=self._outcomes.get(key, True),  # else nothing of it would be stored
+            was_up=self._outcomes.get(key, True),  # or it would not be stored
             habits=habits,
         )
 
     def last_offers(self, name: str, config: ServerConfig) -> Offers | None:
-        """What a server offered last, even if it was configured otherwise then."""
+        """The last offers of a server, even with another configuration."""
         stored = self._catalogs.get((name, fingerprint(config)))
         if stored is None:
             older = [one for (server, _), one in self._catalogs.items() if server == name]
@@ -50,7 +50,7 @@ class ServerMemory:
         return _offers(stored) if stored is not None else None
 
     def note(self, link: Link) -> None:
-        """Store what a link shows now, as far as the next run can use it."""
+        """Store what the next run can use of a link's current state."""
         if link.config.transport == "local":
             return
         if link.state is LinkState.CONNECTED and link.offers is not None:
@@ -70,7 +70,7 @@ class ServerMemory:
             return
         key = (link.name, fingerprint(link.config))
         before = self._catalogs.get(key)
-        # an era that was asked for says nothing about which one a server prefers
+        # a configured era does not show which one the server prefers
         era = before.era if before and link.config.era != "auto" else session.era.value
         self._store.servers.save_catalog(
             *key,

@@ -6,7 +6,7 @@ from multitap.upstream.link import Link
 
 
 class StateEvents:
-    """Publishes each state of each server once; owns what was published last.
+    """Publishes each state change of each server once.
 
     Args:
         events: Where to publish.
@@ -18,20 +18,20 @@ class StateEvents:
         self._supervisor = supervisor
         self._told: dict[str, tuple[Link, LinkChanged]] = {}
         self._warned: dict[str, str] = {}
-        """Why a successor is not up, as it was last published."""
+        """The last published reason why each successor is not up."""
 
     def on_change(self, name: str) -> None:
-        """A link of the server, or its successor, is in another state."""
+        """Publish the new state of a server's link or its successor."""
         self._tell_state(name)
         self._tell_pending(name)
 
     def on_replace(self, name: str) -> None:
-        """The server has a new configuration: what kept the last one from starting is over."""
+        """Forget why the last successor failed: there is a new configuration."""
         self._warned.pop(name, None)
         self._tell_state(name)
 
     def on_remove(self, name: str) -> None:
-        """The server is no longer configured."""
+        """Publish that a server is no longer configured."""
         self._told.pop(name, None)
         self._warned.pop(name, None)
         self._events.publish(LinkRemoved(name))
@@ -49,6 +49,6 @@ class StateEvents:
         if successor is None or successor.failure is None:
             return
         text = pending_words(successor.failure)
-        if self._warned.get(name) != text:  # it is tried again and again, mostly for one reason
+        if self._warned.get(name) != text:  # it is retried, and usually fails for the same reason
             self._warned[name] = text
             self._events.publish(Warned(name, text))

@@ -15,7 +15,7 @@ from multitap.upstream.link import Link
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do; printable."""
+    """Which servers to start, stop, replace and keep; printable."""
 
     start: frozenset[str] = frozenset()
     stop: frozenset[str] = frozenset()
@@ -44,8 +44,8 @@ def plan(
     """What to do so that `running` becomes `wanted`; unchanged servers are left alone.
 
     Args:
-        running: What serves.
-        wanted: What is configured.
+        running: The serving links.
+        wanted: The configured servers.
         coming: Successors of running servers that are not up yet.
     """
     both = running.keys() & wanted.keys()
@@ -61,15 +61,15 @@ def plan(
 
 
 class Supervisor:
-    """Owns the links: the serving ones, and those about to take their place.
+    """Owns the links: the serving ones, and their successors.
 
-    A changed server serves by its previous configuration until its successor is up. If the
-    successor fails, it is tried again and again, and the previous one serves on. A server that is
-    lost meanwhile is not brought back, because its configuration is no longer wanted: the
-    successor takes its place, up or not.
+    A changed server runs with its previous configuration until its successor is up. A successor
+    that fails is retried, and the previous server continues. A previous server that is lost
+    meanwhile is not restarted, because its configuration is outdated: the successor takes its
+    place, up or not.
 
     Args:
-        tasks: Where links run.
+        tasks: Runs the links.
         make: Makes a link for a configured server.
         on_change: Called when a link was swapped or removed.
     """
@@ -84,7 +84,7 @@ class Supervisor:
         self.coming: dict[str, Link] = {}
         """Successors that are not up yet, by the name of the server."""
         self.drain_timeout = 10.0
-        """Seconds a leaving link may finish its calls."""
+        """Seconds for a leaving link to finish its calls."""
         self._tasks = tasks
         self._make = make
         self._on_change = on_change
@@ -92,9 +92,9 @@ class Supervisor:
 
     @property
     def is_settled(self) -> bool:
-        """Whether no server is still on its way up or being swapped.
+        """Whether no server is starting or being replaced.
 
-        A successor that has failed once no longer counts: it may never come up.
+        Successors that have failed once do not count: they may never come up.
         """
         return all(link.is_settled for link in self.links.values()) and not any(
             link.availability.settling for link in self.coming.values()
@@ -114,7 +114,7 @@ class Supervisor:
             ) from None
 
     def apply(self, wanted: Mapping[str, ServerConfig]) -> Plan:
-        """Start, swap and stop until the links are the wanted servers; returns at once."""
+        """Start, replace and stop links to match the wanted servers; returns at once."""
         running, coming = _configs(self.links), _configs(self.coming)
         todo = plan(running, wanted, coming)
         for name in [name for name in coming if wanted.get(name) != coming[name]]:
@@ -132,13 +132,13 @@ class Supervisor:
         return todo
 
     def link_changed(self, link: Link) -> None:
-        """A link is in another state: swap it if it is a successor, or has one, that is due."""
+        """Handle a changed link: if a successor is up, it takes its place."""
         new = self.coming.get(link.name)
         if new is not None and (is_up(new) or not _is_kept(self.links[link.name])):
             self._swap(link.name, new)
 
     def login_changed(self, name: str, is_logged_in: bool) -> None:  # noqa: FBT001 - a callback
-        """React to a changed login: servers that wait for it, or lost it, are tried again."""
+        """Reconnect servers that waited for a login, or lost it."""
         for link in (self.coming.get(name), self.links.get(name)):
             if link is not None and (
                 link.state is LinkState.NEEDS_AUTH
@@ -157,7 +157,7 @@ class Supervisor:
         self.coming.pop(name, None)
         old, self.links[name] = self.links[name], new
         if old.live and new.config.enabled and new.offers is None:
-            new.listing.expect(old.offers)  # calls rather wait for it than find nothing
+            new.listing.expect(old.offers)  # so that calls wait for it instead of failing
         self._on_change()
         self._tasks.start_soon(self._retire, old)
 
@@ -169,15 +169,15 @@ class Supervisor:
         return link
 
     async def _run(self, link: Link, scope: CancelHandle) -> None:
-        # A cancellation that meets a link while it gives up a lost server would go down with that
-        # server's error, and break off the end of its process: in a group of its own it is given
-        # on until the link has ended, and spares what is shielded.
+        # A cancellation while a link handles a lost server would be replaced by that server's
+        # error, and interrupt the end of its process. In a group of its own it is repeated until
+        # the link has ended, and respects shields.
         with scope:  # perhaps cancelled already: changes may come faster than tasks start
             async with anyio.create_task_group() as alone:
                 alone.start_soon(link.run, name=f"link {link.name}")
 
     async def _retire(self, link: Link) -> None:
-        # It has left `links` already, so that no new call reaches it; those under way may finish.
+        # It is no longer in `links`, so no new call reaches it; those in progress may finish.
         await link.requests.drain(self.drain_timeout)
         self._cancel(link)
 
@@ -191,10 +191,10 @@ def _configs(links: Mapping[str, Link]) -> dict[str, ServerConfig]:
 
 
 def is_up(link: Link) -> bool:
-    """Whether a server can take calls: it is connected, or sleeps until a call wakes it."""
+    """Whether a server can take calls: it is connected, or starts with the first call."""
     return link.state is LinkState.CONNECTED or link.availability.is_asleep
 
 
 def _is_kept(link: Link) -> bool:
-    """Whether it keeps its place before a successor; one that was lost does not."""
+    """Whether a link serves until its successor is up; a lost one does not."""
     return link.live and link.failure is None

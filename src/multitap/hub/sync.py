@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import mcp_types as types
 
 _T = TypeVar("_T")
-# Servers get time to end; a hub that hangs must not keep the program from exiting.
+# Servers get time to end, but a hub that hangs must not keep the program from exiting.
 _JOIN = 30.0
 
 
@@ -144,7 +144,7 @@ class SyncHub:
         return self._thread.do(lambda hub: hub.snapshot())
 
     def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
-        """Start something on the hub without waiting; `asyncio.wrap_future` awaits it elsewhere."""
+        """Run `verb(hub)` on the hub's loop; returns its future without waiting."""
         return self._thread.submit(verb)
 
 
@@ -152,7 +152,7 @@ class _HubThread:
     """Owns the thread, its loop, and the hub while that is open.
 
     Args:
-        settings: Which servers, and by which rules; those of the files where not given.
+        settings: The servers, and how to run them; by default, the configuration files'.
         handlers: Callbacks for what servers ask of the host.
     """
 
@@ -213,7 +213,7 @@ class _HubThread:
     def _run(self) -> None:
         try:
             anyio.run(self._serve)
-        except BaseException as exc:  # noqa: BLE001 - boundary: it belongs to the opening thread
+        except BaseException as exc:  # noqa: BLE001 - boundary: raised in the opening thread
             if not self._opened.done():
                 self._opened.set_exception(exc)
 

@@ -1,4 +1,4 @@
-"""Scans what servers say about their offers in the background, each text once."""
+"""Scans definitions and instructions in the background, each text once."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -21,16 +21,16 @@ from multitap.upstream.signals import Latch
 logger = logging.getLogger(__name__)
 
 LARGE = 64 * 1024
-"""Characters of a description or schema from which on it is searched in a thread."""
+"""Characters of a definition above which it is scanned in a thread."""
 
 
 class ToolScans:
-    """Owns what was found, and says it once.
+    """Owns the findings, and reports each once.
 
     Args:
-        vetting: Remembers what was found in each definition.
-        shelves: Returns what to search.
-        on_done: Called when all is searched.
+        vetting: Remembers the findings of each definition.
+        shelves: Returns the definitions to scan.
+        on_done: Called when everything is scanned.
     """
 
     def __init__(
@@ -46,29 +46,29 @@ class ToolScans:
         self._told: set[tuple[str, str, Finding]] = set()
         self._twins: dict[tuple[str, str], str] = {}
         self._servers: dict[str, str] = {}
-        """Servers whose names look like those of others."""
+        """Servers whose names look like those of others, and whose."""
         self._is_new = self._is_busy = False
 
     @property
     def is_done(self) -> bool:
-        """Whether everything on the shelves was searched."""
+        """Whether everything on the shelves is scanned."""
         return not self._is_new and not self._is_busy
 
     def look_again(self) -> None:
-        """Search what is new on the shelves, soon."""
+        """Scan new definitions soon."""
         self._is_new = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Search until cancelled."""
+        """Scan new definitions until cancelled."""
         while True:
             await self._wake.wait()
-            self._is_new, self._is_busy = False, True  # more may come meanwhile
+            self._is_new, self._is_busy = False, True  # more may be added meanwhile
             # a copy: shelves are replaced while this waits
             for link, shelf in [*self._shelves().items()]:
                 if scan_mode(link.config) != "off":
                     await self._search(shelf)
-            # looked at together and last: a new server may imitate one that was searched long ago
+            # compared together and last: a new server may imitate one that was scanned long ago
             self._twins = _twins(self._shelves())
             self._servers = twins(link.name for link in self._shelves())
             for link, shelf in self._shelves().items():
@@ -78,7 +78,7 @@ class ToolScans:
             self._on_done()
 
     def findings(self, link: Link, shelf: CatalogSection) -> dict[str, Finding]:
-        """The gravest thing that looks like an attack, by the server's own name of the tool."""
+        """The most severe finding of each tool, by the server's own name."""
         first: dict[str, Finding] = {}
         if scan_mode(link.config) == "off":
             return first
@@ -101,7 +101,7 @@ class ToolScans:
         }
 
     def warnings(self, link: Link, shelf: CatalogSection) -> tuple[str, ...]:
-        """The same for people."""
+        """All findings about a server, as warnings."""
         told = [words for _, words, _ in self._all(link, shelf)]
         if (other := self._servers.get(link.name)) is not None:
             told.insert(0, f"scan: its name is easily confused with {quoted(other)}")
@@ -122,7 +122,7 @@ class ToolScans:
                 await anyio.lowlevel.checkpoint()  # calls go first
 
     def _all(self, link: Link, shelf: CatalogSection) -> Iterator[tuple[str, str, Finding]]:
-        """What was found, with the name of each and in words."""
+        """All findings, each with its name and its words."""
         for raw, found in self.findings(link, shelf).items():
             yield raw, f"scan: tool {quoted(raw)}: {found.words}", found
         for key, found in self.other_findings(link, shelf).items():
@@ -145,7 +145,7 @@ class ToolScans:
             for shelf in shelves
             for digest, _ in (*shelf.vetted.seen.values(), *shelf.vetted.others.values())
         }
-        # a server that changes its descriptions all the time must not fill the memory
+        # a server that keeps changing its descriptions must not fill the memory
         for digest in self._vetting.findings.keys() - used:
             del self._vetting.findings[digest]
         names = {link.name for link in self._shelves()}
@@ -153,7 +153,7 @@ class ToolScans:
 
 
 def _twins(shelves: Mapping[Link, CatalogSection]) -> dict[tuple[str, str], str]:
-    """Tools whose names are easily taken for those of others, and whose those are."""
+    """Tools whose names are easily confused with those of other servers."""
     names = [(link.name, raw) for link, shelf in shelves.items() for raw in shelf.vetted.seen]
     alike = twins(raw for _, raw in names)
     return {

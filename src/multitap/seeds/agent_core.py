@@ -59,7 +59,7 @@ class McpManager:
 
         Args:
             config: In agent-core's format (`{"transport": "http", "http": {…}}`) or in ours.
-            world: The environment, or any object with the methods of `World`.
+            world: The environment, or any object with the methods of `EnvService`.
             execute_tool: Whether others may use its tools.
             invoke_llm: Whether others may use its model.
             insecure: Accept every client that can reach the address, without a token.

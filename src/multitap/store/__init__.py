@@ -9,7 +9,7 @@ or hubs: they decide what to keep.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# not later: its module has the same name, and would be found in its place
+# not lazily: its module has the same name, and would be found in its place
 from multitap.store.fingerprint import fingerprint
 
 if TYPE_CHECKING:
@@ -46,9 +46,9 @@ _MODULES = {
 
 
 def __getattr__(name: str) -> object:
-    """Import what is asked for: a command that writes one audit entry needs no event loop."""
+    """Import names on first use: a command that writes one audit entry needs no event loop."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = value  # from here on it is found without us
+    globals()[name] = value  # later accesses find it directly
     return value

@@ -41,7 +41,7 @@ _Record = TypeVar("_Record")
 
 
 class Archive:
-    """Reads and writes the database, and replaces it once it is found to be damaged."""
+    """Reads and writes the database, and replaces it if it is damaged."""
 
     def __init__(self, directory: Path, troubles: Troubles | None = None) -> None:
         self._digests: dict[CatalogKey, bytes] = {}
@@ -51,13 +51,13 @@ class Archive:
         self._histories = CallHistories()
         self.author = Author(system_user(), os.getpid())
         self.saved = self._catalogs()
-        """When each catalog was saved, and its encoded form, as of now."""
+        """The save time and encoded form of each catalog, as of now."""
         self.outcomes = self._outcomes()
         """Whether each server's last start succeeded, as of now."""
         self.asking = self._asking()
-        """Which servers ask without saying for which call, as of now."""
+        """The servers that ask without naming the call, as of now."""
         self.choices: Choices = self._database.use(chosen_names.read)
-        """Which names were given, as of when they were last written."""
+        """The chosen names, as last written."""
 
     @property
     def path(self) -> Path | None:
@@ -105,7 +105,7 @@ class Archive:
         try:
             self._audit.append(bodies_of(records, self.author), keep=keep, batches=batches)
         except (OSError, sqlite3.Error) as exc:
-            # whatever it is, the entries are kept and tried again
+            # on any error, the entries are kept and tried again
             raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc
 
     def write_logs(self, records: Iterable[LogRecord]) -> None:
@@ -123,7 +123,7 @@ class Archive:
             key = (encodable(server), fingerprint)
             body = stored_catalogs.encode(msgspec.structs.replace(catalog, saved_at=0.0))
             digest = blake2b(body).digest()
-            if self._digests.get(key) != digest:  # a server that comes back offers the same again
+            if self._digests.get(key) != digest:  # unchanged ones are not written again
                 digests[key] = digest
                 rows.append((*key, catalog.saved_at, body))
         if rows:
@@ -149,7 +149,7 @@ class Archive:
     def write_choices(
         self, chosen: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
     ) -> bool:
-        """Remember names; False where `chosen_names` says something else."""
+        """Store chosen names; False if another process has stored different ones."""
         agreed: list[bool] = []
 
         def write(connection: sqlite3.Connection) -> None:
@@ -180,7 +180,7 @@ class Archive:
         return [*islice(self._filter(query), query.count + 1)]
 
     def _filter(self, query: RecordQuery[Any]) -> Iterator[Row]:
-        # Page by page: a filter that matches little reads all records, but never holds them all.
+        # Page by page: a filter that matches little reads all records, but never keeps them all.
         step = replace(query, limit=MAX_LIMIT)
         while True:
             rows = self._database.rows(*step.select())

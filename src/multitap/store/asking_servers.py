@@ -20,4 +20,4 @@ DELETE FROM asking WHERE rowid NOT IN
 """
 
 Asking = set[CatalogKey]
-"""The servers that do."""
+"""Servers by name and fingerprint."""

@@ -1,7 +1,7 @@
 """The audit log on disk: an append-only hash chain that reveals every change.
 
 Each row has the number of its entry and a hash over this number, its text and the hash before it.
-The last of both is kept in a second file, so that a cut at the end is seen as well. Entries that
+The last number and hash are kept in a second file, so that a truncated log is noticed. Entries that
 arrive in large numbers are written in blocks: many lines, one row, one hash, and the number of the
 last of them. Several processes append to one log: the writer holds SQLite's lock from reading the
 last entry to adding the next.
@@ -23,17 +23,17 @@ from multitap.store.rows import Row, insert
 FILE_NAME = "audit.sqlite3"
 HEAD_NAME = "audit.head"
 ROTATED, LOST = "audit.rotated", "audit.lost"
-"""Kinds of entries that the log writes itself: old entries were dropped, or are not there."""
+"""Kinds of entries that the log writes itself: old entries were dropped, or some are missing."""
 
 _GENESIS = "0" * 64
 # Several gateways append to the same file; a transaction takes milliseconds.
 _BUSY = 2.0
 _APPLICATION = 0x6D746175  # "mtau"
 _SLACK = 10
-"""Part of the entries to be kept that may be too many, so that dropping them is rare."""
+"""The fraction (1/10) by which the limit may be exceeded, so that dropping is rare."""
 _MOST_PROBLEMS = 100
 _BLOCK = 128
-"""Entries of one row, where there are as many: a row and a hash cost more than an entry."""
+"""Entries per row at most: a row and a hash cost more than an entry."""
 _TABLE = """
 CREATE TABLE IF NOT EXISTS audit (seq INTEGER PRIMARY KEY, body TEXT NOT NULL, hash TEXT NOT NULL)
 """
@@ -54,7 +54,7 @@ _BATCHES = "CREATE TABLE IF NOT EXISTS batches (seq INTEGER PRIMARY KEY, id TEXT
 _NOTE_BATCH = "INSERT OR IGNORE INTO batches (id) VALUES (?)"
 _FORGET_BATCHES = "DELETE FROM batches WHERE seq <= (SELECT max(seq) FROM batches) - ?"
 _BATCHES_KEPT = 10_000
-"""Batches that are known again; one that comes twice does so within seconds."""
+"""Batches whose ids are kept; a repeated one arrives within seconds."""
 
 
 class ChainHead(NamedTuple):
@@ -68,13 +68,13 @@ class AuditBatch(msgspec.Struct, array_like=True):
     """Entries that are written together."""
 
     id: str
-    """What it is known by, so that it is written once."""
+    """Identifies the batch, so that it is written once."""
     bodies: list[str]
     """JSON objects."""
 
 
 class AuditEntry(NamedTuple):
-    """One line of the log, as it is stored."""
+    """One stored entry of the log."""
 
     seq: int
     body: str
@@ -82,7 +82,7 @@ class AuditEntry(NamedTuple):
 
 
 class _LogHeader(msgspec.Struct, omit_defaults=True):
-    """What the log says about itself."""
+    """An entry that the log writes about itself."""
 
     kind: str
     at: float
@@ -92,7 +92,7 @@ class _LogHeader(msgspec.Struct, omit_defaults=True):
 
 
 def chain_hash(before: str, seq: int, body: str) -> str:
-    """The hash of an entry, by the hash before it and its own number."""
+    """The hash of an entry, from the previous hash, its number and its text."""
     return sha256(f"{before}\n{seq}\n{body}".encode()).hexdigest()
 
 
@@ -100,7 +100,7 @@ class AuditFile:
     """The log in one folder; opened when it is first written to.
 
     Args:
-        directory: Where it is.
+        directory: The folder.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -111,12 +111,12 @@ class AuditFile:
     def append(
         self, bodies: Sequence[str] = (), *, keep: int, batches: Sequence[AuditBatch] = ()
     ) -> None:
-        """Add entries, and drop the oldest where there are too many.
+        """Add entries, and drop the oldest if there are too many.
 
         Args:
             bodies: JSON objects.
             keep: How many entries to keep.
-            batches: More of them; a batch that was written already is left out.
+            batches: Further entries; batches that were already written are skipped.
 
         Raises:
             sqlite3.Error, OSError: They could not be added.
@@ -131,7 +131,7 @@ class AuditFile:
                 raise
             self._set_aside()
             head = self._append(bodies, batches, keep)
-        # After the commit: a head that knew of more than the log would report entries as lost.
+        # After the commit: a head ahead of the log would report entries as lost.
         self._write_head(head)
 
     def entries(self) -> Iterator[AuditEntry]:
@@ -150,7 +150,7 @@ class AuditFile:
                     yield AuditEntry(seq - back, line, hash_)
 
     def verify(self) -> tuple[list[str], ChainHead | None]:
-        """What is wrong with the log, in words, and its last entry."""
+        """Check the whole log; returns the problems in words, and the last entry."""
         head = self._read_head()
         if not self.path.exists():
             gone = [f"{self.path} is gone; it had {head.seq:,} entries"] if head else []
@@ -168,8 +168,8 @@ class AuditFile:
 
     def _append(self, bodies: Sequence[str], batches: Sequence[AuditBatch], keep: int) -> ChainHead:
         connection = self._open()
-        # The write lock before the last entry is read: two processes that follow the same entry
-        # would fork the chain.
+        # The write lock before the last entry is read: two processes that append after the same
+        # entry would fork the chain.
         connection.execute("BEGIN IMMEDIATE")
         try:
             bodies = [*bodies, *_fresh(connection, batches)]
@@ -184,7 +184,7 @@ class AuditFile:
         return last
 
     def _last(self, connection: sqlite3.Connection) -> tuple[ChainHead, list[str]]:
-        """What the next entry follows, and an entry that says so where some are missing."""
+        """The last entry, and a new entry that reports missing ones, if any."""
         row = connection.execute(_LAST).fetchone()
         last = ChainHead(*row) if row else ChainHead(0, _GENESIS)
         head = self._read_head()
@@ -194,8 +194,8 @@ class AuditFile:
         return head, [_own(LOST, through=head.seq, hash=head.hash, words=words)]
 
     def _open(self) -> sqlite3.Connection:
-        # Somebody may delete the file while we run; SQLite would go on writing to one that no
-        # longer has a name.
+        # The file may be deleted while we run; SQLite would go on writing to one that no longer has
+        # a name.
         if self._connection is None or not self.path.exists():
             self.close()
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -206,7 +206,7 @@ class AuditFile:
             )
             self._connection = connection
             connection.execute("PRAGMA journal_mode = WAL")
-            # the second file must never know of more than this one after a power cut
+            # after a power failure, the second file must not be ahead of this one
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA application_id = {_APPLICATION}")
             connection.execute(_TABLE)
@@ -215,7 +215,7 @@ class AuditFile:
         return self._connection
 
     def _set_aside(self) -> None:
-        """Keep a damaged file for those who want to look at it, and begin another."""
+        """Move a damaged file aside, and begin a new one."""
         self.close()
         stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.monotonic_ns() % 10**6}"
         for suffix in ("-shm", "-wal", ""):
@@ -235,18 +235,18 @@ class AuditFile:
         if known is not None and known.seq >= head.seq:
             return  # another process has written more meanwhile
         temporary = self._head.with_name(f"{HEAD_NAME}.{os.getpid()}")
-        # one that stays behind only knows of fewer entries; these are written already
+        # harmless: an outdated head only protects fewer entries
         with suppress(OSError):
             self._replace_head(temporary, head)
 
     def _replace_head(self, temporary: Path, head: ChainHead) -> None:
-        with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - private from its first moment on
+        with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - private from its creation on
             file.write(f"{head.seq} {head.hash}\n")
         temporary.replace(self._head)
 
 
 def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> list[str]:
-    """The entries of batches that were not written yet; counts them as written."""
+    """The entries of batches that are not written yet; marks these as written."""
     bodies: list[str] = []
     for batch in batches:
         connection.execute(_BATCHES)
@@ -280,7 +280,7 @@ def _trim(connection: sqlite3.Connection, last: ChainHead, keep: int) -> ChainHe
     if row is None:
         return last
     through, hash_ = row
-    # the entry that says so is part of the chain: what is dropped in another way is missed
+    # the entry that reports it is part of the chain: any other removal is detected
     last = _add_entries(connection, last, [_own(ROTATED, through=through, hash=hash_)])
     connection.execute("DROP TRIGGER audit_refuses_delete")
     connection.execute("DELETE FROM audit WHERE seq <= ?", (through,))
@@ -332,7 +332,7 @@ def _walk(
 
 
 def _beginning(connection: sqlite3.Connection, first: int) -> ChainHead | None:
-    """What the first entry follows: nothing, or what was dropped, as a later entry says."""
+    """The entry before the first one: none, or a dropped one that a later entry names."""
     if first == 1:
         return ChainHead(0, _GENESIS)
     said = connection.execute("SELECT body FROM audit WHERE body LIKE ?", (f"%{ROTATED}%",))

@@ -18,60 +18,60 @@ _encode = _encoder.encode
 
 @final
 class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is written down; its fields are in this order in the file."""
+    """One entry; the fields are written in this order."""
 
     kind: str
-    """`call`, `question`, or what else was done, such as `secret.set`."""
+    """`call`, `question`, or another action such as `secret.set`."""
     at: float
-    """In seconds since the epoch."""
+    """Seconds since the epoch."""
     principal: str = ""
-    """Whom the caller's credentials name; for commands, the user of the system."""
+    """The name in the caller's credentials; for commands, the system user."""
     client: str = ""
-    """The client of the gateway, in words for people."""
+    """The label of the gateway's client."""
     agent: str = ""
     session: str = ""
     pid: int = 0
-    """The process that did it."""
+    """The id of the process."""
     server: str = ""
     tool: str = ""
     """The server's own name for it."""
     subject: str = ""
-    """What else it was done to."""
+    """The object of another action."""
     outcome: str = ""
     decision: str = ""
     """`allow`, `ask` or `deny`; empty where no rule applied."""
     rule: str = ""
-    """Where the rule is written."""
+    """The place of the rule in its file."""
     detail: str = ""
     arguments: msgspec.Raw | None = None
-    """Without secrets, where the settings want them kept."""
+    """The arguments without secrets, if the settings keep them."""
 
     def body(self) -> str:
-        """As it is stored."""
+        """The entry as JSON."""
         try:
             return _encode(self).decode()
-        except UnicodeEncodeError:  # half of a character, from a server's answer
+        except UnicodeEncodeError:  # a lone surrogate from a server's answer
             texts = {name: getattr(self, name) for name in self.__struct_fields__}
             sound = {key: encodable(one) for key, one in texts.items() if isinstance(one, str)}
             return _encode(msgspec.structs.replace(self, **sound)).decode()
 
 
 class Author(NamedTuple):
-    """Who writes entries."""
+    """The author of entries."""
 
     user: str
-    """The user who runs this program, and makes the calls that no client makes."""
+    """The user who runs this program, for calls without a client."""
     pid: int
 
 
 def bodies_of(records: "Iterable[AuditRecord | CallRecord]", author: Author) -> list[str]:
-    """Entries as they are stored."""
+    """Entries as JSON."""
     user, pid = author
     entries = [one if type(one) is AuditRecord else of_call(one, user, pid) for one in records]
     try:
-        # in one go: JSON has no line breaks in it, and is never in need of any
+        # in one step: the encoded JSON contains no line breaks
         return _encoder.encode_lines(entries).decode().split("\n")[:-1]
-    except UnicodeEncodeError:  # `body` knows what to do about the one that it is
+    except UnicodeEncodeError:  # one by one: `body` handles the one that cannot be encoded
         return [entry.body() for entry in entries]
 
 
@@ -98,7 +98,7 @@ def of_call(call: "CallRecord", user: str, pid: int) -> AuditRecord:
 
 
 def system_user() -> str:
-    """Who runs this program."""
+    """The user who runs this program."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a user without a name

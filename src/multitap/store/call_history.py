@@ -1,4 +1,4 @@
-"""Calls, errors and times over the last minutes or hours, added up for plots."""
+"""Calls, errors and times over the last minutes or hours, aggregated for plots."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -10,14 +10,14 @@ POINTS = 60
 """Steps in a history."""
 LONGEST_SPAN = 7 * 86_400.0
 MOST_ROWS = 20_000
-"""Rows that are read; with more servers and tools than that the rest is left out."""
+"""Rows that are read; further ones are ignored."""
 MOST_SPANS = 8
-"""Spans of time whose steps are kept."""
+"""Time spans whose steps are cached."""
 
 _BAD = frozenset({"error", "failed", "timeout"})
 _UNTIMED = frozenset({"cancelled", "refused"})
 _NEWEST = "SELECT coalesce(max(id), 0) FROM calls"
-# `+at`: by their number, in which the new ones are next to each other, not by the index of times
+# `+at`: by id, which keeps new calls together, not by the index of times
 _SELECT = """
 SELECT server, tool, CAST(at / ? AS INTEGER) AS step, outcome, count(*), sum(seconds), max(seconds)
 FROM calls WHERE id > ? AND id <= ? AND +at >= ? GROUP BY server, tool, step, outcome
@@ -60,33 +60,33 @@ class CallHistory(msgspec.Struct, frozen=True):
 Rows = Callable[[str, Sequence[Any]], list[tuple[Any, ...]]]
 """Runs a statement with its values."""
 _Sums = tuple[int, int, int, float, float]
-"""Calls, errors, calls with a time, their seconds together, and those of the slowest."""
+"""Calls, errors, timed calls, their total seconds, and those of the slowest."""
 _Steps = dict[tuple[str, str], dict[int, _Sums]]
-"""By server and tool, then by the number of the step since the epoch."""
+"""Sums by server and tool, then by the number of the step since the epoch."""
 
 
 class CallHistories:
-    """Adds up calls, each of them once.
+    """Aggregates calls incrementally, each of them once.
 
     A page asks every few seconds, and there are up to 100,000 calls.
     """
 
     def __init__(self) -> None:
         self._kept: dict[float, tuple[int, _Steps]] = {}
-        """By the length of a step: the last call that was counted, and all that was counted."""
+        """By the length of a step: the id of the last counted call, and the sums."""
 
     def read(self, span: float, rows: Rows) -> CallHistory:
-        """The last `span` seconds.
+        """The history of the last `span` seconds.
 
         Args:
-            span: How many.
-            rows: Reads from the file.
+            span: The seconds.
+            rows: Runs a query.
         """
         step, now = max(1.0, min(span, LONGEST_SPAN) / POINTS), time.time()
         first = int(now / step) - POINTS + 1
         counted, steps = self._kept.pop(step, (0, {}))
         ((newest,),) = rows(_NEWEST, ())
-        if newest < counted:  # all were removed, and numbers may begin again
+        if newest < counted:  # all calls were removed, and ids may start again
             counted, steps = 0, {}
         wanted = (step, counted, newest, first * step, MOST_ROWS)
         for server, tool, at, outcome, calls, seconds, slowest in rows(_SELECT, wanted):
@@ -108,7 +108,7 @@ _NOTHING: _Sums = (0, 0, 0, 0.0, 0.0)
 
 def _sums(outcome: str, calls: int, seconds: float, slowest: float) -> _Sums:
     errors = calls if outcome in _BAD else 0
-    # how long a call took that was cancelled or refused says nothing about the server
+    # the time of a cancelled or refused call does not show the server's speed
     return (
         (calls, errors, 0, 0.0, 0.0)
         if outcome in _UNTIMED
@@ -133,7 +133,7 @@ def _shown(step: int, sums: _Sums) -> HistoryStep:
 
 
 def _within(steps: _Steps, first: int) -> _Steps:
-    """The steps that are not too old."""
+    """The steps from `first` on."""
     kept = {
         names: {at: counted for at, counted in found.items() if at >= first}
         for names, found in steps.items()

@@ -57,13 +57,13 @@ _LATER: tuple[Any, ...] = (None, None, 0.0, 0.0, 0.0, None)
 _WORDS = {outcome: outcome.value for outcome in Outcome}
 INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
 INSERT = f"INSERT INTO calls ({_NAMES})"
-# Ids are given in order and never again, so that the highest tells how many there can be.
+# Ids increase and are never reused, so the highest one bounds how many rows there are.
 TRIM = "DELETE FROM calls WHERE id <= (SELECT max(id) FROM calls) - ?"
 _SELECT = f"SELECT id, {_NAMES} FROM calls"  # noqa: S608 - all of it is ours
 
 
 class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """That a call was made, and what became of it."""
+    """One call and its outcome."""
 
     at: float
     """When it ended, in seconds since the epoch."""
@@ -79,29 +79,29 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     error: str | None = None
     """What went wrong; the first 500 characters are kept."""
     agent: str | None = None
-    """Who called."""
+    """The agent that called."""
     session: str | None = None
-    """In which session of the caller's."""
+    """The caller's session."""
     client: str | None = None
-    """For which client of the gateway, in words for people."""
+    """The label of the gateway's client."""
     queued: float = 0.0
     """Seconds of it spent waiting for its turn."""
     connecting: float = 0.0
     """Seconds of it spent waiting for the server to come up."""
     encoding: float = 0.0
-    """Seconds of it spent on the answer after it came."""
+    """Seconds of it spent on the answer after it arrived."""
     exchange: RecordedExchange | str | None = None
-    """What was sent and received, where it is kept; of a past call, the id to find it by."""
+    """Arguments and result, if recorded; for a past call, the id of its exchange."""
     principal: str | None = None
-    """Whom the client's credentials name, for the audit log; None if the host itself called."""
+    """The name in the client's credentials, for the audit log; None for calls of the host."""
     ruled: tuple[str, str] | None = None
-    """What the policy decided and by which rule, for the audit log."""
+    """The policy's decision and its rule, for the audit log."""
     shown: msgspec.Raw | None = None
-    """The arguments without secrets, where the audit log keeps them."""
+    """The arguments without secrets, if the audit log keeps them."""
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What a `RecordFilter` looks at."""
+        """The fields for a `RecordFilter`."""
         return {
             "server": self.server,
             "tool": self.tool,
@@ -137,7 +137,7 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallQuery(RecordQuery[CallRecord]):
-    """Which calls to look for."""
+    """A query for calls."""
 
     tool: str | None = None
     outcomes: Collection[Outcome] | None = None
@@ -155,7 +155,7 @@ class CallQuery(RecordQuery[CallRecord]):
         if self.text is not None:
             wanted.has(self.text, "error", "tool", "server")
         if self.cursor is not None:
-            # by position, not by number: pages stay whole while new calls come in
+            # by position, not by offset: pages stay complete while new calls are added
             wanted.add("(at, id) < (?, ?)", *position_of(self.cursor, tuple[float, int]))
         newest = "ORDER BY at DESC, id DESC LIMIT ?"
         return f"{_SELECT} {wanted.where} {newest}", [*wanted.values, self.count + 1]
@@ -172,7 +172,7 @@ class CallQuery(RecordQuery[CallRecord]):
 
 
 def complete_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row of an earlier version with what it lacks."""
+    """A row of an earlier version, extended with defaults."""
     # columns were only ever added at the end
     missing = _NAMES.count(",") + 1 - len(row)
     return (*row, *_LATER[len(_LATER) - missing :])

@@ -29,7 +29,7 @@ Choices = dict[str, dict[Pair, str]]
 
 
 def read(connection: sqlite3.Connection) -> Choices:
-    """All that was chosen, the earliest first."""
+    """All chosen names, oldest first."""
     found: Choices = {}
     for kind, server, raw, name in connection.execute(_SELECT).fetchall():
         found.setdefault(kind, {})[server, raw] = name
@@ -41,12 +41,12 @@ def add(
     choices: Mapping[str, Mapping[Pair, str]],
     servers: Collection[str],
 ) -> bool:
-    """Remember choices; False where another process was first with a different one.
+    """Store choices; False if another process has stored a different one first.
 
     Args:
-        connection: Within a transaction.
-        choices: What was chosen.
-        servers: Those that are configured; the names of others may be taken over.
+        connection: In a transaction.
+        choices: The chosen names.
+        servers: The configured servers; names of others may be reused.
     """
     stored = read(connection)
     rows: list[tuple[str, str, str, str]] = []
@@ -68,5 +68,5 @@ def add(
 
 
 def _can_be_stored(*texts: str) -> bool:
-    # half of a surrogate pair cannot be encoded; such names are chosen again in each run
+    # a lone surrogate cannot be encoded; such names are chosen again in each run
     return not any("\ud800" <= char <= "\udfff" for char in chain.from_iterable(texts))

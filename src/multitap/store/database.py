@@ -1,4 +1,4 @@
-"""Opens the database file, whatever state it is in."""
+"""Opens the database file, and replaces one that cannot be used."""
 
 import os
 import sqlite3
@@ -45,9 +45,9 @@ class Database:
 
     connection: sqlite3.Connection
     path: Path | None
-    """None where it is only in memory."""
+    """None if it is only in memory."""
     warnings: tuple[str, ...] = ()
-    """What was done about files that cannot be used."""
+    """What was done about unusable files."""
     trouble: str | None = None
     """Why it is only in memory."""
 
@@ -63,7 +63,7 @@ class _NewerDatabase(Exception):
 
 
 def open_database(directory: Path) -> Database:
-    """Our database in `directory`; one in memory where there can be none."""
+    """The database in a folder; if it cannot be opened, one in memory."""
     path = directory / FILE_NAME
     warnings: list[str] = []
     problem: BaseException | None = None
@@ -73,7 +73,7 @@ def open_database(directory: Path) -> Database:
         for _ in range(_ATTEMPTS):
             # Before SQLite opens it: it would create the file with the permissions of the umask.
             _make_private(path)
-            # Taken before the file is tried: only the one that failed may be moved away.
+            # Taken before the file is opened: only the one that failed may be moved aside.
             inode = path.stat().st_ino
             try:
                 return Database(_connect(path), path, tuple(warnings))
@@ -82,7 +82,7 @@ def open_database(directory: Path) -> Database:
                 if is_unreadable(exc):
                     warnings += _set_aside(path, inode, exc)
                 elif _code(exc) == sqlite3.SQLITE_BUSY and time.monotonic() < deadline:
-                    time.sleep(_PAUSE)  # SQLite does not wait by itself to turn on its log
+                    time.sleep(_PAUSE)  # SQLite does not wait for locks when it turns on WAL mode
                 else:
                     raise
     except (OSError, sqlite3.Error, _NewerDatabase) as exc:
@@ -93,7 +93,7 @@ def open_database(directory: Path) -> Database:
 
 
 def renew(database: Database, problem: BaseException) -> Database:
-    """A fresh database in place of one that turned out to be damaged."""
+    """A new database in place of a damaged one."""
     database.connection.close()
     if database.path is None:
         raise problem
@@ -116,13 +116,13 @@ def _make_private(path: Path) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     except FileExistsError:
-        path.chmod(0o600)  # to open and close it would end the locks others here hold on it
+        path.chmod(0o600)  # closing it here would drop the locks that this process holds on it
 
 
 def _set_aside(path: Path, inode: int, problem: BaseException) -> list[str]:
     """Move the file out of the way, unless another process was first."""
     with suppress(FileNotFoundError):
-        # another process has put a good file there already
+        # another process has already replaced it
         if path.stat().st_ino != inode:
             return []
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
@@ -145,7 +145,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _check_owner(connection: sqlite3.Connection) -> None:
-    """Nothing is written to a file before it is known to be ours."""
+    """Check that a file is ours before anything is written to it."""
     if not _number(connection, "SELECT count(*) FROM sqlite_master"):
         return
     if _number(connection, "PRAGMA application_id") != _APPLICATION:
@@ -161,8 +161,8 @@ def _number(connection: sqlite3.Connection, statement: str) -> int:
 
 def _prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")  # a power cut may cost the last calls
-    # One transaction: of two that start at the same time, none sees half of the tables.
+    connection.execute("PRAGMA synchronous = NORMAL")  # a power failure may lose the last calls
+    # One transaction: of two processes that start together, neither sees half of the tables.
     connection.execute("BEGIN IMMEDIATE")
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -186,7 +186,7 @@ def _prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _take_over_batches(connection: sqlite3.Connection) -> None:
-    """Move the calls that an earlier version stored many to a row.
+    """Move the calls that an earlier version stored in batches.
 
     The emptied table stays: a gateway of that version may be running, and goes on writing to it.
     """

@@ -12,7 +12,7 @@ from multitap.store.log_query import encodable
 MAX_EXCHANGES = 2_000
 """How many are kept."""
 MAX_AGE = 7 * 86_400.0
-"""Seconds after which one is forgotten."""
+"""Seconds after which one is deleted."""
 LONGEST = 64 * 1024
 """Characters of a request or a response that are kept."""
 
@@ -49,14 +49,14 @@ def keep_exchange(arguments: bytes, result: bytes, redact: Redactor) -> Recorded
 
 
 def _bound(data: bytes, redact: Redactor) -> str:
-    # some more than is kept, so that a secret that runs across the cut is seen as a whole
+    # redacted with a margin, so that a secret across the cut is found as a whole
     text = bytes(memoryview(data)[: 4 * (LONGEST + redact.reach)]).decode("utf-8", "replace")
     clean = redact(text[: LONGEST + redact.reach])
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"
 
 
 def indent_json(text: str) -> str:
-    """JSON as a person reads it; anything else as it is."""
+    """JSON with indentation; any other text unchanged."""
     try:
         return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
     except ValueError:  # it was cut

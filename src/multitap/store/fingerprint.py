@@ -8,7 +8,7 @@ from multitap.config.models import HttpServer, LocalServer, ServerConfig, StdioS
 
 
 def fingerprint(config: ServerConfig) -> str:
-    """A digest of what is run or reached; of environment and headers only the names count."""
+    """A digest of the command or URL, with the names of variables and headers."""
     canonical = json.dumps(_identity(config), sort_keys=True, separators=(",", ":"))
     return sha256(canonical.encode()).hexdigest()
 

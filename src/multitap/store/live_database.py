@@ -1,4 +1,4 @@
-"""The open database, replaced by a new one as soon as it is found to be damaged."""
+"""The open database, replaced by a new one if it is damaged."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -16,8 +16,8 @@ class LiveDatabase:
     """Runs statements; used from one thread only.
 
     Args:
-        directory: Where its file is.
-        troubles: What is wrong with the file is reported here.
+        directory: The folder of its file.
+        troubles: Receives problems with the file.
         on_renewed: Called when a new file has taken the place of a damaged one.
     """
 
@@ -49,11 +49,11 @@ class LiveDatabase:
         self.write(write)
 
     def write(self, write: Callable[[sqlite3.Connection], object]) -> None:
-        """Do it in one transaction."""
+        """Run `write` in one transaction."""
         self.use(lambda connection: _atomically(connection, write))
 
     def use(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        """Do it; if the file turns out to be damaged, do it again with a new one."""
+        """Run `work`; if the file turns out to be damaged, run it again with a new one."""
         try:
             return work(self._database.connection)
         except sqlite3.DatabaseError as exc:
@@ -74,7 +74,7 @@ class LiveDatabase:
 def _atomically(
     connection: sqlite3.Connection, write: Callable[[sqlite3.Connection], object]
 ) -> None:
-    # the lock now: a transaction that reads first and writes later is refused without a wait
+    # takes the lock now: a transaction that reads first fails to upgrade without a wait
     connection.execute("BEGIN IMMEDIATE")
     try:
         write(connection)

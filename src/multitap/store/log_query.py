@@ -28,7 +28,7 @@ class Page(msgspec.Struct, Generic[_Record], frozen=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordQuery(ABC, Generic[_Record]):
-    """Which records to look for; every condition that is given must hold."""
+    """A query for records; all conditions must hold."""
 
     server: str | None = None
     since: float | None = None
@@ -41,7 +41,7 @@ class RecordQuery(ABC, Generic[_Record]):
 
     @abstractmethod
     def select(self) -> tuple[str, list[Any]]:
-        """The statement and its values; it yields one row more than `count` if there are more.
+        """The statement and its values; it returns one row more than `count` if there are more.
 
         Raises:
             BadArguments: The cursor is not one of ours.
@@ -49,19 +49,19 @@ class RecordQuery(ABC, Generic[_Record]):
 
     @abstractmethod
     def record(self, row: Row) -> Any:
-        """What a row of `select` says."""
+        """The record of a row."""
 
     @abstractmethod
     def cursor_after(self, row: Row) -> str:
-        """Where what follows a row begins."""
+        """The cursor of the records after a row."""
 
     @property
     def count(self) -> int:
-        """How many records a page has, whatever was asked for."""
+        """The size of a page, within the limits."""
         return min(max(self.limit, 1), MAX_LIMIT)
 
     def page(self, rows: list[Row]) -> Page[_Record]:
-        """What the rows of `select` say."""
+        """The page of these rows."""
         shown = rows[: self.count]
         more = len(rows) > self.count
         return Page(tuple(map(self.record, shown)), self.cursor_after(shown[-1]) if more else None)
@@ -72,7 +72,7 @@ class RecordQuery(ABC, Generic[_Record]):
 
 
 class Conditions:
-    """What rows have to fulfil, all of it, and the values that go with it."""
+    """The conditions of a `WHERE` clause, and their values."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
@@ -93,7 +93,7 @@ class Conditions:
         self.add(f"{column} IN ({', '.join('?' * len(values))})", *values)
 
     def has(self, text: str, *columns: str) -> None:
-        """One of the columns has the text in it, in any case."""
+        """One of the columns contains the text, in any case."""
         pattern = _like(encodable(text))
         named = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in columns)
         self.add(f"({named})", *(pattern for _ in columns))
@@ -109,7 +109,7 @@ def cursor_at(position: tuple[float | int, ...]) -> str:
 
 
 def position_of(cursor: str, kind: type[_Position]) -> _Position:
-    """The row a cursor stands for.
+    """The position in a cursor.
 
     Raises:
         BadArguments: The cursor is not one of ours.
@@ -123,7 +123,7 @@ def position_of(cursor: str, kind: type[_Position]) -> _Position:
 
 
 def encodable(text: str) -> str:
-    """`text` without the half characters that cannot be stored."""
+    """`text` without lone surrogates, which cannot be stored."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 

@@ -36,7 +36,7 @@ _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 """From the least to the worst."""
 
 LogKind = Literal["call", "server", "state", "warning", "configuration"]
-"""A tool was called; a server logged; a server came or went; something is odd; a file was read."""
+"""A call, a server's log message, a change of state, a warning, or a reload."""
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS log (
@@ -50,7 +50,7 @@ CREATE TABLE IF NOT EXISTS log (
 """
 INDEX = "CREATE INDEX IF NOT EXISTS log_by_time ON log (at)"
 INSERT = "INSERT INTO log (at, level, kind, server, text)"
-# Ids are given in order and never again, so that the highest tells how many there can be.
+# Ids increase and are never reused, so the highest one bounds how many rows there are.
 TRIM = "DELETE FROM log WHERE id <= (SELECT max(id) FROM log) - ?"
 
 _LEVEL_OF_STATE: dict[LinkState, LogLevel] = {
@@ -82,20 +82,20 @@ SELECT id, 0 AS source, at, level, kind, server, text,
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that happened, other than a call."""
+    """An event other than a call."""
 
     at: float
     """Seconds since the epoch."""
     level: LogLevel
     kind: LogKind
     server: str | None = None
-    """With which server; None: with none of them."""
+    """The server, if it concerns one."""
     text: str
-    """In words; the first 2000 characters are kept."""
+    """The message; the first 2000 characters are kept."""
 
     @classmethod
     def of(cls, event: Event, *, at: float) -> "LogRecord | None":
-        """What to remember of an event; calls have a table of their own."""
+        """The record of an event; None for calls, which have a table of their own."""
         told = _words_of(event)
         if told is None:
             return None
@@ -141,20 +141,20 @@ def _words_of(event: Event) -> tuple[LogLevel, LogKind, str | None, str] | None:
 
 
 def _level(name: str) -> LogLevel:
-    # servers send what they like as a level
+    # servers may send any text as a level
     known: dict[str, LogLevel] = {level: level for level in _LEVELS}
     return known.get(name, "info")
 
 
 class Activity(LogRecord, frozen=True, kw_only=True):
-    """Something that happened, calls included."""
+    """An event, calls included."""
 
     tool: str | None = None
-    """What was called, by the server's own name."""
+    """The tool of a call, by the server's own name."""
     agent: str | None = None
-    """Who called."""
+    """The agent that called."""
     session: str | None = None
-    """In which session of the caller's."""
+    """The caller's session."""
     seconds: float | None = None
     """How long the call took."""
     outcome: Outcome | None = None
@@ -162,7 +162,7 @@ class Activity(LogRecord, frozen=True, kw_only=True):
 
     @property
     def fields(self) -> Mapping[str, object]:
-        """What a `RecordFilter` looks at."""
+        """The fields for a `RecordFilter`."""
         return {
             "server": self.server,
             "tool": self.tool,
@@ -194,10 +194,10 @@ class Activity(LogRecord, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivityQuery(RecordQuery[Activity]):
-    """What of the log to look for, calls included."""
+    """A query for events, calls included."""
 
     level: LogLevel = "debug"
-    """And worse."""
+    """The lowest level."""
 
     def select(self) -> tuple[str, list[Any]]:
         """See `RecordQuery.select`."""
@@ -211,12 +211,12 @@ class ActivityQuery(RecordQuery[Activity]):
             wanted.has(self.text, "text", "server")
         if self.cursor is not None:
             position = position_of(self.cursor, tuple[float, int, int])
-            # by the index; the next decides among those of one moment
+            # for the index; the next condition orders events of the same moment
             wanted.add("at <= ?", position[0])
             wanted.add("(at, source, id) < (?, ?, ?)", *position)
         where, values = wanted.where, wanted.values
         newest = "ORDER BY at DESC, source DESC, id DESC LIMIT ?"
-        # Each table gives its newest by its own index; one order over both would read them whole.
+        # Each table returns its newest by its own index; one order over both would read all rows.
         parts = (f"SELECT * FROM ({table} {where} {newest})" for table in (_CALLS, _LOG))  # noqa: S608 - all that was given is in the values
         count = self.count + 1
         return f"{' UNION ALL '.join(parts)} {newest}", [*values, count, *values, count, count]

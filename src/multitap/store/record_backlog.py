@@ -5,19 +5,19 @@ from collections import deque
 from typing import Generic, TypeVar
 
 FLUSH_COUNT = 2048
-"""Records; a transaction costs more than the rows in it."""
+"""Records that are written in one transaction, which costs more than its rows."""
 MAX_BUFFERED = 10_000
-"""Records that are kept while the disk accepts none."""
+"""Records that are kept while they cannot be written."""
 
 _T = TypeVar("_T")
 
 
 class RecordBacklog(Generic[_T]):
-    """What waits to be written; where there is too much of it, the oldest is dropped.
+    """Records that wait to be written; beyond the limit, the oldest are dropped.
 
     Args:
-        pending: Set when there is anything.
-        full: Set when there is so much that it should be written now.
+        pending: Set when there are records.
+        full: Set when there are so many that they should be written now.
     """
 
     def __init__(self, pending: asyncio.Event, full: asyncio.Event) -> None:
@@ -25,14 +25,14 @@ class RecordBacklog(Generic[_T]):
         self._pending = pending
         self._full = full
         self.records: deque[_T] = deque()
-        """Always the same one: who adds many appends to it, and calls `stir` now and then."""
+        """Always the same object: frequent writers append to it, and call `stir` now and then."""
 
     def add(self, record: _T) -> None:
         self.records.append(record)
         self.stir()
 
     def stir(self) -> None:
-        """Have what was added written soon.
+        """Have the added records written soon.
 
         To be called after the first record, and again from `FLUSH_COUNT` on.
         """
@@ -41,7 +41,7 @@ class RecordBacklog(Generic[_T]):
             self._full.set()
             self._trim()
 
-    # A copy, and the deque emptied in place: callers hold on to `records` itself.
+    # A copy, and the deque emptied in place: callers keep references to `records`.
     def take(self) -> deque[_T]:
         taken = self.records.copy()
         self.records.clear()
@@ -53,7 +53,7 @@ class RecordBacklog(Generic[_T]):
         self._pending.set()
 
     def _trim(self) -> None:
-        # The oldest go: what happens now is what somebody will look for.
+        # The oldest: recent records are more likely to be needed.
         while len(self.records) > MAX_BUFFERED:
             self.records.popleft()
             self.dropped += 1

@@ -25,7 +25,7 @@ HELP = (
 
 _LEVELS: tuple[LogLevel, ...] = get_args(LogLevel)
 _ALIKE: Mapping[str, frozenset[str]] = {
-    # who asks for errors wants every call that brought no good answer
+    # `error` means every call without a good answer
     "error": frozenset({"error", "failed", "timeout"}),
     "up": frozenset({"connected"}),
     "down": frozenset({"disconnected", "connecting", "error", "needs_auth"}),
@@ -39,7 +39,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 
 Fields = Mapping[str, object]
-"""What a row says of itself: texts by the keys above, `seconds` and `at` as numbers."""
+"""The fields of a record: texts by the keys above, `seconds` and `at` as numbers."""
 _Test = Callable[[Fields], bool]
 
 
@@ -48,15 +48,15 @@ class RecordFilter:
     """A parsed filter; a row passes if every term does."""
 
     text: str
-    """As it was typed."""
+    """The text as typed."""
     _tests: tuple[_Test, ...]
 
     @classmethod
     def parse(cls, text: str) -> "RecordFilter":
-        """Read what a person typed.
+        """Parse a filter.
 
         Raises:
-            BadArguments: A term makes no sense; says which, and what can be written.
+            BadArguments: A term is invalid; the error names it, and the valid forms.
         """
         if len(text) > LONGEST:
             raise BadArguments(f"a filter has at most {LONGEST} characters", path="", hint=HELP)
@@ -73,7 +73,7 @@ class RecordFilter:
 
 
 EVERYTHING = RecordFilter("", ())
-"""The filter that everything passes."""
+"""The filter that matches everything."""
 
 
 def _term(word: str) -> _Test:

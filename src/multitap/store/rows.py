@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 Row = tuple[Any, ...]
 
 _AT_ONCE = (512, 64, 8, 1)
-"""Rows of one statement, which may have 32,766 values; few sizes, so that SQLite knows them all."""
+"""Rows per statement, which may have 32,766 values; few sizes, so that SQLite caches them all."""
 _KNOWN = 64
-"""Statements that are kept as text."""
+"""Statements whose text is cached."""
 
 
 def insert(connection: "sqlite3.Connection", statement: str, rows: Sequence[Row]) -> None:
     """Insert rows, many with each statement.
 
-    The interpreter is let go for every statement, and who has it meanwhile may keep it for long:
-    row by row, a busy program would write a few hundred in a second.
+    SQLite releases the GIL for each statement, and another thread may hold it for long: row by row,
+    a busy program would write only a few hundred per second.
 
     Args:
-        connection: Where to.
+        connection: The database.
         statement: `INSERT INTO table (columns)`.
         rows: The values.
     """
     if not rows:
         return
     columns = [*zip(*rows, strict=True)]
-    # Written as NULL, not bound: for each None, Python looks for somebody who adapts it.
+    # Written as NULL, not bound: for each None, Python searches for an adapter.
     filled = tuple(column[0] is not None or column.count(None) < len(rows) for column in columns)
     if not all(filled):
         rows = [*zip(*compress(columns, filled), strict=True)] or [()] * len(rows)

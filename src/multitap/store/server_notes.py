@@ -17,7 +17,7 @@ from multitap.store.troubles import Troubles
 
 
 class Writer(Protocol):
-    """Writes something off the event loop; False if it has to be tried again."""
+    """Writes in the store's thread; False if it has to be tried again."""
 
     def __call__(
         self, kind: str, write: Callable[[Any], None], what: Any, /
@@ -30,8 +30,8 @@ class ServerNotes:
     Saving never waits: everything is written within a second.
 
     Args:
-        archive: Where it is kept.
-        troubles: What cannot be read is reported here.
+        archive: Stores them.
+        troubles: Receives what cannot be read.
         pending: Set when there is something to write.
     """
 
@@ -45,7 +45,7 @@ class ServerNotes:
         self._choices: Choices = {}
         self._chosen_for: Collection[str] = ()
         self.on_disagreement: Callable[[], None] | None = None
-        """Called when another process was first to choose a name; `load_choices` tells which."""
+        """Called when another process chose a name first; `load_choices` returns it."""
 
     def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
         """Remember what a server offers; it is written within a second."""
@@ -74,22 +74,22 @@ class ServerNotes:
         return dict(self._archive.outcomes)
 
     def save_asking(self, server: str, fingerprint: str) -> None:
-        """Remember that a server asks without saying for which call; written within a second."""
+        """Remember that a server asks without naming the call; written within a second."""
         self._asking.add((server, fingerprint))
         self._pending.set()
 
     def load_asking(self) -> Asking:
-        """Which servers ask without saying for which call, as of when the store was opened."""
+        """The servers that ask without naming the call, as of when the store was opened."""
         return set(self._archive.asking)
 
     def save_choices(
         self, choices: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
     ) -> None:
-        """Remember names that were given; they are written within a second.
+        """Remember chosen names; they are written within a second.
 
         Args:
             choices: The name by server and the server's own name, for each kind of thing.
-            servers: Those that are configured; the names of others may be taken over.
+            servers: The configured servers; names of others may be reused.
         """
         for kind, chosen in choices.items():
             self._choices.setdefault(kind, {}).update(chosen)
@@ -97,17 +97,17 @@ class ServerNotes:
         self._pending.set()
 
     def load_choices(self) -> Choices:
-        """The names that were given, as of when the store was opened or last wrote some."""
+        """The chosen names, as of when the store was opened or last wrote some."""
         return {kind: dict(chosen) for kind, chosen in self._archive.choices.items()}
 
     async def flush(self, written: Writer) -> None:
-        """Write what is waiting; what cannot be written waits for the next time."""
-        # all of it before the first wait: what comes meanwhile is for the next time
+        """Write all waiting notes; those that cannot be written wait for the next time."""
+        # taken before the first wait: later notes are written next time
         offers, self._offers = self._offers, {}
         outcomes, self._outcomes = self._outcomes, {}
         asking, self._asking = self._asking, set()
         if offers and not await written("catalogs", self._archive.write_catalogs, offers):
-            # what came meanwhile is newer, and wins
+            # notes that were added meanwhile are newer, and win
             self._offers = offers | self._offers
             self._pending.set()
         if outcomes and not await written("outcomes", self._archive.write_outcomes, outcomes):
@@ -134,7 +134,7 @@ class ServerNotes:
                 for kind in choices.keys() | self._choices.keys()
             }
             self._pending.set()
-        # Two gateways share the store: the name that was written first holds for both, or clients
+        # Two gateways share the store: both use the name that was written first, or clients
         # of one would call tools that the other names differently.
         elif not agreed and self.on_disagreement is not None:
             self.on_disagreement()

@@ -21,4 +21,4 @@ DELETE FROM outcomes WHERE rowid NOT IN
 """
 
 Outcomes = dict[CatalogKey, bool]
-"""Whether it came up, by server."""
+"""Whether the last start succeeded, by server."""

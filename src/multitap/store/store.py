@@ -1,4 +1,4 @@
-"""Reads and writes what outlives the process, off the event loop."""
+"""The store: persistent data, read and written off the event loop."""
 
 import asyncio
 import sqlite3
@@ -29,7 +29,7 @@ from multitap.store.store_thread import StoreThread
 from multitap.store.troubles import Clock, Troubles
 
 FLUSH_INTERVAL = 0.5
-"""Seconds; a transaction costs more than the rows in it."""
+"""Seconds between two transactions, which cost more than their rows."""
 
 _T = TypeVar("_T")
 
@@ -38,11 +38,11 @@ _T = TypeVar("_T")
 async def open_store(
     state_dir: Path | None = None, *, clock: Clock = time.monotonic
 ) -> AsyncGenerator["Store"]:
-    """An open store; what was logged is written at the latest when the block is left.
+    """An open store; logged records are written at the latest when the block is left.
 
     Args:
-        state_dir: Where its file is; the user's state directory if not given.
-        clock: By which warnings fade.
+        state_dir: The folder of its file; by default, the user's state directory.
+        clock: The clock by which warnings expire.
     """
     thread = StoreThread()
     try:
@@ -54,7 +54,7 @@ async def open_store(
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(store.run)
                     yield store
-                    # The writer ends before `close` writes the rest and closes the file under it.
+                    # The writer ends before `close` writes the rest and closes the file.
                     tasks.cancel_scope.cancel()
         finally:
             await store.close()
@@ -63,23 +63,23 @@ async def open_store(
 
 
 class AuditRelay(Protocol):
-    """Takes entries of the audit log to its writer."""
+    """Sends entries of the audit log to the replica that writes it."""
 
     @property
     def is_delayed(self) -> bool:
-        """Whether some of them cannot be sent at the moment."""
+        """Whether entries cannot be sent at the moment."""
         ...
 
     async def send(self) -> None:
-        """Send all that the store has; what cannot be sent is sent later."""
+        """Send all waiting entries; those that cannot be sent are sent later."""
         ...
 
 
 class Store:
-    """What outlives the process; made by `open_store`.
+    """Persistent data; made by `open_store`.
 
-    Writing never waits and never fails: what cannot be written is tried again, and in the end
-    dropped, with a warning.
+    Writing never waits and never fails: records that cannot be written are tried again, and
+    finally dropped with a warning.
     """
 
     def __init__(self, thread: StoreThread, archive: Archive, troubles: Troubles) -> None:
@@ -91,34 +91,34 @@ class Store:
         self.call_backlog = RecordBacklog[CallRecord](self._pending, self._full)
         self._log = RecordBacklog[LogRecord](self._pending, self._full)
         self.log_call = self.call_backlog.add
-        """Notes a call; it is written within a second."""
+        """Records a call; it is written within a second."""
         self.log = self._log.add
-        """Notes what else happened; it is written within a second."""
+        """Records another event; it is written within a second."""
         self.audit_backlog = RecordBacklog[AuditRecord | CallRecord](self._pending, self._full)
         self.audit = self.audit_backlog.add
-        """Notes who did what, for the audit log; it is written within a second."""
+        """Adds an entry to the audit log; it is written within a second."""
         self.audit_kept = Audit().keep
         """How many entries of the audit log are kept."""
         self.audit_relay: AuditRelay | None = None
-        """Takes the entries instead, in a cluster where one replica writes those of all."""
+        """Takes the entries in a cluster, where one replica writes those of all."""
         self.servers = ServerNotes(archive, troubles, self._pending)
-        """What is remembered about servers between runs."""
+        """Knowledge about servers from earlier runs."""
         self._noted = 0
-        """Of how many lost entries the troubles say so."""
+        """How many lost entries are already reported."""
 
     @property
     def path(self) -> Path | None:
-        """The file; None where there is none and everything is forgotten at the end."""
+        """The file; None if the store is only in memory."""
         return self._archive.path
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the file, or was in the last minutes, if anything."""
+        """Current and recent problems of the store."""
         return self._troubles.reasons()
 
     @property
     def dropped(self) -> int:
-        """How many entries were lost, because they came faster than they could be written."""
+        """How many records were lost because they could not be written fast enough."""
         return self.call_backlog.dropped + self._log.dropped + self.audit_backlog.dropped
 
     @property
@@ -140,18 +140,18 @@ class Store:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[CallRecord]:
-        """Past calls that fit every condition given, newest first.
+        """Past calls that match all conditions, newest first.
 
         Args:
             server: By its configured name.
             tool: By the server's own name.
             since: Seconds since the epoch, included.
             until: Seconds since the epoch, excluded.
-            outcomes: How they ended.
-            text: Part of the error, the tool's or the server's name, in any case.
-            filter: What a person typed.
-            limit: At most this many, and never more than 1000.
-            cursor: From the page before.
+            outcomes: The outcomes.
+            text: A part of the error, or of the tool's or server's name, in any case.
+            filter: A parsed filter.
+            limit: The size of the page, at most 1000.
+            cursor: The cursor of the previous page.
 
         Raises:
             BadArguments: The cursor is not one of ours.
@@ -167,7 +167,7 @@ class Store:
             limit=limit,
             cursor=cursor,
         )
-        # without it the latest calls would be missing
+        # or the latest calls would be missing
         await self.flush()
         return await self._thread.run(self._archive.read, query)
 
@@ -183,17 +183,17 @@ class Store:
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Activity]:
-        """All that happened, calls included, that fits every condition given, newest first.
+        """Events, calls included, that match all conditions, newest first.
 
         Args:
-            level: And worse; a call that went well is `info`, one without an answer `error`.
+            level: The lowest level; a successful call is `info`, one without an answer `error`.
             since: Seconds since the epoch, included.
             until: Seconds since the epoch, excluded.
             server: By its configured name.
-            text: Part of the words or of the server's name, in any case.
-            filter: What a person typed.
-            limit: At most this many, and never more than 1000.
-            cursor: From the page before.
+            text: A part of the message or of the server's name, in any case.
+            filter: A parsed filter.
+            limit: The size of the page, at most 1000.
+            cursor: The cursor of the previous page.
 
         Raises:
             BadArguments: The cursor is not one of ours.
@@ -217,23 +217,23 @@ class Store:
         return await self._thread.run(self._archive.read_history, span)
 
     async def exchange(self, exchange_id: str) -> RecordedExchange | None:
-        """What a recorded call sent and received; None where that is no longer kept."""
+        """The arguments and result of a recorded call; None if they are no longer kept."""
         await self.flush()
         return await self._thread.run(self._archive.read_exchange, exchange_id)
 
     async def run(self) -> None:
-        """Write what is logged, some at a time, until cancelled."""
+        """Write logged records in batches, until cancelled."""
         while True:
             await self._pending.wait()
-            # Late enough to fill a transaction; sooner if there is more than one should hold.
+            # Late enough to fill a transaction; sooner if there is enough for one.
             with anyio.move_on_after(FLUSH_INTERVAL):
                 await self._full.wait()
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what is waiting to be written."""
+        """Write all waiting records."""
         self._note_losses()
-        # all of it before the first wait: what comes meanwhile is for the next time
+        # taken before the first wait: later records are written next time
         calls, log = self.call_backlog.take(), self._log.take()
         audit = self.audit_backlog.take() if self.audit_relay is None else None
         self._pending.clear()
@@ -249,15 +249,15 @@ class Store:
         await self.servers.flush(self._written)
 
     async def wait_pending(self) -> None:
-        """Wait until there is anything to write; it may already be written then."""
+        """Wait until there is something to write; it may already be written by then."""
         await self._pending.wait()
 
     def take_audit_bodies(self) -> list[str]:
-        """The entries of the audit log that wait, for a relay to send."""
+        """Take the waiting entries of the audit log, for a relay to send."""
         return bodies_of(self.audit_backlog.take(), self._archive.author)
 
     async def write_audit_batches(self, batches: Sequence[AuditBatch]) -> bool:
-        """Write entries of all replicas of a cluster, each batch once; whether they are written."""
+        """Write entries of all replicas, each batch once; returns whether they are written."""
         return await self._written("audit", self._write_batches, batches)
 
     def _write_batches(self, batches: Sequence[AuditBatch]) -> None:
@@ -275,20 +275,20 @@ class Store:
             self._troubles.note(words, kind="lost entries")
 
     async def close(self) -> None:
-        """Write the rest and close the file; `open_store` does it when its block is left."""
+        """Write the rest and close the file; called by `open_store`."""
         await self.flush()
         with suppress(TimeoutError):
             await self._thread.run(self._archive.close)
 
     async def _written(self, kind: str, write: Callable[[_T], None], what: _T) -> bool:
-        """Write something; returns whether there is nothing to try again."""
+        """Run a write; returns False if it has to be tried again."""
         try:
             await self._thread.run(write, what)
-        # busy, full or read-only: that may pass
+        # busy, full or read-only, which may be temporary
         except sqlite3.OperationalError as exc:
             self._troubles.begin(kind, f"writing is delayed: {exc}")
             return False
-        # the rest would fail again, and hold up what comes after it
+        # the same records would fail again, and block later ones
         except (sqlite3.Error, TimeoutError, ValueError, TypeError, OverflowError) as exc:
             self._troubles.note(f"some records were not written: {exc}")
         self._troubles.end(kind)

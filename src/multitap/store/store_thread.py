@@ -1,4 +1,4 @@
-"""The one thread that the database is used from."""
+"""The thread in which the database is used."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,21 +8,21 @@ from typing import TypeVar, TypeVarTuple, Unpack
 import anyio
 
 PATIENCE = 10.0
-"""Seconds; SQLite itself waits two for another process to finish writing."""
+"""Seconds for one piece of work; SQLite itself waits two for other processes."""
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
 class StoreThread:
-    """One thread that does one thing after the other."""
+    """One thread that runs one piece of work after the other."""
 
     def __init__(self) -> None:
-        # one: SQLite lets one write at a time, and the order is ours without a lock
+        # one: SQLite allows one writer at a time, and the order is kept without a lock
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="multitap-store")
 
     async def run(self, work: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> _T:
-        """Do it to its end even if the caller is cancelled, so that nothing is done by half.
+        """Run `work` to its end, even if the caller is cancelled, so that nothing is half done.
 
         Raises:
             TimeoutError: The file system hangs.
@@ -33,12 +33,12 @@ class StoreThread:
         with anyio.move_on_after(PATIENCE, shield=True):
             await asyncio.wait([future])
         if not future.done():
-            # network folders may hang for good; the hub goes on without them
+            # network folders may hang forever; the hub continues without them
             raise TimeoutError("the state directory does not answer")
         return future.result()
 
     async def end(self) -> None:
-        """Leave no thread behind, unless it hangs."""
+        """End the thread, unless it hangs."""
         try:
             await self.run(_nothing)
         except TimeoutError:

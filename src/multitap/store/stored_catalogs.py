@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-# a changed configuration is another server: those of old ones are hardly wanted back
+# a changed configuration counts as another server: old ones are rarely needed
 MAX_CATALOGS = 256
 
 TABLE = """
@@ -32,7 +32,7 @@ class StoredCatalog(msgspec.Struct, frozen=True, kw_only=True):
     """One server's offers at its last good connection."""
 
     era: str
-    """Which protocol era it spoke."""
+    """Its protocol era."""
     protocol_version: str | None = None
     tools: list[Definition] = []
     resources: list[Definition] = []

@@ -214,7 +214,7 @@ class CoordinatorLine(Protocol):
 
 
 class Coordinator(ABC):
-    """The shared state of all replicas. Every method may raise `CoordinatorDown`, within seconds."""
+    """The shared state of all replicas. Every method may raise `CoordinatorDown` within seconds."""
 
     def __init__(
         self,

@@ -5,23 +5,25 @@ import contextlib
 import itertools
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 
 from multitap.cluster.coordinator import (
-    Allowance,
+    Channels,
     ChannelSubscribers,
     Coordinator,
     CoordinatorDown,
     Health,
-    Lease,
+    Leases,
     Message,
-    StreamEnds,
-    StreamEntry,
+    Records,
+    SharedLimits,
+    Streams,
 )
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.tasks import Tasks
@@ -31,15 +33,13 @@ logger = logging.getLogger(__name__)
 
 _HEAD = 4  # bytes of the length before each message
 _MOST = 64 * 1024 * 1024  # bytes of a message: a greater length is invalid
-_ROOMS = frozenset({"records", "leases", "channels", "streams", "limits"})
-# what a worker may call: the names come over the socket, and `getattr` would find anything
-_METHODS = frozenset(
-    {
-        *("read", "write", "swap", "touch", "delete", "scan"),
-        *("acquire", "renew", "release", "look"),
-        *("publish", "append", "entries", "ends", "trim", "count", "take"),
-    }
-)
+_ROOMS = {
+    "records": Records,
+    "leases": Leases,
+    "channels": Channels,
+    "streams": Streams,
+    "limits": SharedLimits,
+}
 
 
 class _Order(msgspec.Struct, array_like=True):
@@ -60,26 +60,15 @@ class _Outcome(msgspec.Struct, array_like=True):
 _encode = msgspec.msgpack.Encoder().encode
 _order = msgspec.msgpack.Decoder(_Order).decode
 _outcome = msgspec.msgpack.Decoder(_Outcome).decode
-_maybe_bytes: Callable[[msgspec.Raw], bytes | None] = msgspec.msgpack.Decoder(bytes | None).decode
-_truth: Callable[[msgspec.Raw], bool] = msgspec.msgpack.Decoder(bool).decode
-_values: Callable[[msgspec.Raw], dict[str, bytes]] = msgspec.msgpack.Decoder(
-    dict[str, bytes]
-).decode
-_maybe_int: Callable[[msgspec.Raw], int | None] = msgspec.msgpack.Decoder(int | None).decode
-_names: Callable[[msgspec.Raw], frozenset[str]] = msgspec.msgpack.Decoder(frozenset[str]).decode
-_lease_table: Callable[[msgspec.Raw], dict[str, Lease]] = msgspec.msgpack.Decoder(
-    dict[str, Lease]
-).decode
-_text: Callable[[msgspec.Raw], str] = msgspec.msgpack.Decoder(str).decode
-_entry_list: Callable[[msgspec.Raw], list[StreamEntry]] = msgspec.msgpack.Decoder(
-    list[StreamEntry]
-).decode
-_maybe_ends: Callable[[msgspec.Raw], StreamEnds | None] = msgspec.msgpack.Decoder(
-    StreamEnds | None
-).decode
-_int: Callable[[msgspec.Raw], int] = msgspec.msgpack.Decoder(int).decode
-_allowance: Callable[[msgspec.Raw], Allowance] = msgspec.msgpack.Decoder(Allowance).decode
 _float: Callable[[msgspec.Raw], float] = msgspec.msgpack.Decoder(float).decode
+# what a worker may call: the names come over the socket, and `getattr` would find anything
+_RESULTS: Mapping[tuple[str, str], Callable[[msgspec.Raw], Any]] = {
+    (room, name): msgspec.msgpack.Decoder(get_type_hints(method)["return"]).decode
+    for room, protocol in _ROOMS.items()
+    for name, method in vars(protocol).items()
+    if iscoroutinefunction(method)
+}
+"""By room and method, how its result is read."""
 
 
 class _Line:
@@ -143,116 +132,37 @@ class _Line:
             yield subscriber
 
 
-class _SocketRecords:
-    def __init__(self, line: _Line) -> None:
+class _Room:
+    """One room of the coordinator: its methods are carried out by the other process."""
+
+    def __init__(self, line: _Line, name: str) -> None:
         self._line = line
+        self._name = name
 
-    async def read(self, key: str) -> bytes | None:
-        return _maybe_bytes(await self._line.order("records", "read", key))
+    def __getattr__(self, method: str) -> Callable[..., Awaitable[Any]]:
+        if (decode := _RESULTS.get((self._name, method))) is None:
+            raise AttributeError(method)
 
-    async def write(self, key: str, value: bytes, *, ttl: float | None = None) -> None:
-        await self._line.order("records", "write", key, value, ttl=ttl)
+        async def ask(*args: Any, **named: Any) -> Any:
+            return decode(await self._line.order(self._name, method, *args, **named))
 
-    async def swap(
-        self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
-    ) -> bool:
-        done = await self._line.order("records", "swap", key, expected, value, ttl=ttl)
-        return _truth(done)
-
-    async def touch(self, key: str, ttl: float) -> bool:
-        return _truth(await self._line.order("records", "touch", key, ttl))
-
-    async def delete(self, key: str, expected: bytes | None = None) -> bool:
-        return _truth(await self._line.order("records", "delete", key, expected))
-
-    async def scan(self, prefix: str) -> Mapping[str, bytes]:
-        return _values(await self._line.order("records", "scan", prefix))
+        setattr(self, method, ask)  # from here on it is found without us
+        return ask
 
 
-class _Leases:
+class _Channels(_Room):
     def __init__(self, line: _Line) -> None:
-        self._line = line
-
-    async def acquire(
-        self,
-        name: str,
-        holder: str,
-        *,
-        ttl: float,
-        note: bytes = b"",
-        guard: tuple[str, int] | None = None,
-    ) -> int | None:
-        got = await self._line.order(
-            "leases", "acquire", name, holder, ttl=ttl, note=note, guard=guard
-        )
-        return _maybe_int(got)
-
-    async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
-        return _names(await self._line.order("leases", "renew", dict(held), ttl=ttl))
-
-    async def release(self, name: str, token: int) -> bool:
-        return _truth(await self._line.order("leases", "release", name, token))
-
-    async def look(self, *names: str) -> Mapping[str, Lease]:
-        return _lease_table(await self._line.order("leases", "look", *names))
-
-
-class _Channels:
-    def __init__(self, line: _Line) -> None:
-        self._line = line
+        super().__init__(line, "channels")
         self.subscribe = line.subscribe
-
-    async def publish(self, channel: str, data: bytes) -> None:
-        await self._line.order("channels", "publish", channel, data)
-
-
-class _Streams:
-    def __init__(self, line: _Line) -> None:
-        self._line = line
-
-    async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
-        made = await self._line.order("streams", "append", stream, data, most=most, ttl=ttl)
-        return _text(made)
-
-    async def entries(
-        self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
-    ) -> list[StreamEntry]:
-        found = await self._line.order("streams", "entries", stream, after, limit=limit, wait=wait)
-        return _entry_list(found)
-
-    async def ends(self, stream: str) -> StreamEnds | None:
-        return _maybe_ends(await self._line.order("streams", "ends", stream))
-
-    async def trim(self, stream: str, before: str | None = None) -> None:
-        await self._line.order("streams", "trim", stream, before)
-
-
-class _Limits:
-    def __init__(self, line: _Line) -> None:
-        self._line = line
-
-    async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
-        return _int(await self._line.order("limits", "count", key, amount, ttl=ttl))
-
-    async def take(self, key: str, *, limit: int, window: float, amount: int = 1) -> Allowance:
-        taken = await self._line.order(
-            "limits", "take", key, limit=limit, window=window, amount=amount
-        )
-        return _allowance(taken)
 
 
 class SocketCoordinator(Coordinator):
     """See `Coordinator`; made by `open_socket`."""
 
     def __init__(self, line: _Line) -> None:
-        super().__init__(
-            line,
-            records=_SocketRecords(line),
-            leases=_Leases(line),
-            channels=_Channels(line),
-            streams=_Streams(line),
-            limits=_Limits(line),
-        )
+        rooms: dict[str, Any] = {room: _Room(line, room) for room in _ROOMS}
+        rooms["channels"] = _Channels(line)
+        super().__init__(line, **rooms)
         self._order = line.order
 
     async def time(self) -> float:
@@ -318,7 +228,7 @@ async def _obey(coordinator: Coordinator, order: _Order, writer: asyncio.StreamW
     try:
         if order.method == "time":
             result: Any = await coordinator.time()
-        elif order.room in _ROOMS and order.method in _METHODS:
+        elif (order.room, order.method) in _RESULTS:
             room = getattr(coordinator, order.room)
             result = await getattr(room, order.method)(*order.args, **order.named)
         else:

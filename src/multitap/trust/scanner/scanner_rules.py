@@ -77,166 +77,133 @@ _VALUABLES = (
     r"|project files|session (?:id|cookie))"
 )
 
-_TABLE: tuple[tuple[str, str, int, str, str], ...] = (
-    # name, kind, weight, required words, pattern
+_TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
+    # name, kind and weight; words that have to be there; pattern
     (
-        "secrecy",
-        INSTRUCTIONS,
-        2,
+        ("secrecy", INSTRUCTIONS, 2),
         (
             "tell|told|inform|mention|notif|reveal|disclos|show|alert|report|point|bring|warn"
-            "|bother"
-            "|announc|divulg|explain|expos|know|say|acknowledg|display|surfac|refer"
-            " & not |n't|never|without|avoid|refrain|no need|dont"
+            "|bother|announc|divulg|explain|expos|know|say|acknowledg|display|surfac|refer & not "
+            "|n't|never|without|avoid|refrain|no need|dont"
         ),
         (
-            rf"\b{_NOT}\b(?: \w+){{0,2}} {_SAY}\b.{{0,60}}?(?:\b{_PEOPLE}\b|\b(?:this|it|that|t"
-            rf"hese)\b"
-            r"(?: (?:step|instruction|change)\b|[.;,)!]| to the| -->|$)|(?:the|any) (?:change|step"
-            r"|instruction|address|file|approval)\b|that you)"
+            rf"\b{_NOT}\b(?: \w+){{0,2}} {_SAY}\b.{{0,60}}?(?:\b{_PEOPLE}\b|\b(?:this|it|that"
+            r"|these)\b(?: (?:step|instruction|change)\b|[.;,)!]| to the| -->|$)|(?:the"
+            r"|any) (?:change|step|instruction|address|file|approval)\b|that you)"
         ),
     ),
     (
-        "secrecy",
-        INSTRUCTIONS,
-        2,
+        ("secrecy", INSTRUCTIONS, 2),
         (
-            "secret|hidden|confidential|yourself|quiet|hide|conceal|leave|omit|withhold|between us"
-            " & keep|kept|remain|stay|hid|conceal|leave|omit|withhold"
+            "secret|hidden|confidential|yourself|quiet|hide|conceal|leave|omit|withhold"
+            "|between us & keep|kept|remain|stay|hid|conceal|leave|omit|withhold"
         ),
         (
-            r"\b(?:keep|kept|remains?|stays?)\b.{0,40}\b(?:secret|hidden|confidential|to yours"
-            r"elf|quiet"
-            rf"|between us|invisible)\b|\b(?:hide|hidden|conceal\w*|leave|omit|withhold)\b.{{0,50}}"
-            rf"\b(?:from|out of)\b.{{0,25}}\b{_PEOPLE}\b"
+            r"\b(?:keep|kept|remains?|stays?)\b.{0,40}\b(?:secret|hidden|confidential|to yourself"
+            r"|quiet|between us|invisible)\b|\b(?:hide|hidden|conceal\w*|leave|omit"
+            rf"|withhold)\b.{{0,50}}\b(?:from|out of)\b.{{0,25}}\b{_PEOPLE}\b"
         ),
     ),
     (
-        "secrecy",
-        INSTRUCTIONS,
-        2,
+        ("secrecy", INSTRUCTIONS, 2),
         "user|human|person|people & not |n't|never|nothing|unaware|no idea",
         (
             r"\b(?:users?|humans?|persons?|people)\b (?:\w+ )?(?:must|should|need|does|do|may|will"
-            r"|would|can|knows?|is|are|has|have)?(?: ?n[o']t| never| nothing| no idea| unaware)\b"
-            r".{0,25}?\b(?:know|see this|told|aware|notice|informed|of it|be (?:told|shown|asked)"
-            r"|see (?:it|this|that))"
+            "|would|can|knows?|is|are|has|have)?(?: ?n[o']t| never| nothing| no idea"
+            r"| unaware)\b.{0,25}?\b(?:know|see this|told|aware|notice|informed|of it|be (?:told"
+            "|shown|asked)|see (?:it|this|that))"
         ),
     ),
     (
-        "covert",
-        INSTRUCTIONS,
-        2,
+        ("covert", INSTRUCTIONS, 2),
         (
             "secretly|covertly|silently|quietly|discreetly|stealthily|behind the scenes|unnoticed"
             "|invisibly"
         ),
         (
-            r"\b(?:secretly|covertly|silently|quietly|discreetly|stealthily|invisibly|unnotice"
-            r"d|behind"
-            r" the scenes)\b,? (?:and )?(?:also |then )?(?:add|replace|send|forward|include|co"
-            r"py|upload"
-            r"|insert|run|execute|change|append|read|call|pass|attach|post|bcc|cc|collect|transmit"
-            r"|write|approve)\b"
+            r"\b(?:secretly|covertly|silently|quietly|discreetly|stealthily|invisibly|unnoticed"
+            r"|behind the scenes)\b,? (?:and )?(?:also |then )?(?:add|replace|send|forward|include"
+            "|copy|upload|insert|run|execute|change|append|read|call|pass|attach|post|bcc|cc"
+            r"|collect|transmit|write|approve)\b"
         ),
     ),
     (
-        "override",
-        INSTRUCTIONS,
-        2,
+        ("override", INSTRUCTIONS, 2),
         "ignor|disregard|forget|overrid|bypass|circumvent|supersed|over th",
         (
-            r"\b(?:ignor|disregard|forget|overrid|bypass|circumvent|supersed)\w*\b.{0,40}?"
-            r"\b(?:(?:all|any|every|your|the|previous|prior|earlier|above|system|safety|securi"
-            r"ty|user'?s"
-            r"|developer'?s?|my|these) )+(?:\w+ )?(?:instructions?|prompts?|guidelines?|guardrails?"
-            r"|safety|restrictions|polic(?:y|ies)|requests?|checks|directives|wishes)\b"
-            r"|\boverride safety|\bforget (?:everything|all|your|what)\b|\bignore what\b"
-            r"|\bover (?:those|that) of the user"
+            r"\b(?:ignor|disregard|forget|overrid|bypass|circumvent"
+            r"|supersed)\w*\b.{0,40}?\b(?:(?:all|any|every|your|the|previous|prior|earlier|above"
+            r"|system|safety|security|user'?s|developer'?s?|my|these) )+(?:\w+ )?(?:instructions?"
+            "|prompts?|guidelines?|guardrails?|safety|restrictions|polic(?:y|ies)|requests?|checks"
+            r"|directives|wishes)\b|\boverride safety|\bforget (?:everything|all|your|what)\b"
+            r"|\bignore what\b|\bover (?:those|that) of the user"
         ),
     ),
     (
-        "persona",
-        INSTRUCTIONS,
-        2,
+        ("persona", INSTRUCTIONS, 2),
         (
             "you are now|from now on|unrestricted|jailbr|no restrictions| mode|new instructions"
             "|new system|without restrictions"
         ),
         (
-            r"\byou are now\b|\bfrom now on,? (?:you|act|the assistant|always)\b|\bunrestricte"
-            r"d (?:ai"
-            r"|agent|assistant|mode)|\bjailbr(?:eak|oken)|\bno restrictions\b|\b(?:maintenance"
-            r"|developer"
-            r"|god|debug|admin) mode\b.{0,40}\b(?:you|forget|ignore)|\bnew (?:system )?instructions"
-            r"\b ?(?::|are|follow)|\bwithout restrictions\b"
+            r"\byou are now\b|\bfrom now on,? (?:you|act|the assistant|always)\b"
+            r"|\bunrestricted (?:ai|agent|assistant|mode)|\bjailbr(?:eak|oken)|\bno restrictions\b"
+            r"|\b(?:maintenance|developer|god|debug|admin) mode\b.{0,40}\b(?:you|forget|ignore)"
+            r"|\bnew (?:system )?instructions\b ?(?::|are|follow)|\bwithout restrictions\b"
         ),
     ),
     (
-        "markup",
-        INSTRUCTIONS,
-        2,
+        ("markup", INSTRUCTIONS, 2),
         "<|[inst|[system|# system|system:|[important|assistant:|developer:|[admin|[hidden|[/inst",
         (
-            r"<\s*/?\s*(?:important|system|secret|hidden|instructions?|critical|assistant|admi"
-            r"n|prompt"
-            r"|rules?|override|mandatory)\b[^>]{0,40}>|<\|[a-z_]{2,20}\|>"
-            r"|\[/?(?:inst|system|important|admin|hidden)\]|<<sys>>|#{2,} ?(?:system|instructi"
-            r"ons?)\b ?:"
-            r"|(?:^|[.!>-] ?)(?:system|assistant|developer) ?: "
+            r"<\s*/?\s*(?:important|system|secret|hidden|instructions?|critical|assistant|admin"
+            r"|prompt|rules?|override|mandatory)\b[^>]{0,40}>|<\|[a-z_]{2,20}\|>|\[/?(?:inst|system"
+            r"|important|admin|hidden)\]|<<sys>>|#{2,} ?(?:system|instructions?)\b ?:|(?:^"
+            "|[.!>-] ?)(?:system|assistant|developer) ?: "
         ),
     ),
-    ("comment", INSTRUCTIONS, 1, "<!--|[//]:", r"<!--|\[//\]: ?#"),
+    (("comment", INSTRUCTIONS, 1), "<!--|[//]:", r"<!--|\[//\]: ?#"),
     (
-        "approval",
-        INSTRUCTIONS,
-        2,
+        ("approval", INSTRUCTIONS, 2),
         "confirm|permission|approv|consent|agreed|authori",
         (
-            r"\b(?:do not|don'?t|never|skip|no need to)\b.{0,20}?\b(?:ask|request|wait|prompt|"
-            r"require"
-            r"|seek|any)\b.{0,30}\b(?:confirm|permission|approv|consent)\w*|\bwithout (?:askin"
-            r"g|waiting"
-            r"|requesting|seeking|any|further)\b.{0,30}\b(?:confirm|permission|approv|consent)\w*"
-            r"|\b(?:user|human|person)s? (?:has|have) already (?:been )?(?:agreed|approved|con"
-            r"sented"
-            r"|confirmed|given|authori[sz]ed)|\bapprov\w+ (?:all|every|each|any)\b.{0,50}\bwit"
-            r"hout\b"
+            r"\b(?:do not|don'?t|never|skip|no need to)\b.{0,20}?\b(?:ask|request|wait|prompt"
+            r"|require|seek|any)\b.{0,30}\b(?:confirm|permission|approv|consent)\w*"
+            r"|\bwithout (?:asking|waiting|requesting|seeking|any|further)\b.{0,30}\b(?:confirm"
+            r"|permission|approv|consent)\w*|\b(?:user|human|person)s? (?:has"
+            "|have) already (?:been )?(?:agreed|approved|consented|confirmed|given|authori[sz]ed)"
+            r"|\bapprov\w+ (?:all|every|each|any)\b.{0,50}\bwithout\b"
         ),
     ),
     (
-        "files",
-        INSTRUCTIONS,
-        2,
+        ("files", INSTRUCTIONS, 2),
         _FILE_WORDS,
         (
-            rf"\b(?:{_TAKE}|{_GIVE}|requires?|needs?|use)\b.{{0,70}}?{_FILES}(?!.{{0,40}}\b(?:r"
-            rf"ejected"
-            r"|blocked|denied|not allowed|refused|forbidden|disallowed)\b)"
+            rf"\b(?:{_TAKE}|{_GIVE}|requires?|needs?"
+            rf"|use)\b.{{0,70}}?{_FILES}(?!.{{0,40}}\b(?:rejected|blocked|denied|not allowed"
+            r"|refused|forbidden|disallowed)\b)"
         ),
     ),
-    ("files", INSTRUCTIONS, 1, _FILE_WORDS, _FILES),
+    (("files", INSTRUCTIONS, 1), _FILE_WORDS, _FILES),
     (
-        "talk",
-        EXFILTRATION,
-        2,
+        ("talk", EXFILTRATION, 2),
         (
-            "conversation|chat|user message|system prompt|transcript|context window|dialogue"
-            " & complete|full|entire|whole|all|every|each|previous|your|summary"
+            "conversation|chat|user message|system prompt|transcript|context window"
+            "|dialogue & complete|full|entire|whole|all|every|each|previous|your|summary"
         ),
         (
-            rf"\b{_GIVE}\b.{{0,50}}?\b(?:complete|full|entire|whole|all|every|each|previous|you"
-            rf"r|summary)"
-            r"\b.{0,25}?\b(?:conversation|chat history|chat list|chat\b|system prompt|user mes"
-            r"sages?"
-            r"|transcript|dialogue|context window)"
+            rf"\b{_GIVE}\b.{{0,50}}?\b(?:complete|full|entire|whole|all|every|each|previous|your"
+            r"|summary)\b.{0,25}?\b(?:conversation|chat history|chat list|chat\b|system prompt"
+            "|user messages?|transcript|dialogue|context window)"
         ),
     ),
-    ("talk", EXFILTRATION, 1, _TALK_WORDS, rf"\b(?:{_GIVE}|with|reveal|output)\b.{{0,60}}?{_TALK}"),
     (
-        "valuables",
-        EXFILTRATION,
-        1,
+        ("talk", EXFILTRATION, 1),
+        _TALK_WORDS,
+        rf"\b(?:{_GIVE}|with|reveal|output)\b.{{0,60}}?{_TALK}",
+    ),
+    (
+        ("valuables", EXFILTRATION, 1),
         (
             "key|token|password|credential|secrets|environment|env vars|cookie|private|contacts"
             "|clipboard|variables|history|credit card|project files|session"
@@ -244,157 +211,119 @@ _TABLE: tuple[tuple[str, str, int, str, str], ...] = (
         rf"\b{_GIVE}\b.{{0,70}}?{_VALUABLES}",
     ),
     (
-        "before all",
-        INSTRUCTIONS,
-        2,
+        ("before all", INSTRUCTIONS, 2),
         (
-            "before answering|before responding|before replying|this tool must be used|must b"
-            "e used for"
-            "|must always use it|before any other tool|before every other"
+            "before answering|before responding|before replying|this tool must be used"
+            "|must be used for|must always use it|before any other tool|before every other"
         ),
         (
             r"\bbefore (?:answering|responding|replying)\b.{0,40}\b(?:call|use|invoke|run)\b"
-            r"|\bthis tool must be used (?:for (?:all|any|every)|instead)|\bmust always (?:use"
-            r" it|call"
-            r" this tool) (?:instead|before)|\bbefore (?:any|every) other tool"
+            r"|\bthis tool must be used (?:for (?:all|any|every)|instead)|\bmust always (?:use it"
+            r"|call this tool) (?:instead|before)|\bbefore (?:any|every) other tool"
         ),
     ),
     (
-        "first",
-        INSTRUCTIONS,
-        1,
+        ("first", INSTRUCTIONS, 1),
         "before|prior to|first|always|every|any ",
         (
-            r"\b(?:always|must|should)\b.{0,20}\b(?:call|use|invoke|run|prefer)\b.{0,10}\bthis\b"
-            r".{0,60}\b(?:first|before|every|any|all|instead|over)\b|\b(?:before|prior to)\b ("
-            r"?:\w+ )?"
-            r"(?:using|calling|each|every|any|you|this|filling|choosing)\b.{0,80}\b(?:read|open"
-            r"|include|pass|provide|send|run|post|collect)\b|\bfor (?:any|every|all|each) "
-            r"(?:\w+ )?(?:request|question|message|prompt|task|repl|answer)"
+            r"\b(?:always|must|should)\b.{0,20}\b(?:call|use|invoke|run"
+            r"|prefer)\b.{0,10}\bthis\b.{0,60}\b(?:first|before|every|any|all|instead|over)\b"
+            r"|\b(?:before|prior to)\b (?:\w+ )?(?:using|calling|each|every|any|you|this|filling"
+            r"|choosing)\b.{0,80}\b(?:read|open|include|pass|provide|send|run|post|collect)\b"
+            r"|\bfor (?:any|every|all|each) (?:\w+ )?(?:request|question|message|prompt|task|repl"
+            "|answer)"
         ),
     ),
     (
-        "all tools",
-        INSTRUCTIONS,
-        1,
+        ("all tools", INSTRUCTIONS, 1),
         "tool|for everything|next call|other server",
         (
-            r"\b(?:any|all|every) (?:other )tools?\b|\bother servers?\b|\btools? (?:of|from) ("
-            r"?:any )?"
-            r"(?:other|another)|\bfor everything\b|\b(?:the|your) next (?:tool )?call\b"
+            r"\b(?:any|all|every) (?:other )tools?\b|\bother servers?\b|\btools? (?:of"
+            r"|from) (?:any )?(?:other|another)|\bfor everything\b|\b(?:the"
+            r"|your) next (?:tool )?call\b"
         ),
     ),
     (
-        "replace tool",
-        INSTRUCTIONS,
-        1,
+        ("replace tool", INSTRUCTIONS, 1),
         "tool & instead of|supersede|replaces|deprecated|prefer|never call|do not use|don't use",
         (
-            r"\binstead of\b.{0,40}\btools?\b|\bsupersedes (?:any|all|every)|\breplaces? (?:an"
-            r"y|all|every)"
-            r"|\b(?:do not|don'?t|never) (?:use|call)\b.{0,50}\b(?:other server|of any other|f"
-            r"rom other"
-            r"|those again)|\bprefer this\b.{0,30}\bover\b|\bdeprecated and (?:insecure|unsafe"
-            r"|dangerous)"
+            r"\binstead of\b.{0,40}\btools?\b|\bsupersedes (?:any|all|every)|\breplaces? (?:any|all"
+            r"|every)|\b(?:do not|don'?t|never) (?:use|call)\b.{0,50}\b(?:other server|of any other"
+            r"|from other|those again)|\bprefer this\b.{0,30}\bover\b|\bdeprecated and (?:insecure"
+            "|unsafe|dangerous)"
         ),
     ),
     (
-        "even if",
-        INSTRUCTIONS,
-        1,
+        ("even if", INSTRUCTIONS, 1),
         "even if|even when|regardless|whatever|no matter",
         (
-            r"\b(?:even (?:if|when)|regardless of (?:what|whether)|whatever|no matter what) (?"
-            r":the )?"
-            r"(?:user|human|it does|they)\b"
+            r"\b(?:even (?:if|when)|regardless of (?:what|whether)|whatever"
+            r"|no matter what) (?:the )?(?:user|human|it does|they)\b"
         ),
     ),
     (
-        "shadow",
-        INSTRUCTIONS,
-        1,
+        ("shadow", INSTRUCTIONS, 1),
         " called| used| invoked| run|affects|after calling|after using|after listing",
         (
-            r"\b(?:when|whenever|once|after|if|each time)\b.{0,60}\b(?:is|are|was|has been|get"
-            r"s) (?:called"
-            r"|used|invoked|run)\b|\baffects the behaviou?r of\b|\bafter (?:calling|using|list"
-            r"ing)\b"
-            r".{0,40}\b(?:call|use|run|forward|read|send|execute)\b"
+            r"\b(?:when|whenever|once|after|if|each time)\b.{0,60}\b(?:is|are|was|has been"
+            r"|gets) (?:called|used|invoked|run)\b|\baffects the behaviou?r of\b|\bafter (?:calling"
+            r"|using|listing)\b.{0,40}\b(?:call|use|run|forward|read|send|execute)\b"
         ),
     ),
     (
-        "redirect",
-        INSTRUCTIONS,
-        1,
+        ("redirect", INSTRUCTIONS, 1),
         (
-            "recipient|destination|address|account|attendee|payee|bank|number|bcc|mails|messa"
-            "ges|payment"
-            " & chang|replac|redirect|switch|rewrit|substitut|alter|must|should|has to|have t"
-            "o|add|cc"
+            "recipient|destination|address|account|attendee|payee|bank|number|bcc|mails|messages"
+            "|payment & chang|replac|redirect|switch|rewrit|substitut|alter|must|should|has to"
+            "|have to|add|cc"
         ),
         (
             r"\b(?:change|replace|redirect|switch|rewrite|substitute|alter)\b.{0,40}\b(?:recipient"
-            r"|destination|address|account|attendee|payee|bank|number)\b|\b(?:recipient|destin"
-            r"ation|"
-            r"address|e?mails?|messages|payments?)\b.{0,30}\b(?:must|should|has to|have to|sha"
-            r"ll) be"
-            r" (?:changed|replaced|sent|redirected|forwarded)|\b(?:add|include|put|bcc|cc)\b.{"
-            r"0,40}@"
-            r".{0,60}\b(?:attendee|bcc|cc|recipient)"
+            r"|destination|address|account|attendee|payee|bank|number)\b|\b(?:recipient|destination"
+            r"|address|e?mails?|messages|payments?)\b.{0,30}\b(?:must|should|has to|have to"
+            r"|shall) be (?:changed|replaced|sent|redirected|forwarded)|\b(?:add|include|put|bcc"
+            r"|cc)\b.{0,40}@.{0,60}\b(?:attendee|bcc|cc|recipient)"
         ),
     ),
     (
-        "to whom",
-        EXFILTRATION,
-        1,
+        ("to whom", EXFILTRATION, 1),
         "@|0x|+|http & send|sent|forward|mail|post|mirror|upload|transfer|replace|add|change",
         (
-            r"\b(?:send|sent|forward|forwarded|email|mail|post|mirror|upload|transfer|replace|"
-            r"add|change)"
-            r"\b.{0,80}(?:[\w.+-]+@[\w-]+\.\w|\b0x[0-9a-f]{40}\b|\+\d{8,}|https?://)"
+            r"\b(?:send|sent|forward|forwarded|email|mail|post|mirror|upload|transfer|replace|add"
+            r"|change)\b.{0,80}(?:[\w.+-]+@[\w-]+\.\w|\b0x[0-9a-f]{40}\b|\+\d{8,}|https?://)"
         ),
     ),
     (
-        "must call",
-        INSTRUCTIONS,
-        1,
+        ("must call", INSTRUCTIONS, 1),
         "assistant|the model|the agent|you must|the llm|the ai ",
         (
-            r"\b(?:the )?(?:assistant|model|agent|llm|ai) (?:must|should|shall|has to|needs? to)\b"
-            r"(?! not)|\bassistant ?:|\byou must (?:also |then |first |always )?(?:call|read|p"
-            r"rovide"
-            r"|pass|send|obey|follow|run)\b"
+            r"\b(?:the )?(?:assistant|model|agent|llm|ai) (?:must|should|shall|has to"
+            r"|needs? to)\b(?! not)|\bassistant ?:|\byou must (?:also |then |first "
+            r"|always )?(?:call|read|provide|pass|send|obey|follow|run)\b"
         ),
     ),
     (
-        "hand over",
-        INSTRUCTIONS,
-        1,
+        ("hand over", INSTRUCTIONS, 1),
         "result|output|content & pass|forward|send|include|append|hand",
         (
-            r"\b(?:pass|forward|send|include|append|hand)\b (?:over )?(?:the|its|their|all) (?"
-            r":\w+ )?"
-            r"(?:results?|outputs?|contents?)\b.{0,20}\b(?:here|in|as|to|with|back|without)\b"
+            r"\b(?:pass|forward|send|include|append|hand)\b (?:over )?(?:the|its|their"
+            r"|all) (?:\w+ )?(?:results?|outputs?|contents?)\b.{0,20}\b(?:here|in|as|to|with|back"
+            r"|without)\b"
         ),
     ),
     (
-        "follow",
-        INSTRUCTIONS,
-        2,
+        ("follow", INSTRUCTIONS, 2),
         "follow |obey|carry out|execut|run any|run whatever|instructions are in",
         (
-            r"(?<!not )(?<!never )(?:\bfollow (?:the |any |all |its )?instructions? (?:in|belo"
-            r"w|returned"
-            r"|found|it|that|from|of|:)|\bfollow the instructions ?:|\bobey\b|\b(?:execute|run"
-            r"|carry)\b"
-            r" (?:out )?(?:any|every|all|whatever)\b.{0,40}\b(?:commands?|instructions?|results?)\b"
-            r"|\bexecute the commands? found|\binstructions are in\b|\bcarry out whatever\b)"
+            r"(?<!not )(?<!never )(?:\bfollow (?:the |any |all |its )?instructions? (?:in|below"
+            r"|returned|found|it|that|from|of|:)|\bfollow the instructions ?:|\bobey\b|\b(?:execute"
+            r"|run|carry)\b (?:out )?(?:any|every|all|whatever)\b.{0,40}\b(?:commands?"
+            r"|instructions?|results?)\b|\bexecute the commands? found|\binstructions are in\b"
+            r"|\bcarry out whatever\b)"
         ),
     ),
     (
-        "shell",
-        EXFILTRATION,
-        2,
+        ("shell", EXFILTRATION, 2),
         "curl|wget|base64 -d|invoke-webrequest|nc -e|iwr",
         (
             r"\b(?:curl|wget|iwr|invoke-webrequest)\b.{0,120}(?:\| ?(?:sudo )?(?:ba|z)?sh\b|-d ?@"
@@ -403,61 +332,49 @@ _TABLE: tuple[tuple[str, str, int, str, str], ...] = (
         ),
     ),
     (
-        "run env",
-        INSTRUCTIONS,
-        1,
+        ("run env", INSTRUCTIONS, 1),
         "run `|execute `|run: |execute: |run env|run printenv",
         (
-            r"\b(?:run|execute):? `?(?:env|printenv|set|cat|type|curl|wget|bash|sh|python|powershe"
-            r"ll)\b"
+            r"\b(?:run|execute):? `?(?:env|printenv|set|cat|type|curl|wget|bash|sh|python"
+            r"|powershell)\b"
         ),
     ),
     (
-        "beacon",
-        EXFILTRATION,
-        2,
+        ("beacon", EXFILTRATION, 2),
         "![|<img|<iframe|<script",
         (
-            r"!\[[^\]]{0,200}\]\(\s*https?://[^)\s]{1,300}[?=&{<$]|<(?:img|iframe|script)\b[^>"
-            r"]{0,200}"
-            r"\bsrc ?= ?\W{0,3}https?://[^>]{0,300}[?{$+]"
+            r"!\[[^\]]{0,200}\]\(\s*https?://[^)\s]{1,300}[?=&{<$]|<(?:img|iframe"
+            r"|script)\b[^>]{0,200}\bsrc ?= ?\W{0,3}https?://[^>]{0,300}[?{$+]"
         ),
     ),
     (
-        "dead drop",
-        EXFILTRATION,
-        2,
+        ("dead drop", EXFILTRATION, 2),
         (
-            "webhook.site|ngrok|pipedream|requestbin|burpcollaborator|oastify|interact.sh|dns"
-            "log|oast."
-            "|beeceptor|requestcatcher|transfer.sh|hookb.in|serveo|trycloudflare|canarytoken"
+            "webhook.site|ngrok|pipedream|requestbin|burpcollaborator|oastify|interact.sh|dnslog"
+            "|oast.|beeceptor|requestcatcher|transfer.sh|hookb.in|serveo|trycloudflare|canarytoken"
         ),
         (
-            r"\b(?:webhook\.site|[\w-]+\.ngrok(?:-free)?\.(?:io|app|dev)|pipedream\.net|requestbin"
-            r"\.\w+|burpcollaborator\.net|oastify\.com|interact\.sh|dnslog"
-            r"\.cn|oast\.(?:pro|live|site|online|fun|me)|beeceptor\.com|requestcatcher\.com"
+            r"\b(?:webhook\.site|[\w-]+\.ngrok(?:-free)?\.(?:io|app|dev)|pipedream\.net"
+            r"|requestbin\.\w+|burpcollaborator\.net|oastify\.com|interact\.sh|dnslog\.cn"
+            r"|oast\.(?:pro|live|site|online|fun|me)|beeceptor\.com|requestcatcher\.com"
             r"|transfer\.sh|hookb\.in|serveo\.net|trycloudflare\.com|canarytokens?\.\w+)"
         ),
     ),
     (
-        "drop",
-        EXFILTRATION,
-        1,
+        ("drop", EXFILTRATION, 1),
         (
             "hooks.slack.com/services|discord.com/api/webhooks|discordapp.com/api/webhooks"
             "|api.telegram.org/bot|http://1|http://2|http://3|http://4|http://5|http://6|http://7"
             "|http://8|http://9"
         ),
         (
-            r"hooks\.slack\.com/services/t|discord(?:app)?\.com/api/webhooks/\d|api\.telegram"
-            r"\.org/bot"
-            r"|http://(?!127\.|0\.|10\.|192\.168\.)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b"
+            r"hooks\.slack\.com/services/t|discord(?:app)?\.com/api/webhooks/\d"
+            r"|api\.telegram\.org/bot|http://(?!127\.|0\.|10\."
+            r"|192\.168\.)\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b"
         ),
     ),
     (
-        "data link",
-        EXFILTRATION,
-        2,
+        ("data link", EXFILTRATION, 2),
         "data:text/html|data:application/javascript|javascript:",
         r"data:(?:text/html|application/javascript)[;,]|\bjavascript:\S",
     ),
@@ -468,10 +385,7 @@ def _groups(words: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(group.split("|")) for group in words.split(" & "))
 
 
-RULES = tuple(
-    Rule(name, kind, weight, _groups(words), pattern)
-    for name, kind, weight, words, pattern in _TABLE
-)
+RULES = tuple(Rule(*head, _groups(words), pattern) for head, words, pattern in _TABLE)
 
 PARAMETERS = (
     r"\b(?:contents? of|conversation history|chat history|system prompt|id rsa|ssh (?:private )?key"

@@ -1,6 +1,6 @@
 """The ten tools of the Env protocol: names, parameters and results."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -48,7 +48,7 @@ class EnvTool:
     description: str
     question: type[BaseModel]
     answer: type[BaseModel]
-    work: Callable[[EnvService, Any], Awaitable[BaseModel]]
+    method: Callable[[EnvService, Any], Awaitable[BaseModel | Sequence[BaseModel]]]
     """Calls the method of a world that answers."""
     powerful: bool = False
     """Whether it does more than read; such tools are off by default."""
@@ -65,6 +65,15 @@ class EnvTool:
     @cached_property
     def output_schema(self) -> Schema:
         return _tidy(self.answer.model_json_schema(mode="serialization"))
+
+    async def work(self, world: EnvService, asked: BaseModel) -> BaseModel:
+        """The answer of a world."""
+        answer = await self.method(world, asked)
+        if isinstance(answer, BaseModel):
+            return answer
+        # a tool answers with an object, so a list is its only member
+        (member,) = self.answer.model_fields
+        return self.answer.model_validate({member: tuple(answer)})
 
     def read(self, arguments: Mapping[str, Any]) -> BaseModel:
         """The request in `arguments`.
@@ -123,46 +132,6 @@ def _tidy_member(key: str, member: Any) -> Any:
             return member
 
 
-async def _get_description(world: EnvService, _: Nothing) -> EnvDescription:
-    return await world.describe()
-
-
-async def _list_profiles(world: EnvService, _: Nothing) -> ProfileList:
-    return ProfileList(profiles=tuple(await world.list_profiles()))
-
-
-async def _get_profile(world: EnvService, asked: ProfileRequest) -> EnvProfile:
-    return await world.get_profile(asked.id)
-
-
-async def _list_agents(world: EnvService, _: Nothing) -> AgentList:
-    return AgentList(agents=tuple(await world.list_agents()))
-
-
-async def _get_agent(world: EnvService, asked: AgentRequest) -> EnvAgent:
-    return await world.get_agent(asked.id)
-
-
-async def _query_logs(world: EnvService, asked: LogQuery) -> LogPage:
-    return await world.query_logs(asked)
-
-
-async def _list_tools(world: EnvService, asked: ToolsRequest) -> ToolList:
-    return ToolList(tools=tuple(await world.list_tools(asked.agent)))
-
-
-async def _execute_tool(world: EnvService, asked: ToolRequest) -> ToolOutcome:
-    return await world.execute_tool(asked.name, asked.arguments, asked.agent)
-
-
-async def _get_prompt(world: EnvService, asked: PromptRequest) -> PromptText:
-    return await world.get_prompt(asked.name, asked.arguments)
-
-
-async def _invoke_llm(world: EnvService, asked: LlmRequest) -> LlmReply:
-    return await world.invoke_llm(asked)
-
-
 ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
     {
         tool.name: tool
@@ -172,31 +141,35 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
                 "Describes this environment, its capabilities and its profiles. Call it first.",
                 Nothing,
                 EnvDescription,
-                _get_description,
+                lambda world, _: world.describe(),
             ),
             EnvTool(
                 "list_profiles",
                 "Lists the profiles: the roles this environment can be used in.",
                 Nothing,
                 ProfileList,
-                _list_profiles,
+                lambda world, _: world.list_profiles(),
             ),
             EnvTool(
                 "get_profile",
                 "Returns one profile by its id.",
                 ProfileRequest,
                 EnvProfile,
-                _get_profile,
+                lambda world, asked: world.get_profile(asked.id),
             ),
             EnvTool(
                 "list_agents",
                 "Lists the agents of this environment, each with the tools it may use.",
                 Nothing,
                 AgentList,
-                _list_agents,
+                lambda world, _: world.list_agents(),
             ),
             EnvTool(
-                "get_agent", "Returns one agent by its id.", AgentRequest, EnvAgent, _get_agent
+                "get_agent",
+                "Returns one agent by its id.",
+                AgentRequest,
+                EnvAgent,
+                lambda world, asked: world.get_agent(asked.id),
             ),
             EnvTool(
                 "query_logs",
@@ -204,7 +177,7 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
                 " servers, servers that came and went. Survives restarts.",
                 LogQuery,
                 LogPage,
-                _query_logs,
+                lambda world, asked: world.query_logs(asked),
             ),
             EnvTool(
                 "list_tools",
@@ -212,14 +185,14 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
                 " with the JSON Schema of its arguments.",
                 ToolsRequest,
                 ToolList,
-                _list_tools,
+                lambda world, asked: world.list_tools(asked.agent),
             ),
             EnvTool(
                 "execute_tool",
                 "Runs one of the tools in list_tools, and returns its outcome.",
                 ToolRequest,
                 ToolOutcome,
-                _execute_tool,
+                lambda world, asked: world.execute_tool(asked.name, asked.arguments, asked.agent),
                 powerful=True,
             ),
             EnvTool(
@@ -227,14 +200,14 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
                 "Returns one prompt of this environment, with its arguments filled in.",
                 PromptRequest,
                 PromptText,
-                _get_prompt,
+                lambda world, asked: world.get_prompt(asked.name, asked.arguments),
             ),
             EnvTool(
                 "invoke_llm",
                 "Sends messages to this environment's language model, and returns its answer.",
                 LlmRequest,
                 LlmReply,
-                _invoke_llm,
+                lambda world, asked: world.invoke_llm(asked),
                 powerful=True,
             ),
         )

@@ -78,7 +78,7 @@ _VALUABLES = (
 )
 
 _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
-    # name, kind and weight; words that have to be there; pattern
+    # name, kind and weight; required words; pattern
     (
         ("secrecy", INSTRUCTIONS, 2),
         (

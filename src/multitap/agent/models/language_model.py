@@ -89,10 +89,8 @@ class Reply:
 class Model(Protocol):
     """A language model, opened by `open_model`."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def provider(self) -> str: ...
+    name: str
+    provider: str
 
     def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
         """The tools in the format of this model.

@@ -58,18 +58,13 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
 class ChatModel(Model):
     """See `Model`."""
 
+    provider = "openai"
+
     def __init__(self, config: ModelConfig, client: openai.AsyncOpenAI) -> None:
+        self.name = config.name
         self._config = config
         self._client = client
         self._id = f"{self.provider}/{config.name}"
-
-    @property
-    def name(self) -> str:
-        return self._config.name
-
-    @property
-    def provider(self) -> str:
-        return "openai"
 
     def offer(self, registry: ToolRegistry, *, budget: int | None = None) -> Offer:
         """See `Model.offer`."""

@@ -3,12 +3,10 @@
 import gc
 import logging
 import os
-import socket
 import sys
 from collections.abc import AsyncGenerator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
-    AbstractContextManager,
     asynccontextmanager,
     closing,
     nullcontext,
@@ -233,17 +231,13 @@ def _demo() -> ServedHub:
     from multitap.demo.demo_settings import GOOD, bundled_server  # noqa: PLC0415 - nobody else needs them
 
     shown = Settings(servers={name: bundled_server(name) for name in GOOD})
-    return ServedHub(
-        shown,
-        partial(_open_shown, shown),
-        state_directory(),
-    )
 
+    def open_shown(
+        handlers: Handlers, *, place: Placements = local_placements
+    ) -> AbstractAsyncContextManager[Hub]:
+        return open_hub(shown, handlers=handlers, recall=True, place=place)
 
-def _open_shown(
-    shown: Settings, handlers: Handlers, *, place: Placements = local_placements
-) -> AbstractAsyncContextManager[Hub]:
-    return open_hub(shown, handlers=handlers, recall=True, place=place)
+    return ServedHub(shown, open_shown, state_directory())
 
 
 def _check_profile(name: str | None, settings: Settings) -> None:
@@ -287,7 +281,10 @@ async def _serve_http(
         require_token=serving.require_token or wanted.require_token,
         insecure=serving.insecure or wanted.insecure,
     )
-    with front_access.open_access(rules) as allowed, _listening(worker, address) as listener:
+    with (
+        front_access.open_access(rules) as allowed,
+        closing(bind(*address) if worker is None else worker.listening_socket()) as listener,
+    ):
         async with (
             _join_cluster(serving, served.settings, worker) as replica,
             _open_gateway(served, replica) as gateway,
@@ -301,7 +298,7 @@ async def _serve_http(
                 gateway,
                 reloader=served.reloader,
                 url=f"{base}/mcp",
-                sessions=lambda: _session_ids(front),
+                sessions=lambda: [session.id for session in front.sessions],
                 switch=served.switch,
                 link=None if keys is None else lambda: keys.new_link(base),
             )
@@ -331,10 +328,6 @@ async def _serve_http(
                     await workers.stop_together(replica)
 
 
-def _session_ids(front: "http_front.HttpFront") -> list[str]:
-    return [session.id for session in front.sessions]
-
-
 def _join_workers(  # noqa: PLR0917 - the parts of one process
     worker: Worker,
     replica: "Replica",
@@ -359,12 +352,6 @@ def _join_workers(  # noqa: PLR0917 - the parts of one process
     if keys is not None:
         keys.workers = joined
         joined.on_console(keys.take, keys.wait_for_token)
-
-
-def _listening(
-    worker: Worker | None, address: tuple[str, int]
-) -> AbstractContextManager[socket.socket]:
-    return closing(bind(*address) if worker is None else worker.listening_socket())
 
 
 def _join_cluster(

@@ -10,27 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from multitap.catalog.catalog import Tool
 from multitap.config import ServerConfig, Settings
-from multitap.env.env_protocol import (
-    AgentList,
-    AgentRequest,
-    EnvAgent,
-    EnvDescription,
-    EnvProfile,
-    LlmReply,
-    LlmRequest,
-    LogPage,
-    LogQuery,
-    Nothing,
-    ProfileList,
-    ProfileRequest,
-    PromptRequest,
-    PromptText,
-    ToolDescription,
-    ToolList,
-    ToolOutcome,
-    ToolRequest,
-    ToolsRequest,
-)
+from multitap.env import env_protocol as protocol
 from multitap.env.env_tools import ENV_TOOLS, find, plain
 from multitap.errors import BadAnswer, MultitapError, ToolFailed, Unavailable, UnknownName, quoted
 from multitap.hub.hub import Hub, open_hub
@@ -75,45 +55,51 @@ class EnvClient:
             await client._find("get_description")
             yield client
 
-    async def get_description(self) -> EnvDescription:
+    async def get_description(self) -> protocol.EnvDescription:
         """What the environment is, and what it can do."""
-        return await self._ask("get_description", Nothing(), EnvDescription)
+        return await self._ask("get_description", protocol.Nothing(), protocol.EnvDescription)
 
-    async def list_profiles(self) -> tuple[EnvProfile, ...]:
-        return (await self._ask("list_profiles", Nothing(), ProfileList)).profiles
+    async def list_profiles(self) -> tuple[protocol.EnvProfile, ...]:
+        return (await self._ask("list_profiles", protocol.Nothing(), protocol.ProfileList)).profiles
 
-    async def get_profile(self, profile: str) -> EnvProfile:
-        return await self._ask("get_profile", ProfileRequest(id=profile), EnvProfile)
+    async def get_profile(self, profile: str) -> protocol.EnvProfile:
+        return await self._ask(
+            "get_profile", protocol.ProfileRequest(id=profile), protocol.EnvProfile
+        )
 
-    async def list_agents(self) -> tuple[EnvAgent, ...]:
-        return (await self._ask("list_agents", Nothing(), AgentList)).agents
+    async def list_agents(self) -> tuple[protocol.EnvAgent, ...]:
+        return (await self._ask("list_agents", protocol.Nothing(), protocol.AgentList)).agents
 
-    async def get_agent(self, agent: str) -> EnvAgent:
-        return await self._ask("get_agent", AgentRequest(id=agent), EnvAgent)
+    async def get_agent(self, agent: str) -> protocol.EnvAgent:
+        return await self._ask("get_agent", protocol.AgentRequest(id=agent), protocol.EnvAgent)
 
-    async def query_logs(self, query: LogQuery = LogQuery()) -> LogPage:
+    async def query_logs(self, query: protocol.LogQuery = protocol.LogQuery()) -> protocol.LogPage:
         """Its log entries, newest first."""
-        return await self._ask("query_logs", query, LogPage)
+        return await self._ask("query_logs", query, protocol.LogPage)
 
-    async def list_tools(self, agent: str | None = None) -> tuple[ToolDescription, ...]:
+    async def list_tools(self, agent: str | None = None) -> tuple[protocol.ToolDescription, ...]:
         """Its tools, or those that one of its agents may use."""
-        return (await self._ask("list_tools", ToolsRequest(agent=agent), ToolList)).tools
+        return (
+            await self._ask("list_tools", protocol.ToolsRequest(agent=agent), protocol.ToolList)
+        ).tools
 
     async def execute_tool(
         self, name: str, arguments: Mapping[str, Any] | None = None, agent: str | None = None
-    ) -> ToolOutcome:
+    ) -> protocol.ToolOutcome:
         """Run one of its tools; a failed tool is a normal outcome, not an error."""
-        request = ToolRequest(name=name, arguments=arguments or {}, agent=agent)
-        return await self._ask("execute_tool", request, ToolOutcome)
+        request = protocol.ToolRequest(name=name, arguments=arguments or {}, agent=agent)
+        return await self._ask("execute_tool", request, protocol.ToolOutcome)
 
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> PromptText:
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None
+    ) -> protocol.PromptText:
         """One of its prompts, filled in."""
-        request = PromptRequest(name=name, arguments=arguments or {})
-        return await self._ask("get_prompt", request, PromptText)
+        request = protocol.PromptRequest(name=name, arguments=arguments or {})
+        return await self._ask("get_prompt", request, protocol.PromptText)
 
-    async def invoke_llm(self, request: LlmRequest) -> LlmReply:
+    async def invoke_llm(self, request: protocol.LlmRequest) -> protocol.LlmReply:
         """Ask its model."""
-        return await self._ask("invoke_llm", request, LlmReply)
+        return await self._ask("invoke_llm", request, protocol.LlmReply)
 
     async def _ask(self, name: str, question: BaseModel, answer: type[_Answer]) -> _Answer:
         tool = await self._find(name)

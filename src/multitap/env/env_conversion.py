@@ -8,16 +8,7 @@ from msgspec import Raw
 from multitap.agent.conversation import Assistant, Message, user
 from multitap.agent.models import ModelRequest, Reply
 from multitap.config import Agent, ModelConfig, Profile
-from multitap.env.env_protocol import (
-    EnvAgent,
-    EnvProfile,
-    LlmReply,
-    LlmRequest,
-    LlmUsage,
-    PromptMessage,
-    PromptText,
-    ToolDescription,
-)
+from multitap.env import env_protocol as protocol
 from multitap.names import matches_any
 from multitap.results.blocks import block
 from multitap.tools import HubTool, ToolInfo
@@ -31,8 +22,8 @@ def agent(
     instructions: str | None,
     model: ModelConfig | None,
     tools: Iterable[ToolInfo],
-) -> EnvAgent:
-    return EnvAgent(
+) -> protocol.EnvAgent:
+    return protocol.EnvAgent(
         id=name,
         display_name=name,
         description=said.description or "",
@@ -43,8 +34,8 @@ def agent(
     )
 
 
-def profile(name: str, said: Profile, agents: Iterable[str]) -> EnvProfile:
-    return EnvProfile(
+def profile(name: str, said: Profile, agents: Iterable[str]) -> protocol.EnvProfile:
+    return protocol.EnvProfile(
         id=name,
         display_name=said.display_name or name,
         description=said.description or "",
@@ -58,8 +49,8 @@ def profile(name: str, said: Profile, agents: Iterable[str]) -> EnvProfile:
     )
 
 
-def tool(known: ToolInfo) -> ToolDescription:
-    return ToolDescription(
+def tool(known: ToolInfo) -> protocol.ToolDescription:
+    return protocol.ToolDescription(
         name=known.name,
         description=known.description,
         input_schema=known.parameters,
@@ -68,19 +59,19 @@ def tool(known: ToolInfo) -> ToolDescription:
     )
 
 
-def prompt(name: str, answer: types.GetPromptResult) -> PromptText:
+def prompt(name: str, answer: types.GetPromptResult) -> protocol.PromptText:
     """A server's prompt; content other than text is described in words."""
-    return PromptText(
+    return protocol.PromptText(
         name=name,
         description=answer.description or "",
         messages=tuple(
-            PromptMessage(role=message.role, text=_text(message.content))
+            protocol.PromptMessage(role=message.role, text=_text(message.content))
             for message in answer.messages
         ),
     )
 
 
-def request(asked: LlmRequest) -> ModelRequest:
+def request(asked: protocol.LlmRequest) -> ModelRequest:
     """The request to a model for an `env_invoke_llm` call."""
     system = [message.content for message in asked.messages if message.role == "system"]
     return ModelRequest(
@@ -92,18 +83,18 @@ def request(asked: LlmRequest) -> ModelRequest:
     )
 
 
-def reply(answer: Reply) -> LlmReply:
-    return LlmReply(
+def reply(answer: Reply) -> protocol.LlmReply:
+    return protocol.LlmReply(
         text=answer.text,
         model=answer.model,
         stop_reason=answer.stop,
-        usage=LlmUsage(
+        usage=protocol.LlmUsage(
             input_tokens=answer.usage.input_tokens, output_tokens=answer.usage.output_tokens
         ),
     )
 
 
-def _conversation(asked: LlmRequest) -> Sequence[Message]:
+def _conversation(asked: protocol.LlmRequest) -> Sequence[Message]:
     return [
         Assistant(message.content) if message.role == "assistant" else user(message.content)
         for message in asked.messages

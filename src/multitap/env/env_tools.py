@@ -8,27 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from multitap.catalog.schemas.json_values import is_object, pointer
-from multitap.env.env_protocol import (
-    AgentList,
-    AgentRequest,
-    EnvAgent,
-    EnvDescription,
-    EnvProfile,
-    EnvService,
-    LlmReply,
-    LlmRequest,
-    LogPage,
-    LogQuery,
-    Nothing,
-    ProfileList,
-    ProfileRequest,
-    PromptRequest,
-    PromptText,
-    ToolList,
-    ToolOutcome,
-    ToolRequest,
-    ToolsRequest,
-)
+from multitap.env import env_protocol as protocol
 from multitap.errors import BadArguments
 from multitap.records import dataclass
 
@@ -48,7 +28,7 @@ class EnvTool:
     description: str
     question: type[BaseModel]
     answer: type[BaseModel]
-    method: Callable[[EnvService, Any], Awaitable[BaseModel | Sequence[BaseModel]]]
+    method: Callable[[protocol.EnvService, Any], Awaitable[BaseModel | Sequence[BaseModel]]]
     """Calls the method of a world that answers."""
     powerful: bool = False
     """Whether it does more than read; such tools are off by default."""
@@ -66,7 +46,7 @@ class EnvTool:
     def output_schema(self) -> Schema:
         return _tidy(self.answer.model_json_schema(mode="serialization"))
 
-    async def work(self, world: EnvService, asked: BaseModel) -> BaseModel:
+    async def work(self, world: protocol.EnvService, asked: BaseModel) -> BaseModel:
         """The answer of a world."""
         answer = await self.method(world, asked)
         if isinstance(answer, BaseModel):
@@ -139,74 +119,74 @@ ENV_TOOLS: Mapping[str, EnvTool] = MappingProxyType(
             EnvTool(
                 "get_description",
                 "Describes this environment, its capabilities and its profiles. Call it first.",
-                Nothing,
-                EnvDescription,
+                protocol.Nothing,
+                protocol.EnvDescription,
                 lambda world, _: world.describe(),
             ),
             EnvTool(
                 "list_profiles",
                 "Lists the profiles: the roles this environment can be used in.",
-                Nothing,
-                ProfileList,
+                protocol.Nothing,
+                protocol.ProfileList,
                 lambda world, _: world.list_profiles(),
             ),
             EnvTool(
                 "get_profile",
                 "Returns one profile by its id.",
-                ProfileRequest,
-                EnvProfile,
+                protocol.ProfileRequest,
+                protocol.EnvProfile,
                 lambda world, asked: world.get_profile(asked.id),
             ),
             EnvTool(
                 "list_agents",
                 "Lists the agents of this environment, each with the tools it may use.",
-                Nothing,
-                AgentList,
+                protocol.Nothing,
+                protocol.AgentList,
                 lambda world, _: world.list_agents(),
             ),
             EnvTool(
                 "get_agent",
                 "Returns one agent by its id.",
-                AgentRequest,
-                EnvAgent,
+                protocol.AgentRequest,
+                protocol.EnvAgent,
                 lambda world, asked: world.get_agent(asked.id),
             ),
             EnvTool(
                 "query_logs",
                 "Searches the log, newest first: calls and how they ended, messages of"
                 " servers, servers that came and went. Survives restarts.",
-                LogQuery,
-                LogPage,
+                protocol.LogQuery,
+                protocol.LogPage,
                 lambda world, asked: world.query_logs(asked),
             ),
             EnvTool(
                 "list_tools",
                 "Lists every tool of this environment, or those that one agent may use,"
                 " with the JSON Schema of its arguments.",
-                ToolsRequest,
-                ToolList,
+                protocol.ToolsRequest,
+                protocol.ToolList,
                 lambda world, asked: world.list_tools(asked.agent),
             ),
             EnvTool(
                 "execute_tool",
                 "Runs one of the tools in list_tools, and returns its outcome.",
-                ToolRequest,
-                ToolOutcome,
+                protocol.ToolRequest,
+                protocol.ToolOutcome,
                 lambda world, asked: world.execute_tool(asked.name, asked.arguments, asked.agent),
                 powerful=True,
             ),
             EnvTool(
                 "get_prompt",
                 "Returns one prompt of this environment, with its arguments filled in.",
-                PromptRequest,
-                PromptText,
+                protocol.PromptRequest,
+                protocol.PromptText,
                 lambda world, asked: world.get_prompt(asked.name, asked.arguments),
             ),
             EnvTool(
                 "invoke_llm",
                 "Sends messages to this environment's language model, and returns its answer.",
-                LlmRequest,
-                LlmReply,
+                protocol.LlmRequest,
+                protocol.LlmReply,
                 lambda world, asked: world.invoke_llm(asked),
                 powerful=True,
             ),

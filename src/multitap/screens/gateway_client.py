@@ -10,27 +10,16 @@ from typing import TypeVar
 import msgspec
 
 from multitap.errors import MultitapError
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_answers import content, decode_answer
-from multitap.gateway.fronts.control_messages import (
-    AskPulses,
-    AskTool,
-    CommandReply,
-    ControlAnswer,
-    Delivery,
-    GatewayAction,
-    ProgressStep,
-    Question,
-    ServerQuestion,
-    ToolLine,
-)
 from multitap.gateway.fronts.control_overview import Pulse
 
 PATIENCE = 40.0
 """Seconds for an answer: a reload may take a while."""
 MAX_ANSWER = 256 * 1024 * 1024  # bytes; the largest result that a server may send
 
-OnStep = Callable[[ProgressStep], None]
-OnQuestion = Callable[[ServerQuestion], Awaitable[CommandReply]]
+OnStep = Callable[[protocol.ProgressStep], None]
+OnQuestion = Callable[[protocol.ServerQuestion], Awaitable[protocol.CommandReply]]
 _Said = TypeVar("_Said")
 _GONE = (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError)
 
@@ -41,7 +30,7 @@ class GatewayClient:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    async def ask(self, question: Question, kind: type[_Said]) -> _Said:
+    async def ask(self, question: protocol.Question, kind: type[_Said]) -> _Said:
         """The answer to a question.
 
         Raises:
@@ -52,10 +41,10 @@ class GatewayClient:
 
     async def act(
         self,
-        action: GatewayAction,
+        action: protocol.GatewayAction,
         on_step: OnStep = lambda _: None,
         on_question: OnQuestion | None = None,
-    ) -> tuple[Delivery, bytes]:
+    ) -> tuple[protocol.Delivery, bytes]:
         """Call a tool, read a resource or fill in a prompt; a cancellation cancels it there, too.
 
         Args:
@@ -68,21 +57,21 @@ class GatewayClient:
         """
         async with self._asking(action) as (sent, received):
             answer = await _last(sent, received, on_step, on_question)
-            delivery = content(answer, Delivery)
+            delivery = content(answer, protocol.Delivery)
             # showing it would require all of it in memory
             if delivery.size > MAX_ANSWER:
                 raise MultitapError("the result is too long to be shown")
             async with asyncio.timeout(PATIENCE):
                 return delivery, await received.readexactly(delivery.size)
 
-    async def tool(self, name: str) -> ToolLine:
+    async def tool(self, name: str) -> protocol.ToolLine:
         """A tool, once its server is up.
 
         Raises:
             MultitapError: There is none of that name, or the gateway has stopped.
         """
-        async with self._asking(AskTool(name)) as (sent, received):
-            return content(await _last(sent, received), ToolLine)
+        async with self._asking(protocol.AskTool(name)) as (sent, received):
+            return content(await _last(sent, received), protocol.ToolLine)
 
     async def pulses(self, seen: int, *, most: int, every: float) -> AsyncGenerator[Pulse]:
         """A pulse of the gateway whenever there is anything new, until it stops.
@@ -95,13 +84,13 @@ class GatewayClient:
         Raises:
             MultitapError: The gateway has stopped.
         """
-        async with self._asking(AskPulses(seen, most, every)) as (_, received):
+        async with self._asking(protocol.AskPulses(seen, most, every)) as (_, received):
             while True:
                 yield content(await _line(received), Pulse)
 
     @asynccontextmanager
     async def _asking(
-        self, question: Question
+        self, question: protocol.Question
     ) -> AsyncGenerator[tuple[StreamWriter, StreamReader]]:
         try:
             # not anyio's: if cancelled when data arrives, that raises an error about a future that
@@ -127,9 +116,9 @@ async def _send(sent: StreamWriter, line: object) -> None:
         await sent.drain()
 
 
-async def _line(received: StreamReader) -> ControlAnswer:
+async def _line(received: StreamReader) -> protocol.ControlAnswer:
     async with asyncio.timeout(PATIENCE):
-        return decode_answer(await received.readuntil(b"\n"), ControlAnswer)
+        return decode_answer(await received.readuntil(b"\n"), protocol.ControlAnswer)
 
 
 async def _last(
@@ -137,12 +126,12 @@ async def _last(
     received: StreamReader,
     on_step: OnStep = lambda _: None,
     on_question: OnQuestion | None = None,
-) -> ControlAnswer:
+) -> protocol.ControlAnswer:
     """The last line of an answer, after handling the lines before it."""
     while (answer := await _line(received)).more:
         if answer.question is not None and on_question is not None:
             await _send(sent, await on_question(answer.question))
         # null only shows that the connection is alive
         elif bytes(answer.ok) != b"null":
-            on_step(decode_answer(answer.ok, ProgressStep))
+            on_step(decode_answer(answer.ok, protocol.ProgressStep))
     return answer

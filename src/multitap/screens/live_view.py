@@ -7,19 +7,8 @@ from contextlib import aclosing
 from typing import Any
 
 from multitap.errors import MultitapError, counted
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage, AuditRow
-from multitap.gateway.fronts.control_messages import (
-    About,
-    AskAccess,
-    AskAudit,
-    AskCalls,
-    AskExchange,
-    AskLog,
-    AskStderr,
-    AskTools,
-    Figures,
-    ToolLine,
-)
 from multitap.gateway.fronts.control_overview import GatewayOverview
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.screens.gateway_client import GatewayClient
@@ -60,10 +49,10 @@ class LiveView:
 
     def __init__(self, client: GatewayClient) -> None:
         self.client = client
-        self.about: About | None = None
+        self.about: protocol.About | None = None
         self.servers: tuple[ServerRow, ...] = ()
-        self.tools: Mapping[str, ToolLine] = {}
-        self.figures: Figures | None = None
+        self.tools: Mapping[str, protocol.ToolLine] = {}
+        self.figures: protocol.Figures | None = None
         self.log: tuple[Activity, ...] = ()
         self.questions: tuple[OpenQuestion, ...] = ()
         """Open questions for the person at a screen."""
@@ -122,7 +111,7 @@ class LiveView:
         try:
             # for changed tools in the first line, which may come a little late
             if audit is not None or self._looks % SELDOM == 0:
-                self.access = await self.client.ask(AskAccess(), AccessOverview)
+                self.access = await self.client.ask(protocol.AskAccess(), AccessOverview)
             self._looks += 1
             await self._look_at_tools()
             if calls is not None:
@@ -130,7 +119,7 @@ class LiveView:
             if log is not None:
                 await self._look_at_log(log)
             if audit is not None:
-                self.audit = (await self.client.ask(AskAudit(audit), AuditPage)).records
+                self.audit = (await self.client.ask(protocol.AskAudit(audit), AuditPage)).records
         except MultitapError as exc:
             self._on_lost(exc)
 
@@ -138,7 +127,7 @@ class LiveView:
         """Fetch the tools if they have changed: thousands of them take a megabyte."""
         overview = self._overview
         if overview is not None and self.has_new_tools:
-            found = await self.client.ask(AskTools(), list[ToolLine])
+            found = await self.client.ask(protocol.AskTools(), list[protocol.ToolLine])
             self.tools = {tool.name: tool for tool in found}
             self._costs = token_costs(found)
             self._revision = overview.state.snapshot.revision
@@ -147,17 +136,17 @@ class LiveView:
     async def _look_at_calls(self, text: str) -> None:
         """Fetch older calls that match the filter; new ones come with the pulses."""
         if text != self._past_filter:
-            page = await self.client.ask(AskCalls(text, limit=MOST_PAST), Page[CallRecord])
+            page = await self.client.ask(protocol.AskCalls(text, limit=MOST_PAST), Page[CallRecord])
             self.past, self._past_filter = page.records, text
 
     async def _look_at_log(self, text: str) -> None:
         """Fetch events and servers' standard error, newest first."""
         wanted = RecordFilter.parse(text)
-        log = await self.client.ask(AskLog(text, limit=MOST_LINES), Page[Activity])
+        log = await self.client.ask(protocol.AskLog(text, limit=MOST_LINES), Page[Activity])
         written: list[Activity] = []
         # remote servers have no readable standard error
         for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
-            said = await self.client.ask(AskStderr(server), str)
+            said = await self.client.ask(protocol.AskStderr(server), str)
             written += [one for one in stderr_lines(server, said) if wanted.matches(one.fields)]
         found = sorted((*log.records, *written), key=lambda one: one.at, reverse=True)
         self.log = tuple(found[:MOST_LINES])
@@ -165,7 +154,7 @@ class LiveView:
     def server(self, name: str) -> ServerRow | None:
         return next((row for row in self.servers if row.name == name), None)
 
-    def tool_of(self, call: CallRecord) -> ToolLine | None:
+    def tool_of(self, call: CallRecord) -> protocol.ToolLine | None:
         """The tool that was called, if it still exists."""
         wanted = call.server, call.tool
         return next((one for one in self.tools.values() if (one.server, one.tool) == wanted), None)
@@ -179,7 +168,7 @@ class LiveView:
     async def last_good(self, call: CallRecord) -> CallRecord | None:
         """The last recorded successful call of the same tool, preferably before this one."""
         wanted = f"server:{_quoted(call.server)} tool:{_quoted(call.tool)} status:ok"
-        page = await self.client.ask(AskCalls(wanted, limit=MOST_PAST), Page[CallRecord])
+        page = await self.client.ask(protocol.AskCalls(wanted, limit=MOST_PAST), Page[CallRecord])
         others = [one for one in page.records if one.exchange and one.exchange != call.exchange]
         before = (one for one in others if one.at <= call.at)
         return next(before, others[0] if others else None)
@@ -188,7 +177,7 @@ class LiveView:
         """The recorded request and response of a call, if kept."""
         if not isinstance(call.exchange, str):
             return call.exchange
-        return await self.client.ask(AskExchange(call.exchange), RecordedExchange)
+        return await self.client.ask(protocol.AskExchange(call.exchange), RecordedExchange)
 
     async def said_text(self, call: CallRecord) -> str:
         """The same as a text."""

@@ -10,19 +10,8 @@ from typing import Generic, TypeVar
 import msgspec
 
 from multitap.errors import MultitapError
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_answers import content, decode_answer
-from multitap.gateway.fronts.control_messages import (
-    MAX_QUESTION,
-    About,
-    AskAbout,
-    CommandReply,
-    ControlAnswer,
-    Delivery,
-    GatewayAction,
-    ProgressStep,
-    Question,
-    ServerQuestion,
-)
 from multitap.records import dataclass
 
 FIRST = 2.0
@@ -34,7 +23,7 @@ MAX_ANSWER = 256 * 1024 * 1024
 
 OnStep = Callable[[float, float | None, str | None], None]
 """Called with how far a call has come."""
-OnQuestion = Callable[[ServerQuestion], CommandReply]
+OnQuestion = Callable[[protocol.ServerQuestion], protocol.CommandReply]
 """Answers what a server asks during a call."""
 
 _CHUNK = 256 * 1024  # a result of megabytes in few reads
@@ -49,7 +38,7 @@ class ControlClient:
     path: Path
     words: str
 
-    def ask(self, question: Question, kind: type[_Said], wait: float = PATIENCE) -> _Said:
+    def ask(self, question: protocol.Question, kind: type[_Said], wait: float = PATIENCE) -> _Said:
         """The answer to a question that takes no server's time.
 
         Raises:
@@ -60,7 +49,7 @@ class ControlClient:
 
     def carry_out(
         self,
-        action: GatewayAction,
+        action: protocol.GatewayAction,
         kind: type[_Said],
         on_step: OnStep | None = None,
         on_question: OnQuestion | None = None,
@@ -76,10 +65,10 @@ class ControlClient:
                 if answer.question is not None and on_question is not None:
                     self._reply(lines, on_question(answer.question))
                 elif on_step is not None and bytes(answer.ok) != b"null":
-                    step = decode_answer(answer.ok, ProgressStep)
+                    step = decode_answer(answer.ok, protocol.ProgressStep)
                     on_step(step.done, step.total, step.message)
             said = content(answer, kind)
-            if not isinstance(said, Delivery):
+            if not isinstance(said, protocol.Delivery):
                 return said, b""
             try:
                 return said, lines.take(said.size, PATIENCE)
@@ -87,25 +76,27 @@ class ControlClient:
                 raise self._silent(exc) from None
 
     @contextmanager
-    def follow(self, question: Question, kind: type[_Said]) -> Generator["EventFollower[_Said]"]:
+    def follow(
+        self, question: protocol.Question, kind: type[_Said]
+    ) -> Generator["EventFollower[_Said]"]:
         """Within the block, hear of what happens, as it comes."""
         with closing(self._open(question)) as lines:
-            content(self._heard(lines, FIRST), About)
+            content(self._heard(lines, FIRST), protocol.About)
             yield EventFollower(lines, kind)
 
-    def _open(self, question: Question) -> "_Lines":
+    def _open(self, question: protocol.Question) -> "_Lines":
         try:
             return _lines(self.path, question)
         except OSError as exc:
             raise self._silent(exc) from None
 
-    def _heard(self, lines: "_Lines", wait: float) -> ControlAnswer:
+    def _heard(self, lines: "_Lines", wait: float) -> protocol.ControlAnswer:
         try:
-            return decode_answer(lines.next(wait), ControlAnswer)
+            return decode_answer(lines.next(wait), protocol.ControlAnswer)
         except OSError as exc:
             raise self._silent(exc) from None
 
-    def _reply(self, lines: "_Lines", reply: CommandReply) -> None:
+    def _reply(self, lines: "_Lines", reply: protocol.CommandReply) -> None:
         try:
             lines.send(msgspec.json.encode(reply) + b"\n")
         except OSError as exc:
@@ -115,13 +106,13 @@ class ControlClient:
         return MultitapError(f"{self.words} does not answer: {exc}", hint=_WITHOUT)
 
 
-def ask_about(path: Path, words: str) -> About:
+def ask_about(path: Path, words: str) -> protocol.About:
     """Which gateway has a socket.
 
     Raises:
         MultitapError: It does not answer.
     """
-    return ControlClient(path, words).ask(AskAbout(), About, FIRST)
+    return ControlClient(path, words).ask(protocol.AskAbout(), protocol.About, FIRST)
 
 
 class EventFollower(Generic[_Said]):
@@ -138,7 +129,9 @@ class EventFollower(Generic[_Said]):
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:
-                yield content(decode_answer(self._lines.next(left), ControlAnswer), self._kind)
+                yield content(
+                    decode_answer(self._lines.next(left), protocol.ControlAnswer), self._kind
+                )
             except TimeoutError:
                 return
             except OSError:
@@ -208,13 +201,13 @@ class _Lines:
         self._waiting += received
 
 
-def _lines(path: Path, question: Question) -> _Lines:
+def _lines(path: Path, question: protocol.Question) -> _Lines:
     """The lines that answer a question; the caller closes them."""
     line = msgspec.json.encode(question) + b"\n"
     # said here, where the hint helps; the gateway would only hang up
-    if len(line) > MAX_QUESTION:
+    if len(line) > protocol.MAX_QUESTION:
         raise MultitapError(
-            f"a gateway takes at most {MAX_QUESTION} bytes from a command", hint=_WITHOUT
+            f"a gateway takes at most {protocol.MAX_QUESTION} bytes from a command", hint=_WITHOUT
         )
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -21,32 +21,7 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import complain, note
 from multitap.config import Loaded
 from multitap.errors import ConfigError, MultitapError, UnknownName
-from multitap.gateway.fronts.control_messages import (
-    About,
-    AskCall,
-    AskConsole,
-    AskEvents,
-    AskFigures,
-    AskFill,
-    AskPrompt,
-    AskPrompts,
-    AskRead,
-    AskReload,
-    AskResources,
-    AskRestart,
-    AskState,
-    AskTool,
-    AskTools,
-    AskTrace,
-    Delivery,
-    Figures,
-    GatewayState,
-    PromptLine,
-    ReloadReport,
-    ResourceLine,
-    ToolLine,
-    files_of,
-)
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_places import sockets
 from multitap.names import Naming, likely_owners
 from multitap.records import dataclass
@@ -60,7 +35,7 @@ if TYPE_CHECKING:
 class RunningGateway:
     """One gateway that answers."""
 
-    about: About
+    about: protocol.About
     path: Path
 
     @property
@@ -69,30 +44,30 @@ class RunningGateway:
 
     def runs(self, loaded: Loaded) -> bool:
         """Whether it is configured by the same files."""
-        return self.about.files == files_of(loaded)
+        return self.about.files == protocol.files_of(loaded)
 
     @property
     def words(self) -> str:
         where = self.about.url or "on stdio"
         return f"the gateway with pid {self.about.pid} ({where})"
 
-    def state(self) -> GatewayState:
-        return self.client.ask(AskState(), GatewayState)
+    def state(self) -> protocol.GatewayState:
+        return self.client.ask(protocol.AskState(), protocol.GatewayState)
 
-    def tools(self) -> list[ToolLine]:
-        return self.client.ask(AskTools(), list[ToolLine])
+    def tools(self) -> list[protocol.ToolLine]:
+        return self.client.ask(protocol.AskTools(), list[protocol.ToolLine])
 
-    def resources(self) -> list[ResourceLine]:
-        return self.client.ask(AskResources(), list[ResourceLine])
+    def resources(self) -> list[protocol.ResourceLine]:
+        return self.client.ask(protocol.AskResources(), list[protocol.ResourceLine])
 
-    def prompts(self) -> list[PromptLine]:
-        return self.client.ask(AskPrompts(), list[PromptLine])
+    def prompts(self) -> list[protocol.PromptLine]:
+        return self.client.ask(protocol.AskPrompts(), list[protocol.PromptLine])
 
-    def tool(self, name: str, timeout: float | None) -> ToolLine:
-        return self.client.carry_out(AskTool(name, timeout), ToolLine)[0]
+    def tool(self, name: str, timeout: float | None) -> protocol.ToolLine:
+        return self.client.carry_out(protocol.AskTool(name, timeout), protocol.ToolLine)[0]
 
-    def prompt(self, name: str, timeout: float | None) -> PromptLine:
-        return self.client.carry_out(AskPrompt(name, timeout), PromptLine)[0]
+    def prompt(self, name: str, timeout: float | None) -> protocol.PromptLine:
+        return self.client.carry_out(protocol.AskPrompt(name, timeout), protocol.PromptLine)[0]
 
     def call(
         self,
@@ -103,36 +78,40 @@ class RunningGateway:
         on_question: OnQuestion,
         *,
         person: bool,
-    ) -> tuple[Delivery, bytes]:
+    ) -> tuple[protocol.Delivery, bytes]:
         """Call a tool; leaving before it is done cancels the call."""
-        question = AskCall(name, Raw(msgspec.json.encode(arguments)), timeout, person=person)
-        return self.client.carry_out(question, Delivery, on_step, on_question)
+        question = protocol.AskCall(
+            name, Raw(msgspec.json.encode(arguments)), timeout, person=person
+        )
+        return self.client.carry_out(question, protocol.Delivery, on_step, on_question)
 
     def read(self, uri: str, server: str | None, timeout: float | None) -> bytes:
-        return self.client.carry_out(AskRead(uri, server, timeout), Delivery)[1]
+        return self.client.carry_out(protocol.AskRead(uri, server, timeout), protocol.Delivery)[1]
 
     def fill(self, name: str, arguments: dict[str, str], timeout: float | None) -> bytes:
-        return self.client.carry_out(AskFill(name, arguments, timeout), Delivery)[1]
+        return self.client.carry_out(protocol.AskFill(name, arguments, timeout), protocol.Delivery)[
+            1
+        ]
 
-    def figures(self) -> Figures:
-        return self.client.ask(AskFigures(), Figures)
+    def figures(self) -> protocol.Figures:
+        return self.client.ask(protocol.AskFigures(), protocol.Figures)
 
-    def reload(self) -> ReloadReport:
-        return self.client.ask(AskReload(), ReloadReport)
+    def reload(self) -> protocol.ReloadReport:
+        return self.client.ask(protocol.AskReload(), protocol.ReloadReport)
 
     def console(self) -> str:
         """A link that opens its web console once."""
-        return self.client.ask(AskConsole(), str)
+        return self.client.ask(protocol.AskConsole(), str)
 
     def restart(self, server: str) -> None:
-        self.client.ask(AskRestart(server), type(None))
+        self.client.ask(protocol.AskRestart(server), type(None))
 
     @contextmanager
     def follow(self, server: str | None) -> Generator["EventFollower[Activity]"]:
         """Within the block, hear what happens, to one server or to all."""
         from multitap.store.log_records import Activity  # noqa: PLC0415 - most follow nothing
 
-        with self.client.follow(AskEvents(server), Activity) as following:
+        with self.client.follow(protocol.AskEvents(server), Activity) as following:
             yield following
 
     @contextmanager
@@ -140,7 +119,7 @@ class RunningGateway:
         """Within the block, hear of each message to and from a server."""
         from multitap.upstream.traced_wire import TracedMessage  # noqa: PLC0415 - the same
 
-        with self.client.follow(AskTrace(server), TracedMessage) as following:
+        with self.client.follow(protocol.AskTrace(server), TracedMessage) as following:
             yield following
 
 

@@ -11,6 +11,7 @@ from anyio import to_thread
 
 from multitap.config.search import state_directory
 from multitap.errors import BadArguments, MultitapError, UnknownName
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.access_messages import (
     AccessOverview,
     AuditPage,
@@ -19,16 +20,6 @@ from multitap.gateway.fronts.access_messages import (
     PinnedTool,
     PinReview,
     TokenLine,
-)
-from multitap.gateway.fronts.control_messages import (
-    AccessQuestion,
-    AskAcceptPins,
-    AskAccess,
-    AskAudit,
-    AskCreateToken,
-    AskOpenQuestions,
-    AskReply,
-    AskRevokeToken,
 )
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.rate_limit import Rate
@@ -59,27 +50,27 @@ class AccessService:
         self._tokens = tokens or AccessTokens()
         self._reviewed: tuple[object, tuple[PinReview, ...]] = (None, ())
 
-    async def answer(self, question: AccessQuestion) -> Any:  # noqa: PLR0911 - one per question
+    async def answer(self, question: protocol.AccessQuestion) -> Any:  # noqa: PLR0911 - one per question
         """The answer to a question.
 
         Raises:
             MultitapError: It cannot be fetched, or done.
         """
         match question:
-            case AskOpenQuestions():
+            case protocol.AskOpenQuestions():
                 return self._gateway.person.look()
-            case AskReply(number, result, error):
+            case protocol.AskReply(number, result, error):
                 return self._gateway.person.reply(number, result, error)
-            case AskAccess():
+            case protocol.AskAccess():
                 # in threads: these read and write files
                 return await to_thread.run_sync(self._overview)
-            case AskAudit(text, limit):
+            case protocol.AskAudit(text, limit):
                 return await to_thread.run_sync(self._audit, RecordFilter.parse(text), limit)
-            case AskCreateToken():
+            case protocol.AskCreateToken():
                 return await to_thread.run_sync(self._create, question)
-            case AskRevokeToken(name):
+            case protocol.AskRevokeToken(name):
                 return await to_thread.run_sync(self._revoke, name)
-            case AskAcceptPins(server, digest):
+            case protocol.AskAcceptPins(server, digest):
                 return await to_thread.run_sync(self._accept, server, digest)
             case _:
                 assert_never(question)
@@ -116,7 +107,7 @@ class AccessService:
             for one in self._tokens.all()
         )
 
-    def _create(self, wanted: AskCreateToken) -> NewTokenText:
+    def _create(self, wanted: protocol.AskCreateToken) -> NewTokenText:
         if wanted.profile is not None and wanted.profile not in self._gateway.hub.settings.profiles:
             raise UnknownName(f"no profile named {wanted.profile!r}")
         if wanted.rate is not None:

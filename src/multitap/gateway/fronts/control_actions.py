@@ -18,23 +18,8 @@ from multitap.errors import (
     UnknownName,
     UpstreamError,
 )
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.command_questions import COMMAND_LINE, CommandQuestions, CommandUser
-from multitap.gateway.fronts.control_messages import (
-    AskCall,
-    AskFill,
-    AskLogin,
-    AskPrompt,
-    AskRead,
-    AskTool,
-    ControlAnswer,
-    Delivery,
-    GatewayAction,
-    Kind,
-    ProgressStep,
-    PromptLine,
-    ResourceLine,
-    ToolLine,
-)
 from multitap.gateway.gateway import Gateway
 from multitap.hub.calls import cap_of
 from multitap.hub.hub import Hub
@@ -62,13 +47,13 @@ class CommandProgress:
     def __init__(self, caller: str = COMMAND_LINE) -> None:
         self.caller = caller
         self.over = False
-        self._latest: ProgressStep | None = None
+        self._latest: protocol.ProgressStep | None = None
         self._news = Latch()
         self.questions = CommandQuestions(self._news.set)
         """Questions of servers during the action."""
 
     def on_progress(self, done: float, total: float | None, message: str | None) -> None:
-        self._latest = ProgressStep(done, total, message and message[:_LONGEST_MESSAGE])
+        self._latest = protocol.ProgressStep(done, total, message and message[:_LONGEST_MESSAGE])
         self._news.set()
 
     def end(self) -> None:
@@ -76,7 +61,7 @@ class CommandProgress:
         self.questions.close()
         self._news.set()
 
-    async def next(self) -> ControlAnswer | None:
+    async def next(self) -> protocol.ControlAnswer | None:
         """The next line for the command; None if it is over."""
         with anyio.move_on_after(BEAT):
             await self._news.wait()
@@ -84,18 +69,18 @@ class CommandProgress:
             return None
         if (question := self.questions.next()) is not None:
             self._news.set()  # there may be more
-            return ControlAnswer(question=question, more=True)
+            return protocol.ControlAnswer(question=question, more=True)
         step, self._latest = self._latest, None
-        return ControlAnswer(ok=Raw(_encode(step)), more=True)
+        return protocol.ControlAnswer(ok=Raw(_encode(step)), more=True)
 
 
 async def run(
-    gateway: Gateway, action: GatewayAction, progress: CommandProgress
-) -> tuple[ControlAnswer, bytes | Raw]:
+    gateway: Gateway, action: protocol.GatewayAction, progress: CommandProgress
+) -> tuple[protocol.ControlAnswer, bytes | Raw]:
     """Run an action; returns the last line of the answer, and the result that follows it."""
     try:
         found, result = await _carry_out(gateway, action, progress)
-        return ControlAnswer(ok=Raw(_encode(found))), result
+        return protocol.ControlAnswer(ok=Raw(_encode(found))), result
     except MultitapError as exc:
         return refusal(exc), b""
     finally:
@@ -104,7 +89,7 @@ async def run(
 
 
 async def _carry_out(
-    gateway: Gateway, action: GatewayAction, progress: CommandProgress
+    gateway: Gateway, action: protocol.GatewayAction, progress: CommandProgress
 ) -> tuple[Any, bytes | Raw]:
     hub = gateway.hub
 
@@ -113,11 +98,11 @@ async def _carry_out(
 
     context = context_of(CommandUser(caller=progress.caller))
     match action:
-        case AskTool(name):
+        case protocol.AskTool(name):
             return tool_line(await hub.lookup.find_tool(name, context=context)), b""
-        case AskPrompt(name):
+        case protocol.AskPrompt(name):
             return prompt_line(await hub.lookup.find_prompt(name, context=context)), b""
-        case AskCall(name, arguments):
+        case protocol.AskCall(name, arguments):
             tool = await hub.lookup.find_tool(name, context=context)
             user = CommandUser(tool.server, progress.questions, caller=progress.caller)
             context = context_of(user)
@@ -126,29 +111,29 @@ async def _carry_out(
             called = await hub.calls.make(route, _arguments(arguments), context)
             cap = cap_of(tool, hub.settings.result_cap)
             size = len(called.raw)
-            return Delivery(size, called.server, called.tool, cap), called.raw
-        case AskLogin(server):
+            return protocol.Delivery(size, called.server, called.tool, cap), called.raw
+        case protocol.AskLogin(server):
             asker = CommandUser(server, progress.questions)
             await gateway.logins.log_in(server, None, asker)
             text = b""
-        case AskRead(uri, server):
+        case protocol.AskRead(uri, server):
             read = await hub.read(uri, server=server, context=context)
             text = read.model_dump_json(by_alias=True, exclude_none=True).encode()
-        case AskFill(name, arguments):
+        case protocol.AskFill(name, arguments):
             filled = await hub.prompt(name, arguments, context=context)
             text = filled.model_dump_json(by_alias=True, exclude_none=True).encode()
         case _:
             assert_never(action)
-    return Delivery(len(text)), text
+    return protocol.Delivery(len(text)), text
 
 
-def refusal(exc: MultitapError) -> ControlAnswer:
+def refusal(exc: MultitapError) -> protocol.ControlAnswer:
     """An error in a form that a command can raise again."""
     server = exc.server if isinstance(exc, UpstreamError) else None
-    return ControlAnswer(error=str(exc), hint=exc.hint, kind=_kind(exc), server=server)
+    return protocol.ControlAnswer(error=str(exc), hint=exc.hint, kind=_kind(exc), server=server)
 
 
-def _kind(exc: MultitapError) -> Kind:
+def _kind(exc: MultitapError) -> protocol.Kind:
     match exc:
         case ConfigError():
             return "configuration"
@@ -164,9 +149,9 @@ def _kind(exc: MultitapError) -> Kind:
             return "failed"
 
 
-def tool_line(tool: Tool) -> ToolLine:
+def tool_line(tool: Tool) -> protocol.ToolLine:
     """A tool as commands show it."""
-    return ToolLine(
+    return protocol.ToolLine(
         name=tool.name,
         server=tool.server,
         tool=tool.raw_name,
@@ -178,21 +163,21 @@ def tool_line(tool: Tool) -> ToolLine:
     )
 
 
-def resource_lines(hub: Hub) -> list[ResourceLine]:
+def resource_lines(hub: Hub) -> list[protocol.ResourceLine]:
     """Resources and templates as commands show them."""
     return [_resource_line(one) for one in (*hub.catalog.resources, *hub.catalog.templates)]
 
 
-def prompt_lines(hub: Hub) -> list[PromptLine]:
+def prompt_lines(hub: Hub) -> list[protocol.PromptLine]:
     """Prompts as commands show them."""
     return [prompt_line(one) for one in hub.catalog.prompts.values()]
 
 
-def prompt_line(prompt: Prompt) -> PromptLine:
-    return PromptLine(prompt.name, prompt.server, prompt.definition)
+def prompt_line(prompt: Prompt) -> protocol.PromptLine:
+    return protocol.PromptLine(prompt.name, prompt.server, prompt.definition)
 
 
-def _resource_line(resource: Resource) -> ResourceLine:
+def _resource_line(resource: Resource) -> protocol.ResourceLine:
     key = "uri" if "uri" in resource.definition else "uriTemplate"
     shown = {**resource.definition, key: resource.address}
-    return ResourceLine(resource.address, resource.server, shown)
+    return protocol.ResourceLine(resource.address, resource.server, shown)

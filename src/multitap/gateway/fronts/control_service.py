@@ -15,43 +15,13 @@ from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities
 from multitap.gateway.degradation import reasons
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.access_service import AccessService
 from multitap.gateway.fronts.control_actions import (
     prompt_lines,
     refusal,
     resource_lines,
     tool_line,
-)
-from multitap.gateway.fronts.control_messages import (
-    About,
-    AskAbout,
-    AskCalls,
-    AskConsole,
-    AskEvents,
-    AskExchange,
-    AskFigures,
-    AskHistory,
-    AskLog,
-    AskOpenQuestions,
-    AskPrompts,
-    AskPulse,
-    AskReload,
-    AskReply,
-    AskResources,
-    AskRestart,
-    AskState,
-    AskStderr,
-    AskSwitch,
-    AskTools,
-    ClientFigures,
-    ControlAnswer,
-    Figures,
-    GatewayState,
-    Quick,
-    Recall,
-    ReloadReport,
-    ServerFigures,
-    files_of,
 )
 from multitap.gateway.fronts.control_overview import GatewayOverview, Pulse
 from multitap.gateway.fronts.worker_figures import WorkerFigures
@@ -119,23 +89,23 @@ class ControlService:
         self._access = AccessService(gateway)
         self._started = time.time()
 
-    def about(self) -> About:
-        return About(
+    def about(self) -> protocol.About:
+        return protocol.About(
             pid=os.getpid() if self.workers is None else os.getppid(),
             version=VERSION,
             started=self._started,
-            files=files_of(self._reloader.loaded) if self._reloader else None,
+            files=protocol.files_of(self._reloader.loaded) if self._reloader else None,
             url=self._url,
         )
 
-    async def answer(self, question: Quick) -> ControlAnswer:
+    async def answer(self, question: protocol.Quick) -> protocol.ControlAnswer:
         """The answer to a question, or an error, as a line for the socket."""
         try:
             return ok(await self.find(question))
         except MultitapError as exc:
             return refusal(exc)
 
-    async def find(self, question: Quick) -> Any:
+    async def find(self, question: protocol.Quick) -> Any:
         """The answer to a question as a value, for callers in this process.
 
         Raises:
@@ -150,9 +120,9 @@ class ControlService:
     async def find_here(self, question: "WorkerQuestion") -> Any:
         """The answer of this process alone, as a value."""
         match question:
-            case AskPulse(seen, most):
+            case protocol.AskPulse(seen, most):
                 return self.pulse(seen, most)
-            case AskExchange(exchange_id):
+            case protocol.AskExchange(exchange_id):
                 return _recent(self.gateway.hub.calls.latest(), exchange_id)
             case _:
                 return await self._access.answer(question)
@@ -185,7 +155,7 @@ class ControlService:
             UnknownName: There is no such server.
         """
         hub = self.gateway.hub
-        if isinstance(question, AskEvents):
+        if isinstance(question, protocol.AskEvents):
             with hub.events.subscribe(BACKLOG) as events:
                 yield _to_log_records(events, question.server)
             return
@@ -199,61 +169,76 @@ class ControlService:
             # those that go to another worker are traced there
             yield messages if self.workers is None else _without_forwarded(messages)
 
-    async def _find(self, question: Quick) -> Any:  # noqa: PLR0911 - one line per question
+    async def _find(self, question: protocol.Quick) -> Any:  # noqa: PLR0911 - one line per question
         hub = self.gateway.hub
         match question:
-            case AskAbout():
+            case protocol.AskAbout():
                 return self.about()
-            case AskState():
+            case protocol.AskState():
                 return self._state()
-            case AskTools():
+            case protocol.AskTools():
                 return [tool_line(tool) for tool in hub.catalog.tools.values()]
-            case AskResources():
+            case protocol.AskResources():
                 return resource_lines(hub)
-            case AskPrompts():
+            case protocol.AskPrompts():
                 return prompt_lines(hub)
-            case AskFigures():
+            case protocol.AskFigures():
                 return await self._all_figures()
-            case AskReload() | AskRestart() | AskSwitch() | AskConsole():
+            case (
+                protocol.AskReload()
+                | protocol.AskRestart()
+                | protocol.AskSwitch()
+                | protocol.AskConsole()
+            ):
                 return await self._did(question)
-            case AskPulse() | AskCalls() | AskLog() | AskExchange() | AskHistory() | AskStderr():
+            case (
+                protocol.AskPulse()
+                | protocol.AskCalls()
+                | protocol.AskLog()
+                | protocol.AskExchange()
+                | protocol.AskHistory()
+                | protocol.AskStderr()
+            ):
                 return await self._recall(question)
             case _:
-                if isinstance(question, AskOpenQuestions | AskReply):
+                if isinstance(question, protocol.AskOpenQuestions | protocol.AskReply):
                     return await self.ask_all(question)
                 return await self._access.answer(question)
 
-    async def _did(self, wish: AskReload | AskRestart | AskSwitch | AskConsole) -> Any:
+    async def _did(
+        self,
+        wish: protocol.AskReload | protocol.AskRestart | protocol.AskSwitch | protocol.AskConsole,
+    ) -> Any:
         match wish:
-            case AskReload():
+            case protocol.AskReload():
                 return await self._reload()
-            case AskRestart(server):
+            case protocol.AskRestart(server):
                 return self.gateway.hub.restart(server)
-            case AskSwitch(server, on):
+            case protocol.AskSwitch(server, on):
                 return await self._switch_server(server, on=on)
-            case AskConsole():
+            case protocol.AskConsole():
                 return self._console()
             case _:
                 assert_never(wish)
 
-    async def _recall(self, question: Recall) -> Any:
+    async def _recall(self, question: protocol.Recall) -> Any:
         store = self.gateway.hub.store
         match question:
-            case AskCalls(text, limit, cursor):
+            case protocol.AskCalls(text, limit, cursor):
                 wanted = RecordFilter.parse(text)
                 return await store.calls(filter=wanted, limit=limit, cursor=cursor)
-            case AskLog(text, limit, cursor):
+            case protocol.AskLog(text, limit, cursor):
                 wanted = RecordFilter.parse(text)
                 return await store.logs(filter=wanted, limit=limit, cursor=cursor)
-            case AskPulse():
+            case protocol.AskPulse():
                 return await self.ask_all(question)
-            case AskExchange(exchange_id):
+            case protocol.AskExchange(exchange_id):
                 # the store writes in batches: a call that just ended is only in memory yet
                 found: list[RecordedExchange] = await self.ask_all(question)
                 return found[0] if found else await store.exchange(exchange_id)
-            case AskHistory(span):
+            case protocol.AskHistory(span):
                 return await store.history(span)
-            case AskStderr(server):
+            case protocol.AskStderr(server):
                 return await self._stderr(server)
             case _:
                 assert_never(question)
@@ -278,7 +263,7 @@ class ControlService:
 
     async def overview(self) -> GatewayOverview:
         """What a screen shows beside the counters; also notes that a person is present."""
-        questions = tuple(await self.ask_all(AskOpenQuestions()))
+        questions = tuple(await self.ask_all(protocol.AskOpenQuestions()))
         figures, state = await self._all_figures(), self._state()
         if figures.gap:
             state = msgspec.structs.replace(state, degraded=(*state.degraded, figures.gap))
@@ -292,7 +277,7 @@ class ControlService:
             )
         return self._link()
 
-    async def _switch_server(self, server: str, *, on: bool) -> ReloadReport:
+    async def _switch_server(self, server: str, *, on: bool) -> protocol.ReloadReport:
         if self._switch is None:
             raise MultitapError("the gateway has no files to change")
         if server not in self.gateway.hub.settings.servers:
@@ -307,9 +292,9 @@ class ControlService:
             return ""
         return await to_thread.run_sync(last_lines, log_path(logs, server))
 
-    def _state(self) -> GatewayState:
+    def _state(self) -> protocol.GatewayState:
         hub = self.gateway.hub
-        return GatewayState(hub.snapshot(), _asleep(hub), reasons(hub))
+        return protocol.GatewayState(hub.snapshot(), _asleep(hub), reasons(hub))
 
     def figures(self) -> WorkerFigures:
         """The figures of this process."""
@@ -322,12 +307,12 @@ class ControlService:
             len(gateway.private),
         )
 
-    async def _all_figures(self) -> Figures:
+    async def _all_figures(self) -> protocol.Figures:
         told = self.figures() if self.workers is None else await self.workers.figures()
         metrics = told.metrics
-        return Figures(
+        return protocol.Figures(
             servers={
-                name: ServerFigures(total, metrics.tools(name))
+                name: protocol.ServerFigures(total, metrics.tools(name))
                 for name, total in metrics.servers().items()
             },
             clients=told.clients,
@@ -338,20 +323,20 @@ class ControlService:
             missing_workers=told.missing,
         )
 
-    async def _reload(self) -> ReloadReport:
+    async def _reload(self) -> protocol.ReloadReport:
         if self._reloader is None:
             raise MultitapError("the gateway has no files to reload")
         report = await self._reloader.reload(self.gateway.hub)
         missing = 0 if self.workers is None else await self.workers.reload()
         if isinstance(report, Reloaded):
-            return ReloadReport(
+            return protocol.ReloadReport(
                 taken=True,
                 plan=report.plan,
                 problems=report.problems,
                 kept=report.kept,
                 missing_workers=missing,
             )
-        return ReloadReport(taken=False, problems=report.problems)
+        return protocol.ReloadReport(taken=False, problems=report.problems)
 
 
 def _asleep(hub: Hub) -> tuple[str, ...]:
@@ -381,9 +366,9 @@ def _brief(record: CallRecord) -> CallRecord:
     return msgspec.structs.replace(record, exchange=record.exchange.id)
 
 
-def ok(value: Any) -> ControlAnswer:
+def ok(value: Any) -> protocol.ControlAnswer:
     """A successful answer with this value."""
-    return ControlAnswer(ok=Raw(_encode(value)))
+    return protocol.ControlAnswer(ok=Raw(_encode(value)))
 
 
 async def _without_forwarded(
@@ -408,8 +393,8 @@ async def _to_log_records(
             yield told
 
 
-def _client(client: Client) -> ClientFigures:
-    return ClientFigures(
+def _client(client: Client) -> protocol.ClientFigures:
+    return protocol.ClientFigures(
         name=_word(client.info.get("title") or client.info.get("name")),
         version=_word(client.info.get("version")),
         protocol_version=client.version,

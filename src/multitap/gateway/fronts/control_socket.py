@@ -22,18 +22,8 @@ from msgspec import Raw
 
 from multitap.errors import UnknownName, ungrouped
 from multitap.gateway.fronts import control_actions, control_places
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_actions import CALM, CommandProgress
-from multitap.gateway.fronts.control_messages import (
-    MAX_QUESTION,
-    AnyQuestion,
-    AskEvents,
-    AskPulse,
-    AskPulses,
-    AskTrace,
-    CommandReply,
-    ControlAnswer,
-    GatewayAction,
-)
 from multitap.gateway.fronts.control_overview import Pulse
 from multitap.gateway.fronts.control_service import ControlService, ok
 from multitap.wire.jsonrpc.envelope import UNPARSABLE
@@ -65,8 +55,8 @@ _GONE = (
 )
 _CREDENTIALS = struct.Struct("3i")
 
-_parse = msgspec.json.Decoder(AnyQuestion).decode
-_parse_reply = msgspec.json.Decoder(CommandReply).decode
+_parse = msgspec.json.Decoder(protocol.AnyQuestion).decode
+_parse_reply = msgspec.json.Decoder(protocol.CommandReply).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -106,34 +96,39 @@ class ControlSocket:
         try:
             with anyio.fail_after(PATIENCE):
                 received = BufferedByteReceiveStream(stream)
-                question = _parse(await received.receive_until(b"\n", MAX_QUESTION))
+                question = _parse(await received.receive_until(b"\n", protocol.MAX_QUESTION))
         except anyio.DelimiterNotFound:
-            await _say(stream, ControlAnswer(error=f"a question has at most {MAX_QUESTION} bytes"))
+            await _say(
+                stream,
+                protocol.ControlAnswer(
+                    error=f"a question has at most {protocol.MAX_QUESTION} bytes"
+                ),
+            )
             return
         except UNPARSABLE as exc:
-            await _say(stream, ControlAnswer(error=f"unknown question: {exc}"))
+            await _say(stream, protocol.ControlAnswer(error=f"unknown question: {exc}"))
             return
         async with self._turn:
             # encoding a long list takes a while: one answer per turn of the loop, however
             # many ask at once
             await anyio.lowlevel.checkpoint()
-        if isinstance(question, AskEvents | AskTrace):
+        if isinstance(question, protocol.AskEvents | protocol.AskTrace):
             try:
                 await self._tell(stream, self._control.follow(question))
             except UnknownName as exc:
                 await _say(stream, control_actions.refusal(exc))
-        elif isinstance(question, AskPulses):
+        elif isinstance(question, protocol.AskPulses):
             await self._beat(stream, question)
-        elif isinstance(question, GatewayAction):
+        elif isinstance(question, protocol.GatewayAction):
             await self._run(stream, question)
         else:
             await _say(stream, await self._control.answer(question))
 
-    async def _run(self, stream: SocketStream, action: GatewayAction) -> None:
+    async def _run(self, stream: SocketStream, action: protocol.GatewayAction) -> None:
         """Run an action until it is done or the command is gone."""
         if self._actions >= MOST_ACTIONS:
             words = f"{MOST_ACTIONS} commands are already waiting for servers"
-            await _say(stream, ControlAnswer(error=words, kind="unavailable"))
+            await _say(stream, protocol.ControlAnswer(error=words, kind="unavailable"))
             return
         self._actions += 1
         try:
@@ -141,9 +136,9 @@ class ControlSocket:
         finally:
             self._actions -= 1
 
-    async def _do(self, stream: SocketStream, action: GatewayAction) -> None:
+    async def _do(self, stream: SocketStream, action: protocol.GatewayAction) -> None:
         progress = CommandProgress()
-        ended: list[tuple[ControlAnswer, bytes | Raw]] = []
+        ended: list[tuple[protocol.ControlAnswer, bytes | Raw]] = []
 
         async def work() -> None:
             ended.append(await control_actions.run(self._control.gateway, action, progress))
@@ -163,7 +158,7 @@ class ControlSocket:
             await anyio.sleep(PATIENCE)
             tasks.cancel_scope.cancel()
 
-    async def _beat(self, stream: SocketStream, wanted: AskPulses) -> None:
+    async def _beat(self, stream: SocketStream, wanted: protocol.AskPulses) -> None:
         """Send pulses until the command is gone.
 
         Nothing is read meanwhile: a lost client is noticed when the next line is sent.
@@ -179,7 +174,7 @@ class ControlSocket:
                     scope.deadline = math.inf  # other workers may have to be asked
                     overview, looked = await self._control.overview(), clock()
                     scope.deadline = looked + PATIENCE
-                pulse: Pulse = await self._control.ask_all(AskPulse(seen, wanted.most))
+                pulse: Pulse = await self._control.ask_all(protocol.AskPulse(seen, wanted.most))
                 if overview is not None:
                     pulse = msgspec.structs.replace(pulse, overview=overview)
                 new = (pulse.made, pulse.in_flight, pulse.revision)
@@ -247,13 +242,13 @@ async def _hear(stream: SocketStream, scope: anyio.CancelScope, progress: Comman
     lines = BufferedByteReceiveStream(stream)
     with contextlib.suppress(anyio.DelimiterNotFound, *UNPARSABLE, *_GONE):
         while progress.questions.on_reply(
-            _parse_reply(await lines.receive_until(b"\n", MAX_QUESTION))
+            _parse_reply(await lines.receive_until(b"\n", protocol.MAX_QUESTION))
         ):
             continue
     scope.cancel()
 
 
-async def _say(stream: SocketStream, answer: ControlAnswer) -> None:
+async def _say(stream: SocketStream, answer: protocol.ControlAnswer) -> None:
     with anyio.fail_after(PATIENCE):
         await stream.send(_encode(answer) + b"\n")
 

@@ -8,19 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from multitap.errors import BadArguments, MultitapError
+from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage
-from multitap.gateway.fronts.control_messages import (
-    AskAccess,
-    AskAudit,
-    AskCalls,
-    AskFigures,
-    AskLog,
-    AskState,
-    AskTools,
-    Figures,
-    GatewayState,
-    ToolLine,
-)
 from multitap.gateway.fronts.control_service import ControlService
 from multitap.screens.page.markup import Content, Markup, element
 from multitap.screens.time_bars import Phases, duration
@@ -180,9 +169,9 @@ def _table(header: Sequence[str], rows: Iterable[Row], empty: str) -> Markup:
 
 
 async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
-    state: GatewayState = await control.find(AskState())
-    figures: Figures = await control.find(AskFigures())
-    tools: list[ToolLine] = await control.find(AskTools())
+    state: protocol.GatewayState = await control.find(protocol.AskState())
+    figures: protocol.Figures = await control.find(protocol.AskFigures())
+    tools: list[protocol.ToolLine] = await control.find(protocol.AskTools())
     rows = [
         one for one in server_rows(state, figures, token_costs(tools)) if wanted.matches(one.fields)
     ]
@@ -216,7 +205,7 @@ async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
 
 
 async def _calls(control: ControlService, wanted: RecordFilter) -> Content:
-    page: Page[CallRecord] = await control.find(AskCalls(wanted.text, _ROWS))
+    page: Page[CallRecord] = await control.find(protocol.AskCalls(wanted.text, _ROWS))
     # one scale for all bars, so that they can be compared
     longest = max((one.seconds for one in page.records), default=0.0)
     header = ("Time", "Who", "Server", "Tool", "Outcome", "Took", "Queue, connect, server, encode")
@@ -263,7 +252,7 @@ def _bar(record: CallRecord, longest: float) -> Markup:
 
 
 async def _tools(control: ControlService, wanted: RecordFilter) -> Content:
-    tools: list[ToolLine] = await control.find(AskTools())
+    tools: list[protocol.ToolLine] = await control.find(protocol.AskTools())
     found = [
         one
         for one in tools
@@ -290,7 +279,7 @@ async def _tools(control: ControlService, wanted: RecordFilter) -> Content:
 
 
 async def _clients(control: ControlService, wanted: RecordFilter) -> Content:
-    figures: Figures = await control.find(AskFigures())
+    figures: protocol.Figures = await control.find(protocol.AskFigures())
     header = ("Client", "Version", "Protocol", "Profile", "Token", "Can be asked", "Under way")
     rows: list[Row] = [
         (
@@ -312,8 +301,8 @@ async def _clients(control: ControlService, wanted: RecordFilter) -> Content:
 
 
 async def _access(control: ControlService, wanted: RecordFilter) -> Content:
-    access: AccessOverview = await control.find(AskAccess())
-    audit: AuditPage = await control.find(AskAudit(wanted.text, 50))
+    access: AccessOverview = await control.find(protocol.AskAccess())
+    audit: AuditPage = await control.find(protocol.AskAudit(wanted.text, 50))
     tokens: list[Row] = [
         (
             "quiet",
@@ -370,7 +359,7 @@ async def _access(control: ControlService, wanted: RecordFilter) -> Content:
 
 
 async def _log(control: ControlService, wanted: RecordFilter) -> Content:
-    page: Page[Activity] = await control.find(AskLog(wanted.text, _ROWS))
+    page: Page[Activity] = await control.find(protocol.AskLog(wanted.text, _ROWS))
     quiet = {"debug", "info", "notice"}
     rows: list[Row] = [
         (

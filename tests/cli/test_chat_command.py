@@ -124,7 +124,7 @@ def test_a_conversation_with_tools_questions_resources_and_prompts(home, provide
 def test_without_a_model_commands_work_and_it_says_how_to_name_one(home):
     configure(home)
     with chatting(home) as person:
-        person.reads("name one by `/model anthropic/NAME`")
+        person.reads("choose one with `/model anthropic/NAME`")
         person.reads("> ")
         person.type("/call notebook_write title=a text=b")
         person.reads("note://a")

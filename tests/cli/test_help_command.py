@@ -70,7 +70,7 @@ def test_help_for_nonsense_says_where_the_codes_are(multitap):
 
     assert ended.code == 2
     assert ended.err == (
-        "error: nothing explains 'nonsense'\nhint: `multitap help` lists all codes\n"
+        "error: there is no explanation for 'nonsense'\nhint: `multitap help` lists all codes\n"
     )
 
 

@@ -17,31 +17,31 @@ from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.upstream.handlers import Handlers
 
 _ONCE = {"reconnect": False}
-"""A command starts a server once: what fails is shown, not tried again."""
+"""A command starts a server once: a failure is shown, not retried."""
 
 Change = Callable[[str, ServerConfig], Mapping[str, Any]]
-"""Which fields of a server a command sees in another way."""
+"""The fields of a server that a command overrides."""
 
 
 def on_demand(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
-    """To call: only the server that is called, where it is known which one that is."""
+    """For a call: starts only the server that is called, if it is known."""
     return {"start": "lazy", **_ONCE}
 
 
 def answerable(name: str, config: ServerConfig) -> Mapping[str, Any]:
-    """To call with a person there: in the era in which any server can ask during a call."""
+    """For a call at a terminal: uses the era in which any server can ask during a call."""
     change = on_demand(name, config)
     # the stateless era asks by ending the call and repeating it, which not every server can do
     return {**change, "era": "handshake"} if config.era == "auto" else change
 
 
 def all_awake(_name: str, _config: ServerConfig) -> Mapping[str, Any]:
-    """To examine: lazy servers too."""
+    """For a diagnosis: starts lazy servers, too."""
     return {"start": "eager", **_ONCE}
 
 
 def asleep(loaded: Loaded) -> frozenset[str]:
-    """The servers that are not started to be looked at."""
+    """The lazy servers, which are not started just to list them."""
     servers = loaded.settings.servers.items()
     return frozenset(name for name, config in servers if config.enabled and config.start == "lazy")
 
@@ -51,13 +51,13 @@ def adapt(
 ) -> Settings:
     """The settings as one command needs them.
 
-    Servers that it does not need stay in, but off: the names of tools depend on them.
+    Servers that it does not need stay in the settings, disabled: tool names depend on them.
     """
     servers: dict[str, ServerConfig] = {}
     for name, config in loaded.settings.servers.items():
         update = dict(change(name, config))
         if options.timeout is not None:
-            # a server that is known to take less is not given more
+            # a shorter configured timeout is kept
             update["connect_timeout"] = min(options.timeout, config.connect_timeout)
         if only not in {None, name}:
             update["enabled"] = False
@@ -69,8 +69,10 @@ def adapt(
 async def open_command_hub(
     loaded: Loaded, settings: Settings, handlers: Handlers = Handlers()
 ) -> AsyncGenerator[Hub]:
-    """A hub whose errors tell where in the files a variable is missing."""
-    logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
+    """Open a hub whose errors name the file and line of a missing variable."""
+    logging.getLogger("multitap").addHandler(
+        logging.NullHandler()
+    )  # reported by the command itself
 
     def expand(name: str, config: ServerConfig) -> ServerConfig:
         places = {key: near(place) for key, place in loaded.places(name).items()}
@@ -87,14 +89,14 @@ async def open_command_hub(
 async def open_settled(
     loaded: Loaded, options: CommonOptions, *, only: str | None = None
 ) -> AsyncGenerator[Hub]:
-    """A hub whose servers, lazy ones aside, were started once and had some time to come up."""
+    """Open a hub, start its servers except lazy ones, and wait a while for them."""
     lazy = asleep(loaded)
 
     def off(names: frozenset[str]) -> Change:
         return lambda name, _: {"enabled": False} if name in names else _ONCE
 
     async with open_command_hub(loaded, adapt(loaded, options, off(lazy), only=only)) as hub:
-        # one that was never seen would be started to see what it has
+        # an unknown server would be started to find out what it offers
         seen = {server.name for server in hub.snapshot().servers if server.stale}
         hub.apply(adapt(loaded, options, off(lazy - seen), only=only))
         async with progress(hub):

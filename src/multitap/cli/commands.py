@@ -19,14 +19,14 @@ _HELP = {"help_option_names": ["-h", "--help"]}
 
 
 class _Command(NamedTuple):
-    """Where a command is declared, and what it is for."""
+    """Where a command is declared, and its line in `--help`."""
 
     module: str
     words: str
 
 
-# To declare a command takes longer than to run a small one, and there are dozens: `--help` needs
-# only these lines. They are in the order in which a person comes to need them.
+# Declaring a command takes longer than running a small one, and there are dozens: `--help` needs
+# only these lines. They are in the order in which users need them.
 _TABLE = """
 Set up
   import     editing        Import the servers of other clients
@@ -51,7 +51,7 @@ Use
   prompts    offer          List the prompts and their arguments
   prompt     offer          Fill in a prompt and print it
   tokens     offer          Show what each tool costs in a model's context
-  generate   offer          Write a typed Python client of a server
+  generate   offer          Write a typed Python client for a server
   chat       offer          Talk to a model that uses the tools of your servers
 Serve
   serve      serving        Serve all configured servers as one MCP server
@@ -65,7 +65,7 @@ Serve
 Find problems
   doctor     server         Diagnose problems and say how to fix them
   help       server         Explain a failure code, an error message or a command
-  logs       server         Print what a server wrote to stderr, or what happened
+  logs       server         Print a server's stderr, or the event log
   trace      server         Print the messages to and from a server as they pass
   config     configuration  Inspect the configuration
 Trust

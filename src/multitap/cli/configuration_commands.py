@@ -1,4 +1,4 @@
-"""Declares the commands that show the configuration and uninstall; see `commands`."""
+"""Declares the commands that show the configuration, and `self`; see `commands`."""
 
 import click
 
@@ -59,7 +59,7 @@ def self_() -> None:
 @click.option("-y", "--yes", is_flag=True, help="Remove without asking")
 @runs("configuration.self_command.uninstall")
 def uninstall_self() -> None:
-    """Say how to remove Multitap; with --purge, remove what it keeps
+    """Say how to remove Multitap; with --purge, also remove its data
 
     Shows everything that would be removed, and asks first.
     """

@@ -23,7 +23,7 @@ from multitap.cli.options import (
     with_config,
 )
 
-# Written out, not taken from the dialects: to import those takes longer than all of `--help`.
+# Written out: importing the dialects takes longer than all of `--help`.
 _TARGETS = (
     *("claude", "claude-code", "cursor", "vscode", "windsurf", "zed", "cline", "codex", "gemini"),
     *("goose", "continue", "opencode", "kode", "otter", "agent-core", "excelmanus"),
@@ -54,13 +54,13 @@ def _editing(command: Work) -> Work:
 
 
 class AddCommand(click.Command):
-    """Takes a command after `--`, and a line for another program, as they are."""
+    """Accepts a command after `--`, and a line for another program, unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         from multitap.cli.adding.pasted_lines import is_line
 
         for index in range(len(args)):
-            # what follows is the server's own command, which may itself be called `claude`
+            # the rest is the server's own command, which may itself be `claude`
             if args[index] == "--":
                 break
             if is_line(args[index : index + 2]):
@@ -93,7 +93,9 @@ class AddCommand(click.Command):
     "--no-check", "check", flag_value=False, default=True, help="Add it without starting it first"
 )
 @click.option(
-    "--sandbox", is_flag=True, help="Try it and run it in a sandbox; published ones always are"
+    "--sandbox",
+    is_flag=True,
+    help="Try it and run it in a sandbox, as published servers always are",
 )
 @_yes_option
 @timeout_option
@@ -112,8 +114,8 @@ def add() -> None:
     add [NAME] @scope/package     a package: npm:NAME, pypi:NAME, oci:IMAGE, nuget:NAME
     add [NAME] FILE               a server.json, or an .mcpb bundle
 
-    What a published server has to know is given as --its-name VALUE or, for a variable, with -e;
-    you are asked for what is missing. The server is started once, and written only if it works.
+    Give the inputs of a published server as --NAME VALUE, or with -e for a variable; you are asked
+    for missing ones. The server is started once, and added only if it works.
     """  # noqa: D301 - click's mark for lines that stay as they are
 
 
@@ -250,7 +252,11 @@ def export() -> None:
     help="Remove the client's own entries for servers that the gateway has",
 )
 @click.option(
-    "-y", "--yes", is_flag=True, expose_value=False, help="As for import; there is nothing to ask"
+    "-y",
+    "--yes",
+    is_flag=True,
+    expose_value=False,
+    help="Accepted for scripts; install does not ask",
 )
 @_dry_run_option
 @with_config

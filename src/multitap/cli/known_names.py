@@ -18,10 +18,10 @@ def server_names(options: CommonOptions) -> list[str]:
 
 
 def tool_names(options: CommonOptions) -> list[str]:
-    """The tools that the servers had the last time, as callers see them."""
+    """The tools of the last run, by the names that callers use."""
     loaded = configuration_loader(options)()
     directory = loaded.state_directory
-    # to open it would create it, and completing a word must leave nothing behind
+    # opening would create it, and completion must leave nothing behind
     if not (directory / FILE_NAME).is_file():
         return []
     archive = Archive(directory)

@@ -18,7 +18,7 @@ from multitap.cli.options import (
 )
 
 _watch_option = click.option(
-    "--watch", is_flag=True, help="Do it again whenever the sources of the COMMAND change"
+    "--watch", is_flag=True, help="Repeat whenever the sources of the COMMAND change"
 )
 
 
@@ -145,11 +145,13 @@ def prompt() -> None:
     metavar="FILE",
     help="Write to FILE instead of printing",
 )
-@click.option("--async", "is_async", is_flag=True, help="For `open_hub` rather than `SyncHub`")
+@click.option(
+    "--async", "is_async", is_flag=True, help="Write it for `open_hub` instead of `SyncHub`"
+)
 @with_either
 @runs("offers.generate_command.generate")
 def generate() -> None:
-    """Write a typed Python client of a server
+    """Write a typed Python client for a server
 
     A class with a method for each tool, whose parameters have the types of its schema.
     """
@@ -175,7 +177,7 @@ def search() -> None:
 @click.option(
     "--agent", metavar="NAME", help="Configured agent whose prompt, model and tools to use"
 )
-@click.option("--continue", "resume", is_flag=True, help="Go on with the last conversation")
+@click.option("--continue", "resume", is_flag=True, help="Continue the last conversation")
 @with_servers
 @runs("chat.chat_command.chat", given_as="ChatOptions")
 def chat() -> None:

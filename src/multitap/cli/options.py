@@ -1,4 +1,4 @@
-"""What commands are declared with: their kinds, the options they share, where their work is."""
+"""Building blocks of commands: their classes, shared options, and the link to their work."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -13,17 +13,17 @@ import click
 from multitap.records import dataclass
 
 WAIT = 5.0
-"""Seconds in which most servers are up, and a person has not lost patience."""
+"""Seconds in which most servers start, and which users accept."""
 THOROUGH = 20.0
-"""The same for one who wants to know what is wrong: a first `npx` takes a while."""
+"""The same for `doctor`: the first `npx` takes a while."""
 Work = Callable[..., int]
-"""Does what a command says; how the program ends."""
+"""The work of a command; returns the exit code."""
 
 _COMMAND = "multitap.typed_command"
 
 
 class CommandGroup(click.Group):
-    """A group that lists its commands as they were declared, not by the alphabet."""
+    """A group that lists its commands in the order of their declaration."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*self.commands]
@@ -33,7 +33,7 @@ class ServerCommand(click.Command):
     """A command that takes the command line of a server after `--`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        # before click sees them: options of the server's command are not ours
+        # before click parses them: options of the server's command are not ours
         if "--" in args:
             end = args.index("--")
             ctx.meta[_COMMAND] = tuple(args[end + 1 :])
@@ -75,7 +75,7 @@ def runs(
 
 @dataclass(frozen=True, slots=True)
 class TypedServer:
-    """A server that no file names: its command or its address were typed."""
+    """A server that is not in a file: its command or its address was typed."""
 
     command: tuple[str, ...] = ()
     url: str | None = None
@@ -87,29 +87,29 @@ class TypedServer:
 
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
-    """What the person said about it."""
+    """The options that commands share."""
 
     files: tuple[Path, ...] = ()
-    """In place of those that would be searched for; the later ones win."""
+    """Files to use instead of searching; later ones override earlier ones."""
     dialect: str | None = None
-    """How the files are written; found out where not given."""
+    """The dialect of the files; detected if not given."""
     timeout: float | None = None
     """Seconds for a server to start, and for an answer."""
     wait: float = WAIT
     """Seconds to wait for servers before those that are up are shown."""
     live: bool = True
-    """Whether a running gateway is asked rather than the servers."""
+    """Whether to ask a running gateway instead of the servers."""
     pid: int | None = None
-    """Which one; where not given, one with the same configuration."""
+    """Its process id; by default, a gateway with the same configuration."""
     typed: TypedServer | None = None
-    """The only server there is, in place of all that files name."""
+    """The only server, instead of those in files."""
     trust: bool = False
-    """Whether the project is trusted as it is now, for this run."""
+    """Whether to trust the project's current content for this run."""
     at: float = field(default_factory=time.monotonic)
-    """When that was, by the clock of `time.monotonic`."""
+    """When the command started, by `time.monotonic`."""
 
     def patience(self) -> float:
-        """Seconds that are left to wait for servers; a moment in any case."""
+        """Remaining seconds to wait for servers; always at least a moment."""
         return max(1.0, self.at + self.wait - time.monotonic())
 
 
@@ -118,12 +118,12 @@ class EditOptions:
     """Which file to change, and whether it is written."""
 
     scope: str | None = None
-    """`user` or `project`; wherever the server is written if None."""
+    """`user` or `project`; None for the file with the server's entry."""
     dry_run: bool = False
 
 
 def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Seconds that were typed as a duration."""
+    """A typed duration in seconds."""
     from multitap.config.durations import seconds  # noqa: PLC0415 - not for `--help`
 
     if value is None:
@@ -138,7 +138,7 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 
 def rate(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """A number of requests in a span of time, as it was typed."""
+    """A typed rate: a number of requests per time."""
     from multitap.http.server.rate_limit import Rate  # noqa: PLC0415 - not for `--help`
 
     try:
@@ -229,23 +229,23 @@ variable_option = click.option(
 
 
 def with_config(command: Work) -> Work:
-    """Give a command the options that say which configuration."""
+    """Add the options that select the configuration."""
     return config_option(dialect_option(trust_option(_asking(command))))
 
 
 def with_servers(command: Work) -> Work:
-    """Give a command the options of one that examines servers."""
+    """Add the options of commands that start servers."""
     waiting = (_wait_option(THOROUGH), timeout_option)
     return _with(command, (*_TYPED, trust_option, *waiting, *_FILES))
 
 
 def with_gateway(command: Work) -> Work:
-    """Give a command the options of one that talks to a running gateway and nobody else."""
+    """Add the options of commands that need a running gateway."""
     return config_option(dialect_option(trust_option(live_option(_asking(command)))))
 
 
 def with_either(command: Work) -> Work:
-    """Give a command the options of one that talks to a running gateway, or else to servers."""
+    """Add the options of commands that ask a running gateway, or else servers."""
     waiting = (_wait_option(WAIT), timeout_option)
     gateway = (trust_option, no_live_option, live_option)
     return _with(command, (*_TYPED, *gateway, *waiting, *_FILES))
@@ -300,7 +300,7 @@ def _asking(command: Work) -> Work:
 
 
 def _if_typed(server: TypedServer) -> TypedServer | None:
-    """The server that was typed, if one was."""
+    """The typed server, if any."""
     if _COMMAND in click.get_current_context().meta and not server.command:
         raise click.UsageError("a command is expected after `--`")
     if server.command and server.url:

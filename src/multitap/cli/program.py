@@ -19,12 +19,14 @@ def start() -> None:
     _open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # rather odd than a traceback
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # replacement characters are better than a traceback
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Do what the arguments say; how the program ends.
+    """Run the command of these arguments; returns the exit code.
 
     Raises:
         Terminated: SIGTERM or SIGHUP ended it; it has the exit code too.
@@ -45,7 +47,7 @@ def run(arguments: Sequence[str]) -> int:
             complain(str(exc), exc.hint)
         return exit_for(exc)
     except Terminated:
-        # a gateway serves until it is told to stop, even if that is before it has begun
+        # a stopped gateway exits with 0, even if it was stopped before it began
         if _command(arguments) == "serve":
             return Exit.DONE
         raise
@@ -54,26 +56,26 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """The command that is typed; empty if there is none."""
+    """The name of the typed command; empty if there is none."""
     return next((one for one in arguments if one in COMMANDS), "")
 
 
 def _is_server_typed(arguments: Sequence[str]) -> bool:
-    """Whether the only server is one that no file names."""
+    """Whether the only server was typed."""
     return any(word == "--" or word.startswith("--url") for word in arguments)
 
 
 def _explain_typed(exc: Unavailable) -> None:
-    """Show what the server wrote: no log of it is kept that another command could show."""
-    # commands of ours would look for the server in files, which do not name it
+    """Show the server's stderr, because its log is not kept."""
+    # other commands cannot find the server, because no file has it
     complain(str(exc), None if "`multitap " in (exc.hint or "") else exc.hint)
     quote_last_lines(exc.failure.stderr if exc.failure else "")
 
 
 def _open_missing_streams() -> None:
-    """Put the null device where a standard stream is closed, as by `<&-`.
+    """Open the null device for a closed standard stream, as after `<&-`.
 
-    Otherwise the next file that is opened takes its place, and gets what is meant for the stream.
+    Otherwise the next opened file takes its descriptor, and gets the stream's data.
     """
     for fd, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         try:
@@ -88,7 +90,7 @@ def _open_missing_streams() -> None:
 
 
 def _words(exc: click.ClickException) -> str:
-    """Click's sentence the way we write ours."""
+    """Click's message in our style."""
     words = (exc.message if isinstance(exc, _MISSPELT) else exc.format_message()).rstrip(".")
     return words[:1].lower() + words[1:]
 

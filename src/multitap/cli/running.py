@@ -20,7 +20,7 @@ class _Stopped:
 
 
 def run_async(work: Callable[[], Awaitable[_Done]], *, fast: bool = False) -> _Done:
-    """What `work` returns; on a faster loop, where there is one and it matters.
+    """Run `work` and return its result, on a faster loop if available and useful.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed, and everything is cleaned up.
@@ -38,7 +38,7 @@ async def _until_stopped(work: Callable[[], Awaitable[_Done]]) -> _Done | _Stopp
     stopped: asyncio.Future[int] = loop.create_future()
 
     def act(number: int) -> None:
-        # whatever the loop does just now is interrupted by this: it only leaves a note
+        # this interrupts the loop at any point, so it only sets a flag
         loop.call_soon_threadsafe(stopped.set_result, number)
 
     with on_signal(act), ungrouped():
@@ -52,7 +52,7 @@ async def _until_stopped(work: Callable[[], Awaitable[_Done]]) -> _Done | _Stopp
 
 
 async def _cancel(scope: anyio.CancelScope, stopped: "asyncio.Future[int]") -> None:
-    # when the work is done first, this is cancelled: the future must not be, because a late signal
+    # this is cancelled when the work is done first, but the future must not be: a late signal
     # still sets it
     await asyncio.shield(stopped)
     scope.cancel()

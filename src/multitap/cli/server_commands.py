@@ -44,7 +44,7 @@ def status() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print events as lines of JSON")
 @runs("servers.logs_command.logs", given_as="LogsOptions")
 def logs() -> None:
-    """Print what a server wrote to stderr, or what happened
+    """Print a server's stderr, or the event log
 
     With --filter, print past events instead: log messages, state changes and calls. With -f, also
     print events at a running gateway as they happen. Without SERVER, follow all servers.

@@ -50,8 +50,8 @@ from multitap.cli.options import (
     "--cluster",
     metavar="URL",
     envvar="MULTITAP_CLUSTER",
-    show_envvar=True,
-    help="Act as one gateway with all others on this Redis: redis://HOST, rediss://USER:KEY@HOST",
+    help="Act as one gateway with all others on this Redis: redis://HOST, rediss://USER:KEY@HOST"
+    "  [env: MULTITAP_CLUSTER]",
 )
 @click.option(
     "--cluster-key-file",
@@ -102,8 +102,7 @@ def cluster() -> None:
     metavar="URL",
     required=True,
     envvar="MULTITAP_CLUSTER",
-    show_envvar=True,
-    help="The Redis that they share",
+    help="The Redis that they share  [env: MULTITAP_CLUSTER]",
 )
 @json_option
 @runs("gateways.cluster_command.cluster_status")

@@ -16,7 +16,7 @@ LONGEST = 5.5
 
 Then the program ends as it is, and the warden ends the servers."""
 LOOK = 0.5
-"""Seconds between two checks that the terminal is still there."""
+"""Seconds between two checks that the terminal still exists."""
 _MOMENT = 0.005  # seconds until a signal is tried again; the lock is freed long before
 
 _SIGNALS = tuple(
@@ -46,7 +46,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
     """
 
     def first(number: int, frame: FrameType | None) -> None:
-        # by a timer, not by waiting: the interrupted frame goes on only after we return
+        # with a timer, not by waiting: the interrupted frame continues only after we return
         if _swallows(frame):
             signal.signal(signal.SIGALRM, lambda _, now: first(number, now))
             signal.setitimer(signal.ITIMER_REAL, _MOMENT)
@@ -54,7 +54,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
         for one in _SIGNALS:
             signal.signal(
                 one, _ignore
-            )  # Python complains of one that comes just when it is SIG_IGN
+            )  # Python warns about a signal that arrives just when it is set to SIG_IGN
         # before `act`, which may raise
         _hurry(number)
         act(number)
@@ -73,13 +73,13 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
             if signal.getsignal(number) is first:
                 signal.signal(number, handler)
             elif signal.getsignal(number) is _ignore:
-                # for good: the end of the interpreter, too, must not be cut short by a second one
+                # permanently: a second signal must not interrupt the interpreter's exit either
                 signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def end_with_terminal() -> Generator[None]:
-    """Within the block, the program ends when its terminal is gone, with or without a SIGHUP.
+    """Within the block, end the program when its terminal closes, with or without a SIGHUP.
 
     The signal may be ignored from the start, or meant for another process group. A thread looks,
     because the loop may be stuck in writing to what is no longer there.
@@ -96,7 +96,7 @@ def end_with_terminal() -> Generator[None]:
 def _watch_terminal(over: threading.Event) -> None:
     while not over.wait(LOOK):
         if _is_gone(sys.__stdin__):
-            # the usual way first; `os._exit` only if the loop is too stuck to take it
+            # the usual way first; `os._exit` only if the loop is stuck
             os.kill(os.getpid(), signal.SIGTERM)
             if not over.wait(LONGEST):
                 os._exit(128 + signal.SIGTERM)
@@ -119,7 +119,7 @@ def _is_gone(stream: TextIO | None) -> bool:
 
 
 def _swallows(frame: FrameType | None) -> bool:
-    """Whether what is interrupted would lose an exception: the callback that frees a module's lock.
+    """Whether an exception would be lost here: in the callback that frees a module's lock.
 
     Python calls it after every import, and a command is busy with little else before it starts.
     """
@@ -137,7 +137,7 @@ def _hurry(number: int) -> None:
         return
 
     def leave(_number: int, _frame: FrameType | None) -> None:
-        # a terminal that is gone refuses words, and one that nobody reads never takes them
+        # a closed terminal refuses output, and one that nobody reads blocks
         with suppress(OSError):
             if select.select([], [2], [], 0)[1]:
                 os.write(2, b"error: not everything stopped in time; killing the rest\n")

@@ -34,7 +34,7 @@ from multitap.cli.options import (
 def trust() -> None:
     """Review what the project in PATH would run and send, and trust it
 
-    Nothing of a project is used before that. The answer holds for the content as it is shown: when
+    Nothing of a project is used before that. Your answer applies to the content that is shown: when
     it changes, you are asked again. Files that you name with --config need no trust.
     """
 
@@ -53,7 +53,7 @@ def policy() -> None:
 def explain_policy() -> None:
     """Show the decision about a call of a tool, and the rules behind it
 
-    Nothing is called. Without arguments, shows what holds for every call.
+    Nothing is called. Without arguments, shows what applies to every call.
     """
 
 
@@ -73,7 +73,7 @@ def explain_policy() -> None:
 def audit() -> None:
     """Show who called what and what was decided, newest first
 
-    With --verify, exits with code 1 if the record is not whole.
+    With --verify, exits with code 1 if an entry was changed or removed.
     """
 
 
@@ -175,7 +175,7 @@ def token() -> None:
 
 @token.command("create")
 @click.argument("name")
-@click.option("--profile", metavar="NAME", help="Show only what this profile shows")
+@click.option("--profile", metavar="NAME", help="Limit clients to this profile")
 @click.option(
     "--allow",
     multiple=True,
@@ -223,7 +223,7 @@ def sandbox() -> None:
 @json_option
 @runs("guarding.sandbox_command.show_sandbox")
 def show_sandbox() -> None:
-    """Show whether a server is confined, and all that it may use"""
+    """Show whether a server is confined, and everything that it may use"""
 
 
 @sandbox.command("learn")
@@ -240,7 +240,7 @@ def show_sandbox() -> None:
 @json_option
 @runs("guarding.sandbox_command.learn_sandbox")
 def learn_sandbox() -> None:
-    """Start a server under observation, and write down the rules that it needs
+    """Start a server under observation, and write the rules that it needs
 
     Meanwhile it can read everything that is not private, and reach every host.
     """

@@ -1,4 +1,4 @@
-"""`multitap add`: turns what was typed into a server that is known to work."""
+"""`multitap add`: turns the typed words into a server that is known to work."""
 
 import shlex
 import shutil
@@ -57,7 +57,7 @@ class AddOptions(EditOptions):
     yes: bool = False
     as_json: bool = False
     sandbox: bool = False
-    """Whether to confine it although the person typed it."""
+    """Whether to confine it although the user typed it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class Addition:
 
     name: str
     config: StdioServer | HttpServer
-    """As it is to be written."""
+    """The configuration to write."""
     secrets: Mapping[str, str]
-    """Those that the vault gets, by name."""
+    """Secrets for the vault, by name."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """Those of a project that its user sets themselves; the trial gets what was typed."""
+    """Secrets of a project's server, which each user sets; the trial uses the typed values."""
     is_published: bool = False
 
 
@@ -83,7 +83,7 @@ def add(
     transport: str | None,
     **how: Any,
 ) -> int:
-    """Add servers: say what they are, ask what is missing, start them once, write them down."""
+    """Add servers: show them, ask for missing inputs, start them once, and write them."""
     typed = click.get_current_context().meta
     if not words and "line" not in typed:
         raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
@@ -125,7 +125,7 @@ def _add_drafts(
     if how.dry_run:
         edits = [_writing(target, one) for one in additions]
         return run_edits(label, edits, dry_run=True, done="")
-    # before the trial: to start a program and then refuse its name would waste a minute
+    # before the trial: refusing the name after a start would waste a minute
     for one in additions:
         _check_free(one.name, loaded, target)
     _say_what_a_trial_may(additions, how)
@@ -134,7 +134,7 @@ def _add_drafts(
     trials = (
         {one.name: _try_start(loaded, one, options, how) for one in additions} if how.check else {}
     )
-    # all or none: a snippet with two servers is one change, which `undo` takes back as one
+    # all or none: a snippet with two servers is one change, which `undo` reverts as one
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
@@ -166,7 +166,7 @@ def _write(
 def _pins(
     places: LockPlaces, name: str, trial: Trial | None, *, project: bool
 ) -> tuple[PinEdit, ...]:
-    # without a trial nothing was seen; the first list that the server sends is pinned then
+    # without a trial, the first list that the server sends is pinned later
     if trial is None or trial.pins is None:
         return () if project else pins_to_come(places, [name])
     return pins_of_new(places, name, trial.pins, project=project)
@@ -187,7 +187,7 @@ def _addition(
     draft = with_named_paths(draft, answers.values)
     fields = fill(draft, answers.values)
     is_published = draft.provenance != "user"
-    # written down: where a program comes from decides whether it is confined
+    # stored, because the origin of a program decides whether it is confined
     if is_published:
         fields["provenance"] = draft.provenance
         if "command" in fields and (rules := _rules(draft, fields, answers.values)):
@@ -199,7 +199,7 @@ def _addition(
             )
         fields["sandbox"] = True
     if how.scope == "project" and fields.get("cwd") == str(target.path.parent):
-        del fields["cwd"]  # it is where a project's servers run, and others have it elsewhere
+        del fields["cwd"]  # a project's servers run in its folder, which is elsewhere for others
     config = _read(draft.name, fields, target)
     if how.scope == "project":
         return _for_project(draft.name, config, answers.secrets, is_published=is_published)
@@ -214,7 +214,7 @@ def _addition(
 def _rules(
     draft: ServerDraft, fields: Mapping[str, Any], answers: Mapping[str, tuple[str, ...]]
 ) -> dict[str, list[str]]:
-    """What the sandbox of a published program opens: what is known of it, and what you named."""
+    """The initial sandbox rules of a published program: known hosts, and the user's answers."""
     declared: Mapping[str, Any] = fields.get("sandbox_rules", {})
     hosts = dict.fromkeys((*declared.get("hosts", ()), *hosts_in(draft, answers)))
     rules = {"write": [*paths_in(draft, answers)], "hosts": [*hosts]}
@@ -225,15 +225,17 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
     """The server as it would be read from the file.
 
     Raises:
-        ConfigError: It would be wrong there; a project may say less than its user.
+        ConfigError: It is not valid there; a project may set less than its user.
     """
     # read back through the dialect, so that nothing is written that a later start would refuse
     document = Document(target.path, {"servers": {name: dict(fields)}})
     check_servers(document, DIALECTS["multitap"], [name])
     reading = read_document(document, target.path.parent, told="multitap")
     config = merge([Layer(reading)]).settings.servers[name]
-    if not isinstance(config, StdioServer | HttpServer):  # no file describes any other
-        raise ConfigError(f"{name!r} cannot be written down")
+    if not isinstance(
+        config, StdioServer | HttpServer
+    ):  # other kinds cannot be described in a file
+        raise ConfigError(f"{name!r} cannot be written to a file")
     if target.is_project:
         _, problems = restrain(config, reading.entries[0])
         for problem in problems:
@@ -244,7 +246,7 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
 def _for_project(
     name: str, config: StdioServer | HttpServer, secrets: Mapping[str, str], *, is_published: bool
 ) -> Addition:
-    """A project's file is for others too: it names variables, never secrets."""
+    """Warn that a project's file refers to variables: it is for others, too, and has no secrets."""
     changed, found = without_secrets(name, config, {}, refer=project_variable)
     variables = {project_variable(one)[2:-1]: text for one, text in {**secrets, **found}.items()}
     for variable in variables:
@@ -256,7 +258,7 @@ def _for_project(
 def _confirm(how: AddOptions) -> None:
     if how.yes:
         return
-    # a script must say `--yes`: nobody reads the command before it runs
+    # a script must pass `--yes`: nobody reads the command before it runs
     if not sys.stdin.isatty():
         raise ConfigError(
             "this is a program that somebody else published",
@@ -267,7 +269,7 @@ def _confirm(how: AddOptions) -> None:
 
 
 def _show(one: Addition, draft: ServerDraft) -> None:
-    """What would run, to the last word; secrets aside."""
+    """Show the whole command that would run, without secrets."""
     config = one.config
     if isinstance(config, StdioServer):
         args = masked("args", [*config.args])
@@ -283,7 +285,7 @@ def _show(one: Addition, draft: ServerDraft) -> None:
 
 
 def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> None:
-    """Say it before it is agreed to: nobody knows yet which hosts a published program needs."""
+    """Show what the trial may reach, because the hosts of a published program are unknown."""
     for one in additions:
         config = one.config
         if not (one.is_published or how.sandbox) or not isinstance(config, StdioServer):
@@ -297,14 +299,14 @@ def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> Non
 
 
 def _why_open(config: StdioServer, decision: ConfinementDecision) -> str:
-    return "it cannot do its work in one" if config.sandbox is False else decision.reason
+    return "it cannot work in one" if config.sandbox is False else decision.reason
 
 
 def _later_hosts(config: StdioServer) -> str:
     known = [host for host in config.sandbox_rules.hosts if host != "*"]
-    then = "those that it reached then"
+    then = "the hosts that it reached in the trial"
     if "*" in config.sandbox_rules.hosts:
-        return "these again, which it is made for"
+        return "public hosts, which it is made for"
     return f"{', '.join(known)} and {then}" if known else then
 
 
@@ -324,7 +326,7 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
 
 
 def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
-    """Do not start what could not be written."""
+    """Check that the names are free before anything is started."""
     place = loaded.place(name)
     # another file may have the name: a later layer can redefine it on purpose
     if place is not None and place.file == target.path:
@@ -339,11 +341,11 @@ def _name_taken(name: str, target: EditTarget) -> ConfigError:
 
 
 def _confine(one: Addition, trial: Trial | None) -> Addition:
-    """The same with what it reached when it was tried among the rules of its sandbox."""
+    """The addition with the hosts of its trial in the rules of its sandbox."""
     if trial is None or not trial.hosts or not isinstance(one.config, StdioServer):
         return one
     known = one.config.sandbox_rules.hosts
-    # a server that is made for the whole web has one rule, not a list that can only be too short
+    # a server for the whole web has one rule, not a list that would always be incomplete
     hosts = known if "*" in known else tuple(sorted({*known, *trial.hosts}))
     shown = ", ".join("every public host" if host == "*" else host for host in hosts)
     note(f"{one.name} may reach {shown}: `multitap sandbox show {one.name}`")
@@ -352,7 +354,7 @@ def _confine(one: Addition, trial: Trial | None) -> Addition:
 
 
 def _try_start(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOptions) -> Trial:
-    """Start it as it will be started later: a project's server is confined already."""
+    """Start it as it will be started later: a project's server is already confined."""
     wait = options.timeout or one.config.connect_timeout
     config = one.config
     if how.scope == "project":
@@ -363,13 +365,13 @@ def _try_start(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOp
 
 def _explain_failure(name: str, trial: Trial) -> int:
     hint = trial.failure.hint if trial.failure else "`--timeout 5m` gives it more time"
-    # there is no server of that name, whose log could be looked at: the lines below are all
+    # no server of that name has a log yet: the lines below are all there is
     known = hint if hint and "`multitap " not in hint else None
     complain(f"{name!r} does not start: {trial.reason}", known)
     quote_last_lines(trial.failure.stderr if trial.failure else "")
     note("nothing was written; `--no-check` adds it anyway")
     if trial.is_confined and (known is None or trial.failure is None):
-        note("it ran in a sandbox, with no files but those that you named")
+        note("it ran in a sandbox, with only the files that you named")
         advise(
             f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`;"
             f" `multitap set {name} sandbox=false` lets it run without one"
@@ -389,7 +391,7 @@ def _report(
             table(("TOOL", "TOKENS"), rows, right=("TOKENS",))
         say(printable(f"{name}: {trial.summary}"))
     names = ", ".join(one.name for one in additions)
-    note(f"added {names} to {target.name}; `multitap undo` takes it back")
+    note(f"added {names} to {target.name}; `multitap undo` reverts it")
     for one in additions:
         if one.is_published and one.name not in trials and isinstance(one.config, StdioServer):
             note(f"{one.name} runs in a sandbox, which does not know yet what it needs")

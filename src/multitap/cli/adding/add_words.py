@@ -20,21 +20,21 @@ _PATH = re.compile(r"\.{0,2}/|~|(?!\w+:).*\.(?:jsonc?|toml|ya?ml|mcpb|dxt)$")
 
 @dataclass(frozen=True, slots=True)
 class AddRequest:
-    """What was typed, sorted but not yet understood."""
+    """The typed words, sorted but not yet interpreted."""
 
     words: tuple[str, ...] = ()
-    """What stands before `--`, options aside: mostly a name, and perhaps a URL."""
+    """The words before `--`, without options: usually a name, and perhaps a URL."""
     command: tuple[str, ...] = ()
-    """What stands after `--`."""
+    """The words after `--`."""
     text: str = ""
-    """What was pasted: a single long argument, or standard input."""
+    """Pasted text: a single long argument, or standard input."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     transport: str | None = None
     inputs: Mapping[str, tuple[str, ...]] = field(
         default_factory=dict[str, tuple[str, ...]], repr=False
     )
-    """Options that are not ours (`--root .`): answers to what the server's draft asks for."""
+    """Options that are not ours (`--root .`): answers to inputs of the server's draft."""
 
 
 def parse_words(
@@ -76,7 +76,7 @@ def parse_words(
 
 
 def _inputs(words: Sequence[str]) -> tuple[list[str], dict[str, tuple[str, ...]]]:
-    """Words, and the options among them with their values."""
+    """Separate words and options with their values."""
     plain: list[str] = []
     inputs: dict[str, tuple[str, ...]] = {}
     queue = [*words]
@@ -99,7 +99,7 @@ def _variable(word: str) -> tuple[str, str]:
     name, sign, value = word.partition("=")
     if not name:
         raise ConfigError(f"{word!r} names no variable", hint="write `-e KEY=VALUE`")
-    # without a value the variable is named, not copied: it may be a secret of this shell
+    # without a value, the entry refers to the variable: its value may be secret
     return name, value if sign else f"${{{name}}}"
 
 
@@ -111,21 +111,21 @@ def _header(word: str) -> tuple[str, str]:
 
 
 Recogniser = Callable[[AddRequest], tuple[ServerDraft, ...]]
-"""The servers that a request means; none if it is not of the kind that this one knows."""
+"""Interprets a request as servers; none if it does not understand the request."""
 
 
 def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     """The servers that a request means.
 
     Raises:
-        ConfigError: Nobody understands it.
+        ConfigError: It cannot be interpreted.
     """
     from multitap.cli.adding.published_words import (  # noqa: PLC0415 - it knows our words
         PUBLISHED,
         a_server_json,
     )
 
-    # mistakes first: a registry that is asked for a mistyped path may even know such a package
+    # mistakes first: the registry may even have a package named like a mistyped path
     _check_words(request)
     _check_file(request)
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
@@ -136,7 +136,7 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 
 def _check_words(request: AddRequest) -> None:
-    """What can only be a mistake is called one before anything guesses at it."""
+    """Report clear mistakes before anything guesses."""
     if request.command and len(request.words) != 1:
         names = shlex.join(request.words)
         told = f"{names!r} is more than a name" if names else "the server has no name"
@@ -151,7 +151,7 @@ def _check_words(request: AddRequest) -> None:
 
 
 def _check_options(request: AddRequest, drafts: Sequence[ServerDraft]) -> None:
-    """An option that would change nothing is a mistake as well."""
+    """Report options that would have no effect."""
     for draft in drafts:
         if "command" in draft.fields and (request.headers or request.transport):
             option = "-H" if request.headers else "-t"
@@ -167,7 +167,7 @@ def _check_options(request: AddRequest, drafts: Sequence[ServerDraft]) -> None:
 
 
 def _check_file(request: AddRequest) -> None:
-    """A path that leads nowhere is a typing error, not a name that a registry may know."""
+    """Report missing files: a path is not a name that a registry may know."""
     word = request.words[-1] if request.words and not request.command else ""
     if _PATH.match(word) and not is_there(Path(word).expanduser()):
         raise ConfigError(
@@ -196,7 +196,7 @@ def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 
 def an_install_link(request: AddRequest) -> tuple[ServerDraft, ...]:
-    """`add 'cursor://…'`: what a button "Add to Cursor" or "Install in VS Code" leads to."""
+    """`add 'cursor://…'`: the link behind "Add to Cursor" or "Install in VS Code"."""
     from multitap.cli.adding.install_links import snippet_in  # noqa: PLC0415 - rarely
     from multitap.cli.adding.pasted_lines import from_snippet  # noqa: PLC0415
 
@@ -233,7 +233,7 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 
 def name_of(url: str) -> str:
-    """A short name for the server at an address: what tells its host from others."""
+    """A short name for the server at an address: the distinctive part of its host."""
     host = urlsplit(url).hostname or "server"
     # mcp.linear.app and api.example.com/mcp are `linear` and `example` to people
     parts = [part for part in host.split(".")[:-1] or [host] if part not in {"mcp", "api", "www"}]
@@ -268,7 +268,7 @@ RECOGNISERS: tuple[Recogniser, ...] = (
     a_configuration,
     a_pasted_text,
 )
-"""The first one that understands a request is right; those that ask other machines come last."""
+"""Tried in order; those that ask other machines come last."""
 
 _SNIPPET = 'expected `{"mcpServers": {"NAME": {"command": …}}}` or `{… {"url": …}}`'
 _HINT = (

@@ -1,4 +1,4 @@
-"""Answers to what a draft leaves open: from the command line, or asked at the prompt."""
+"""Answers to the inputs of a draft: from the command line, or asked at the prompt."""
 
 import re
 import shlex
@@ -23,15 +23,15 @@ _WHOLE = re.compile(r"\$\{input:([^}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What stands for each input of a draft."""
+    """The answers to the inputs of a draft."""
 
     values: Mapping[str, tuple[str, ...]]
     secrets: Mapping[str, str]
-    """Those among them that are secret, by the names under which the configuration has them."""
+    """The secret ones, by the names that the configuration uses."""
 
 
 def project_variable(secret: str) -> str:
-    """How a project's file names a secret: a variable that everybody sets for themselves."""
+    """How a project's file refers to a secret: a variable that each user sets."""
     return f"${{{secret.rpartition('/')[2].replace('-', '_').upper()}}}"
 
 
@@ -47,7 +47,7 @@ def with_options(draft: ServerDraft, request: AddRequest) -> tuple[ServerDraft, 
         present: dict[str, Any] = dict(fields.get(key, {}))
         for name, value in given.items():
             whole = _WHOLE.fullmatch(str(present.get(name, "")))
-            # a reference is not an answer: what it stands for is looked up at each start
+            # a reference is not an answer: its value is looked up at each start
             if whole and "${" not in value:
                 inputs[whole[1]] = (value,)
             else:
@@ -68,7 +68,7 @@ def answers_to(
     placeholders: bool,
     refer: Reference = auth_variable,
 ) -> Answers:
-    """What stands for each input of a draft.
+    """Collect the answers to the inputs of a draft.
 
     Args:
         draft: With its inputs.
@@ -91,7 +91,7 @@ def answers_to(
         if one.choices and any(value not in one.choices for value in said):
             choices = ", ".join(one.choices)
             raise ConfigError(f"`--{one.name}`: expected one of {choices}", hint=how_to_give(one))
-        # only its name goes to the file; the value goes to the vault
+        # the file refers to it by name; the value goes to the vault
         if one.secret and said and not placeholders:
             name = _free(f"{draft.name}/{one.name}", {*taken, *secrets})
             secrets[name] = said[0]
@@ -108,7 +108,7 @@ def _check_options(draft: ServerDraft, given: Mapping[str, tuple[str, ...]]) -> 
         hint = f"its options: `--{'`, `--'.join(known)}`" if known else None
         if command and not known:
             hint = f"`multitap add {draft.name} -- {command} …` takes any arguments"
-        # other clients take an address as `--url`
+        # other clients accept an address as `--url`
         if (address := given[unknown[0]][-1]).startswith(("http://", "https://")):
             hint = f"a remote server is added with `multitap add {draft.name} {address}`"
         raise ConfigError(f"{draft.name!r} has no option `--{unknown[0]}`", hint=hint)
@@ -130,13 +130,13 @@ def _missing(
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """A name that no secret has: `undo` must find every older one as it was."""
+    """A free name for a secret: `undo` must find every older one unchanged."""
     numbered = (f"{name}-{number}" for number in range(2, len(taken) + 3))
     return next(one for one in (name, *numbered) if one not in taken)
 
 
 def _input_names(value: Any) -> list[str]:
-    """The inputs that stand in a value, however deep."""
+    """The inputs in a value, nested ones included."""
     if isinstance(value, str):
         return _WHOLE.findall(value)
     if is_table(value):

@@ -1,4 +1,4 @@
-"""Install links: what buttons such as "Add to Cursor" in a README lead to."""
+"""Install links: the targets of buttons such as "Add to Cursor" in a README."""
 
 import base64
 import json
@@ -10,7 +10,7 @@ from multitap.errors import ConfigError
 
 _SCHEMES = frozenset({"cursor", "vscode", "vscode-insiders", "lmstudio", "kiro"})
 _PAGES = re.compile(r".*(?:/install-mcp|/mcp/install|/mcp/add)/?")
-"""Pages that send the browser on to such a link."""
+"""Pages that redirect the browser to such a link."""
 
 
 def is_install_link(address: str) -> bool:
@@ -39,19 +39,19 @@ def snippet_in(address: str) -> tuple[str | None, str]:
             "there is no server in this link",
             hint="expected a name, and `config` in JSON or base64; was the whole link copied?",
         )
-    # VS Code has them beside the server, where the reader of snippets does not look
+    # VS Code has inputs beside the server, where the snippet parser does not look
     if (asked := _list(given.get("inputs", ""))) is not None:
         text = json.dumps({**json.loads(text), "name": given.get("name", ""), "inputs": asked})
     return given.get("name"), text
 
 
 def _json(text: str) -> str | None:
-    """The JSON object that a text is, plainly or in base64."""
+    """The JSON object in a text, plain or in base64."""
     return next((one for one in (text, _from_base64(text)) if _is_object(one)), None)
 
 
 def _list(text: str) -> list[object] | None:
-    """What VS Code has to ask for, which stands beside the server."""
+    """The inputs of VS Code, which are beside the server."""
     try:
         value: object = json.loads(text)
     except (ValueError, RecursionError):
@@ -67,7 +67,7 @@ def _is_object(text: str) -> bool:
 
 
 def _from_base64(text: str) -> str:
-    # links are made by many hands: URL-safe or not, with `+` decoded to a blank, without padding
+    # links vary: URL-safe or not, with `+` decoded to a blank, without padding
     plain = text.replace(" ", "+").replace("-", "+").replace("_", "/")
     try:
         return base64.b64decode(plain + "=" * (-len(plain) % 4)).decode()

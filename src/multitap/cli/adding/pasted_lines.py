@@ -21,7 +21,7 @@ from multitap.errors import ConfigError
 PROGRAMS = frozenset(
     ("claude", "codex", "gemini", "code", "code-insiders", "cursor", "opencode", "cline", "amp")
 )
-"""Whose `… mcp add` and `… --add-mcp` lines are understood."""
+"""Programs whose `… mcp add` and `… --add-mcp` lines are understood."""
 
 _VALUED = {
     **dict.fromkeys(("-e", "--env"), "env"),
@@ -42,9 +42,9 @@ _ADDRESS = re.compile(r"https?://\S+")
 _PAIR = re.compile(r"[A-Za-z_]\w*=")
 _PROMPT = re.compile(r"^\s*[$>%]\s+")
 _SECRET = re.compile(r"\$\{(?:auth|input):([^}]+)\}")
-"""VS Code's `${input:…}` stands in snippets for other clients, too."""
+"""VS Code's `${input:…}`, which also occurs in snippets for other clients."""
 _BLANK = re.compile(r"<[^>]*>|\[?your[ _-].*|.*[_-]here\b.*|x{3,}|\.{3}|…", re.IGNORECASE)
-"""What a README writes where its reader has to write something."""
+"""Placeholders in READMEs for the reader's own values."""
 
 
 def is_line(words: list[str]) -> bool:
@@ -68,7 +68,7 @@ def from_line(text: str) -> tuple[ServerDraft, ...]:
         return from_snippet(words[2], None)
     if words[2:3] == ["add-json"] and len(words) > 4:  # noqa: PLR2004 - name and value
         return from_snippet(words[4], words[3])
-    # `mcp list` or `mcp remove`: pasted by mistake, and better refused than guessed at
+    # `mcp list` or `mcp remove`: pasted by mistake
     if words[2:3] != ["add"]:
         raise ConfigError(f"`{' '.join(words[:3])}` does not add a server")
     return (_parse_add(words[0], words[3:]),)
@@ -114,7 +114,7 @@ def from_file(path: Path, name: str | None) -> tuple[ServerDraft, ...]:
 
 
 def _candidates(text: str) -> Iterator[tuple[str, Path]]:
-    # READMEs show the whole file, or only the entry, with or without the fence around it
+    # READMEs show the whole file, or only the entry, with or without a code fence
     stripped = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     if stripped.startswith("{"):
         yield stripped, Path("pasted.json")
@@ -158,7 +158,7 @@ def _drafts(document: Document, name: str | None) -> tuple[ServerDraft, ...]:
 
 
 def _inputs(document: Document) -> Mapping[str, Mapping[str, Any]]:
-    """What VS Code asks its user for, by id."""
+    """The inputs of VS Code, by id."""
     found = document.root.find("inputs")
     tables = found.value if found and is_list(found.value) else []
     return {str(one.get("id")): one for one in tables if is_table(one)}
@@ -177,7 +177,7 @@ def _draft(
         for one in _SECRET.findall(text):
             about = asked.get(one, {})
             words = str(about.get("description", ""))
-            # unless told otherwise it is one: a secret shown is worse than a name hidden
+            # secret by default: showing a secret is worse than hiding a name
             secret = about.get("password") is not False or is_telling(one)
             default = about.get("default")
             inputs[one] = DraftInput(one, words, secret, default=default and str(default))
@@ -215,7 +215,7 @@ def _parse_add(program: str, words: list[str]) -> ServerDraft:
         elif key in _VALUED and (sign or queue):
             values = options.setdefault(_VALUED[key], [])
             values.append(value if sign else queue.pop(0))
-            # Claude Code takes several variables after one `-e`
+            # Claude Code accepts several variables after one `-e`
             while _VALUED[key] == "env" and queue and _PAIR.match(queue[0]):
                 values.append(queue.pop(0))
         elif word not in _FLAGS:

@@ -1,4 +1,4 @@
-"""Resolves what was typed after `multitap add` to a published server."""
+"""Resolves the words after `multitap add` to a published server."""
 
 import os
 import shutil
@@ -98,7 +98,7 @@ def a_registry_name(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 
 def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
-    """`add some-mcp-server`: npm says whether it is one of its packages, else it is PyPI's."""
+    """`add some-mcp-server`: an npm package if npm has it, otherwise a PyPI package."""
     name, word = _split_name(request, lambda word: is_name("pypi", word))
     if not word or request.command or request.text:
         return ()
@@ -110,11 +110,11 @@ def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
 
 
 PUBLISHED = (a_bundle, a_catalog_name, a_package, a_registry_name, a_bare_package)
-"""The first one that understands a request is right; those that ask other machines come last."""
+"""Tried in order; those that ask other machines come last."""
 
 
 def registry_address() -> str:
-    """Where the registry is: as the environment says, else the files, else the official one."""
+    """The registry of the environment, otherwise of the files, otherwise the official one."""
     if told := os.environ.get(VARIABLE):
         if not URL.match(told):
             raise ConfigError(
@@ -126,7 +126,7 @@ def registry_address() -> str:
 
 
 def _split_name(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str | None, str | None]:
-    """The name that was given to it, if any, and the word that says what it is."""
+    """The chosen name, if any, and the word that identifies the server."""
     if request.command or request.text or not 1 <= len(request.words) <= 2:  # noqa: PLR2004 - NAME WHAT
         return None, None
     *names, word = request.words
@@ -144,14 +144,14 @@ def _call_it(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
 
 
 def _best(server: PublishedServer) -> ServerDraft:
-    # a package is updated by its manager; a bundle has to be fetched and kept by us
+    # package managers update packages; bundles have to be fetched and kept by us
     if server.ways or not server.bundles:
         return server.best(shutil.which)
     return run_async(lambda: _fetch(server.bundles[0]))
 
 
 async def _fetch(bundle: BundleAddress) -> ServerDraft:
-    """A bundle from where its publisher keeps it, checked by its digest before it is opened."""
+    """Fetch a bundle from its publisher, and check its digest before it is opened."""
     from multitap.published.bundle_download import download  # noqa: PLC0415 - rarely
 
     with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +185,7 @@ def _npm_has(name: str) -> bool:
     try:
         asked = subprocess.run(  # noqa: S603 - a program of the user's, and a name that is not an option
             [npm, "view", name, "version"],
-            cwd=Path.home(),  # not here: a stranger's `.npmrc` could send it anywhere
+            cwd=Path.home(),  # not in the current folder: a stranger's `.npmrc` could redirect it
             check=False,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -15,7 +15,7 @@ from multitap.published.server_json import PublishedServer
 
 
 def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
-    """List what fits the words, the catalog's first."""
+    """List matching servers, those of the catalog first."""
     text = " ".join(words)
     known = matching(text)
     found, trouble = ([], None) if offline else _registry(text)
@@ -46,7 +46,7 @@ def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
 
 def _registry(words: str) -> tuple[list[PublishedServer], str | None]:
     client = RegistryClient(registry_address())
-    # the bundled catalog is useful without a network, so this is said and not raised
+    # the bundled catalog works without a network, so this is only a note
     try:
         return run_async(lambda: client.search(words)), None
     except MultitapError as exc:

@@ -27,24 +27,24 @@ from multitap.trust.secrets.vault import scope_for
 
 @dataclass(frozen=True, slots=True)
 class TrialContext:
-    """What a server is given that is written nowhere yet."""
+    """Values for a server that are not stored yet."""
 
     secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    """By the names under which the vault will have them."""
+    """Secrets, by their future names in the vault."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What came of it."""
+    """The outcome of a trial."""
 
     tools: Mapping[str, int]
-    """What the server calls its tools, and about how many tokens each costs in every request."""
+    """The server's tools, and the approximate tokens of each in every request."""
     title: str = ""
     hosts: tuple[str, ...] = ()
-    """What its sandbox must let it reach: where its package comes from, above all."""
+    """Hosts that its sandbox must open, above all its package registry."""
     pins: ServerPins | None = None
-    """What its tools say about themselves, to be pinned."""
+    """The definitions of its tools, to be pinned."""
     is_confined: bool = False
     """Whether it ran in a sandbox."""
     failure: Failure | None = None
@@ -77,8 +77,10 @@ async def start_once(
         given: Values for those of them that nobody knows yet.
         wait: Seconds that it has.
     """
-    logging.getLogger("multitap").addHandler(logging.NullHandler())  # we say it ourselves
-    # the first start fetches its package, which the later ones need not
+    logging.getLogger("multitap").addHandler(
+        logging.NullHandler()
+    )  # reported by this command itself
+    # the first start downloads its package
     patience = max(wait, config.connect_timeout)
     trial = _reaching_all(config).model_copy(
         update={
@@ -88,7 +90,7 @@ async def start_once(
             "connect_timeout": patience,
         }
     )
-    # alone: the other servers are of no use to it, and would start as well
+    # alone: the other servers are not needed, and would start as well
     settings = loaded.settings.with_servers({name: trial})
 
     def expand(_: str, wanted: ServerConfig) -> ServerConfig:
@@ -100,7 +102,7 @@ async def start_once(
         seen = await _watch(opening, name, wait)
         if seen.reason:
             return seen
-        sandbox.pop_all()  # its package is in it, which the next start needs
+        sandbox.pop_all()  # it contains the package, which the next start needs
         return replace(seen, pins=locks.own.read().servers.get(name))
 
 
@@ -125,9 +127,9 @@ def _cost(name: str, tool: Tool) -> int:
 
 
 def _reaching_all(config: StdioServer | HttpServer) -> StdioServer | HttpServer:
-    """The server with every public host within reach: where its package is, nobody has said.
+    """The server with access to every public host, because its registry is unknown.
 
-    Its files stay closed: all that it could tell anybody is what it was given.
+    Files stay closed: it can reveal only what it was given.
     """
     if not isinstance(config, StdioServer):
         return config
@@ -144,7 +146,7 @@ def _rules(hosts: Iterable[str]) -> tuple[str, ...]:
 def _sandbox_of(
     loaded: Loaded, name: str, config: StdioServer | HttpServer
 ) -> Generator[ExitStack]:
-    """What to clean up after the block: the folder of the server's sandbox, if it is new."""
+    """Remove the folder of the server's sandbox after the block, if it is new."""
     with ExitStack() as leftovers:
         if isinstance(config, StdioServer):
             folder = own_folder(loaded.state_directory, name, config, Path.cwd())
@@ -157,7 +159,7 @@ def _scope(loaded: Loaded, name: str, config: ServerConfig, given: TrialContext)
     scope = scope_for(name, config, loaded.search.folder)
 
     def look_up(wanted: str) -> str | None:
-        # what was just typed wins over an older secret of that name
+        # the typed value takes precedence over an older secret of that name
         return given.secrets.get(wanted) or scope.auth(wanted)
 
     return replace(scope, auth=look_up, env={**scope.env, **given.variables})

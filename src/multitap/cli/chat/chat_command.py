@@ -23,16 +23,16 @@ from multitap.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How the person wants it."""
+    """The options of a chat."""
 
     model: str | None = None
-    """`[PROVIDER/]NAME`; the configured one if not given."""
+    """`[PROVIDER/]NAME`; by default, the configured one."""
     agent: str | None = None
     resume: bool = False
 
 
 def chat(options: CommonOptions, chosen: ChatOptions) -> int:
-    """Talk until the person leaves."""
+    """Chat until the user leaves."""
     loaded = load_configuration(options)
     with end_with_terminal():
         run_async(lambda: _talk(loaded, options, chosen))
@@ -59,7 +59,7 @@ async def _talk(loaded: Loaded, options: CommonOptions, chosen: ChatOptions) -> 
             note(f"continuing {path}")
         if engine.chosen_model is None:
             note(NO_MODEL)
-        # not for all of them: tools of a slow server are there for a later turn
+        # not for all of them: tools of a slow server are available in a later turn
         async with progress(hub):
             with anyio.move_on_after(options.patience()):
                 await hub.settled()

@@ -15,31 +15,31 @@ from multitap.errors import MultitapError, counted, shortened
 from multitap.printable import printable
 
 MOST_KEPT = 50
-"""Tool calls that can be shown as a whole afterwards."""
+"""Tool calls that `/show` can print in full."""
 _LINE = 160
 """Characters of a call or a result that are shown."""
 _REASONS = {
     Ending.LENGTH: "the answer was cut at the model's limit",
-    Ending.REFUSED: "the model does not want to answer",
+    Ending.REFUSED: "the model refused to answer",
     Ending.MAX_STEPS: "the agent took too many steps; say `go on` to continue",
     Ending.MAX_TOKENS: "the agent used up its tokens",
 }
 
 
 class ChatPrinting:
-    """Writes one turn after the other, and counts what they cost."""
+    """Prints the turns, and counts their cost."""
 
     def __init__(self) -> None:
         self.usage = Usage()
-        """Of all turns."""
+        """Tokens of all turns."""
         self.cost: float | None = None
-        """Of those whose model has a price."""
+        """The cost of turns whose model has a price."""
         self.finished: deque[ToolFinished] = deque(maxlen=MOST_KEPT)
-        """The tool calls that were shown in a line, to be shown as a whole."""
+        """The tool calls that were shown in a line, for `/show`."""
         self._in_line = False
 
     def show(self, step: Step, model: Model | ModelConfig | None) -> None:
-        """Write what happened; the model is whose price counts."""
+        """Print a step; `model` determines the price."""
         match step:
             case TextDelta(text):
                 click.echo(printable(text), nl=False)
@@ -61,10 +61,10 @@ class ChatPrinting:
                 self.end_line()
 
     def show_whole(self, back: int) -> None:
-        """Write a tool call with all it answered.
+        """Print a tool call with its full result.
 
         Args:
-            back: Which one; 1 is the last.
+            back: Counted from the end; 1 is the last call.
 
         Raises:
             MultitapError: There is none.
@@ -84,7 +84,7 @@ class ChatPrinting:
         return f"[{now}; {total} so far]"
 
     def end_line(self) -> None:
-        """Begin a new line, unless at the beginning of one."""
+        """Start a new line, unless at the beginning of one."""
         if self._in_line:
             click.echo()
             self._in_line = False
@@ -96,7 +96,7 @@ class ChatPrinting:
 
 
 def price(usage: Usage, model: Model | ModelConfig | None) -> float | None:
-    """What an answer costs; None where the model has no price."""
+    """The cost of an answer; None if the model has no price."""
     if not isinstance(model, ModelConfig) or model.input_price is model.output_price is None:
         return None
     read, written = model.input_price or 0.0, model.output_price or 0.0

@@ -1,4 +1,4 @@
-"""One conversation at the terminal: takes turns with a model until the person leaves."""
+"""One conversation with a model at the terminal, until the user leaves."""
 
 import asyncio
 import json
@@ -31,22 +31,22 @@ from multitap.tools.tool import ToolInfo
 
 
 class Person:
-    """The person who types: asked for one line at a time, by the chat, its tools and servers."""
+    """The user at the terminal, who answers the chat, its tools and servers one at a time."""
 
     def __init__(self) -> None:
         self.lines = TypedLines()
         self.turn = anyio.Lock()
-        """Held while they are asked: tools run side by side, and each may need a word."""
+        """Held during a question: tools run side by side, and each may need an answer."""
         self._always: set[str] = set()
 
     async def type(self, words: str) -> str:
-        """A line, asked for with these words.
+        """Ask for a line.
 
         Raises:
-            EOFError: They left.
+            EOFError: The user left.
         """
         async with self.turn:
-            # in a thread, because a person takes their time; the servers go on meanwhile
+            # in a thread, so that servers continue while the user thinks
             return await to_thread.run_sync(self.lines.ask, words, from_thread.check_cancelled)
 
     async def approve(self, call: ToolCall, tool: ToolInfo) -> Verdict:
@@ -57,12 +57,12 @@ class Person:
         try:
             said = await self.type(f"  allow {call.name} {given}? [y]es, [a]lways, [n]o: ")
         except EOFError:
-            return deny("the person is gone")
+            return deny("the user has left")
         answer = said.strip().lower()[:1]
         if answer == "a":
-            # for this conversation only: a yes from last week is not a yes to today's server
+            # for this conversation only: the server may change until the next one
             self._always.add(tool.name)
-        return ALLOW if answer in {"y", "a"} else deny("the person does not want that")
+        return ALLOW if answer in {"y", "a"} else deny("the user declined")
 
 
 class Chat:
@@ -88,7 +88,7 @@ class Chat:
         self._working: anyio.CancelScope | None = None
 
     async def run(self) -> None:
-        """Take turns until the person leaves."""
+        """Run turns until the user leaves."""
         with _on_interrupt(self._interrupt):
             while True:
                 # between turns there is nothing for Ctrl-C to stop
@@ -101,14 +101,14 @@ class Chat:
                     return
 
     def _interrupt(self) -> None:
-        """Ctrl-C stops what is being done, not the chat."""
+        """Handle Ctrl-C: stop the current turn, not the chat."""
         if self._working is None:
             note("Ctrl-D or /quit leaves")
         else:
             self._working.cancel()
 
     async def _take(self, line: str) -> bool:
-        """Do what a line says, until it is done or stopped; whether it says to leave."""
+        """Run a line until it is done or stopped; returns whether to leave."""
         leaves = False
         with anyio.CancelScope() as self._working:
             try:
@@ -219,11 +219,11 @@ def _number(arguments: tuple[str, ...]) -> int:
 
 @contextmanager
 def _on_interrupt(act: Callable[[], None]) -> Generator[None]:
-    """Within the block, Ctrl-C does this and nothing else."""
+    """Within the block, Ctrl-C only calls this function."""
     loop = asyncio.get_running_loop()
 
     def leave_note(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(act)  # whatever the loop does just now is interrupted by this
+        loop.call_soon_threadsafe(act)  # this interrupts the loop at any point
 
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, leave_note)

@@ -1,4 +1,4 @@
-"""`/mcp …` in a chat: shows its servers, and does what the person wants of them."""
+"""`/mcp …` in a chat: shows and controls its servers."""
 
 import asyncio
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class ServerCommands:
         self._options = options
 
     async def obey(self, command: TypedCommand) -> None:
-        """Do what was typed.
+        """Run a typed command.
 
         Raises:
             MultitapError: It cannot be done.
@@ -44,7 +44,7 @@ class ServerCommands:
             case "login" | "enable" | "disable":
                 await self._run(command.verb, server)
                 self._reload()
-                # a reload leaves it alone: its entry is the same, only its tokens are new
+                # a reload would not restart it: only its tokens are new, not its entry
                 if command.verb == "login":
                     self._hub.restart(server)
             case "logs":
@@ -57,7 +57,7 @@ class ServerCommands:
                 self._show()
 
     def show_tools(self, wanted: Callable[[str, str], bool]) -> None:
-        """List the tools of which `wanted` says so, given their server and what they say."""
+        """List the tools that `wanted` selects by server and text."""
         for tool in self._hub.catalog.tools.values():
             if wanted(tool.server, f"{tool.name} {tool.description}"):
                 say_text(f"{tool.name}  {tool.description.partition('.')[0]}")
@@ -83,7 +83,7 @@ class ServerCommands:
         say_text(text or f"{server} has not written anything")
 
     def _reload(self) -> None:
-        """Read the files again; what they say counts from now on."""
+        """Read the files again, and apply them."""
         loaded = load_configuration(self._options)
         plan = self._hub.apply(adapt(loaded, self._options, lambda _name, _config: {}))
         note(f"reloaded: {plan}")

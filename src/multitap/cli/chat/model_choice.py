@@ -1,18 +1,18 @@
-"""The model that a person chose, or how to choose one."""
+"""The model that the user chose, or how to choose one."""
 
 from multitap.config import ModelConfig
 from multitap.errors import MultitapError
 
 NO_MODEL = """\
 no model is configured: only `/call TOOL key=value` and the other commands work
-name one by `/model anthropic/NAME` or `/model openai/NAME`, or in the configuration:
+choose one with `/model anthropic/NAME` or `/model openai/NAME`, or in the configuration:
   [model]
   provider = "anthropic"
   name = "claude-sonnet-4-5\""""
 
 
 def model_named(name: str | None, configured: ModelConfig | None) -> ModelConfig | None:
-    """The model that was named, otherwise as the configured one; None: what is configured counts.
+    """The configured model with this name; None to use the configured one unchanged.
 
     Raises:
         MultitapError: No provider has that name.

@@ -8,7 +8,7 @@ from multitap.agent.conversation import Conversation
 from multitap.errors import MultitapError
 
 MOST = 100
-"""How many are kept."""
+"""The maximum number of saved conversations."""
 
 
 class SavedChats:
@@ -18,11 +18,11 @@ class SavedChats:
         self._folder = state / "chats"
 
     def new(self) -> Path:
-        """Where a new conversation goes."""
+        """The path of a new conversation."""
         return self._folder / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{os.getpid()}.json"
 
     def latest(self) -> Path:
-        """The one that was saved last.
+        """The conversation that was saved last.
 
         Raises:
             MultitapError: There is none.
@@ -36,7 +36,7 @@ class SavedChats:
         """Read a conversation.
 
         Raises:
-            MultitapError: It cannot be read, or is none.
+            MultitapError: It cannot be read, or is not a conversation.
         """
         try:
             return Conversation.from_json(path.read_bytes())
@@ -44,12 +44,12 @@ class SavedChats:
             raise MultitapError(f"{path} cannot be read: {exc.strerror}") from None
 
     def save(self, history: Conversation, path: Path) -> None:
-        """Write a conversation; readable by its owner only, whole or not at all.
+        """Write a conversation atomically, readable only by its owner.
 
         Raises:
             MultitapError: It cannot be written.
         """
-        # the dot keeps a half-written one out of `_all`
+        # the dot keeps an incomplete one out of `_all`
         fresh = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ _VERBS: tuple[Verb, ...] = get_args(Verb)
 
 @dataclass(frozen=True, slots=True)
 class TypedMessage:
-    """Words for the model, with the resources they mention."""
+    """Text for the model, with the resources it mentions."""
 
     text: str
     resources: tuple[tuple[str, str], ...] = ()
@@ -56,10 +56,10 @@ TypedTurn = TypedMessage | PromptUse | ChatCommand
 
 
 def typed_turn(line: str) -> TypedTurn:
-    """Understand a line.
+    """Parse a line.
 
     Raises:
-        BadArguments: It looks like a command and is none.
+        BadArguments: It is an unknown command.
     """
     if not line.startswith("/"):
         found = tuple((server, uri) for server, uri in _RESOURCE.findall(line))

@@ -1,4 +1,4 @@
-"""The configuration as a person asked for it, and the commands that show it.
+"""The configuration that the command line selects, and the commands that show it.
 
 In: the options that choose files. Out: settings with their problems, as lines and as JSON.
 `chosen_configuration` is how every other command gets its settings. It must not start a server, nor

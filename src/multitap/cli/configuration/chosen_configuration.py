@@ -20,8 +20,8 @@ _NAMED = 5
 
 
 def configuration_loader(options: CommonOptions) -> Callable[[], Loaded]:
-    """What reads the files, each time from the start."""
-    # outside `read`: with `--trust`, a reload must not trust what changed since the start
+    """A function that reads the files again on each call."""
+    # outside `read`: with `--trust`, a reload must not trust later changes
     projects = Projects(trust_now=options.trust)
 
     def read() -> Loaded:
@@ -32,10 +32,10 @@ def configuration_loader(options: CommonOptions) -> Callable[[], Loaded]:
 
 
 def load_configuration(options: CommonOptions) -> Loaded:
-    """What the files say, or what was typed in their place, after a word on what does not count.
+    """The configuration of the files or the typed server, after a note about untrusted parts.
 
     Raises:
-        ConfigError: There is no dialect of the name that was given.
+        ConfigError: There is no dialect of that name.
     """
     if options.typed is not None:
         return configuration_of(options.typed)
@@ -46,7 +46,7 @@ def load_configuration(options: CommonOptions) -> Loaded:
 
 
 def announce_seeds(options: CommonOptions) -> None:
-    """Say which file of another design is read, since nobody named it."""
+    """Report which file of another design is read, because nobody named it."""
     where = Surroundings.here()
     _, seeds = at_prompt(where, options.files, dialect=options.dialect)
     if seeds:
@@ -59,7 +59,7 @@ def announce_seeds(options: CommonOptions) -> None:
 
 
 def announce_pending(pending: Sequence[Pending]) -> None:
-    """Say in one line what is not used because nobody trusts it."""
+    """Report untrusted parts in one line."""
     for root in dict.fromkeys(one.root for one in pending):
         changed, new = _of(root, pending, TrustState.CHANGED), _of(root, pending, TrustState.NEW)
         parts = (
@@ -95,9 +95,9 @@ def require(loaded: Loaded, name: str) -> None:
     """Make sure that a server of that name can be used.
 
     Raises:
-        UnknownName: No file says anything about it.
+        UnknownName: No file mentions it.
         Untrusted: It comes with a project that is not trusted.
-        ConfigError: What they say cannot be used, or one of them cannot be read at all.
+        ConfigError: Its entry cannot be used, or a file cannot be read.
     """
     if name in loaded.settings.servers:
         return
@@ -121,7 +121,7 @@ def explain_emptiness(loaded: Loaded) -> None:
     looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
     note(f"no servers are configured; looked in {looked}")
     others = host_files(Surroundings.here())
-    here = [one for one in others if one.project]  # in this folder, so likely what is meant
+    here = [one for one in others if one.project]  # in this folder, so probably intended
     if here:
         path = shlex.quote(str(here[0].path))
         advise(f"`multitap --config {path} status` reads this one, `multitap import` adds it")

@@ -1,4 +1,4 @@
-"""`multitap config`: shows what the files say, what applies, and why."""
+"""`multitap config`: shows the files' problems, the effective values, and their origin."""
 
 import json
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ Tables = dict[str, Any]
 
 
 def check(options: CommonOptions, *, as_json: bool) -> int:
-    """Say what is wrong."""
+    """Print the problems."""
     loaded = load_configuration(options)
     if as_json:
         say_json(
@@ -47,7 +47,7 @@ def check(options: CommonOptions, *, as_json: bool) -> int:
 
 
 def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
-    """Show what is in force, as one file would say it."""
+    """Print the effective configuration as one file."""
     loaded = load_configuration(options)
     if server is not None:
         require(loaded, server)
@@ -151,7 +151,7 @@ def _show(key: str, value: Any) -> str:
 
 
 def _harmless(key: str, value: Any) -> Any:
-    # the last step before the screen: nothing is printed that did not pass here
+    # the last step before output: every value passes here
     return masked(key, to_jsonable_python(value, fallback=lambda one: one.model_dump(mode="json")))
 
 

@@ -10,7 +10,7 @@ from multitap.config import Problem
 
 
 def show(problems: Iterable[Problem], write: Callable[[str], None] = note) -> None:
-    """Say what is wrong, each with what to do about it."""
+    """Print problems with their hints."""
     for problem in problems:
         write(line(problem))
         if problem.hint:
@@ -18,12 +18,12 @@ def show(problems: Iterable[Problem], write: Callable[[str], None] = note) -> No
 
 
 def line(problem: Problem) -> str:
-    """What is wrong, in one line with its place."""
+    """A problem in one line with its place."""
     return str(replace(problem, place=near(problem.place)))
 
 
 def plain_line(problem: Problem) -> str:
-    """The same without saying how bad it is: for an error of ours."""
+    """The same without the severity, for an error message."""
     return replace(problem, place=near(problem.place)).reason
 
 

@@ -30,13 +30,13 @@ class InstalledFolder:
 
 
 def uninstall(*, purge: bool, yes: bool) -> int:
-    """Say how to remove the program; with `purge`, remove what it keeps, once that is confirmed."""
+    """Say how to remove the program; with `purge`, remove its data after confirmation."""
     if clients := [*installed_in()]:
-        note(f"configured as a server of {', '.join(clients)}, which would look for it in vain")
+        note(f"still configured as a server of {', '.join(clients)}")
         advise(f"run `multitap uninstall {' '.join(clients)}` first")
     if not purge:
         advise(f"`{removal()}` removes the program")
-        note("what it keeps stays; `multitap self uninstall --purge` removes that too")
+        note("its data stays; `multitap self uninstall --purge` removes that too")
         return Exit.DONE
     traces = tuple(find_traces())
     for trace in traces:
@@ -45,7 +45,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
         say(f"{secrets} of the vault, in files and in the keyring")
     if not traces:
         note("there is nothing to remove")
-    # its servers write to these folders, and would make them again
+    # its servers write to these folders, and would create them again
     elif running := sockets(state_directory()):
         complain(
             f"a gateway is running (pid {', '.join(map(str, running))}), and uses these",
@@ -56,7 +56,7 @@ def uninstall(*, purge: bool, yes: bool) -> int:
         note("nothing was removed; `--yes` removes without asking")
         return Exit.FAILED
     else:
-        # first: the names of what is in the keyring are in a file that goes next
+        # first: the file with the names of keyring entries is removed next
         _forget_secrets()
         for trace in traces:
             _remove(trace.path)
@@ -69,9 +69,9 @@ def find_traces() -> Iterator[InstalledFolder]:
     """Everything that Multitap keeps for this user."""
     places = {
         Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",
-        state_directory(): "logs, call history, what servers offer",
+        state_directory(): "logs, call history, catalogs",
         Path(platformdirs.user_data_dir(NAME, appauthor=False)): "secrets and unpacked bundles",
-        Path(platformdirs.user_cache_dir(NAME, appauthor=False)): "what can be fetched again",
+        Path(platformdirs.user_cache_dir(NAME, appauthor=False)): "caches",
     }
     for path, about in places.items():
         if path.is_symlink() or path.is_dir():
@@ -97,7 +97,7 @@ def _secrets() -> str:
 
 
 def _forget_secrets() -> None:
-    """Those in the keyring too, which no folder holds."""
+    """Delete all secrets, including those in the keyring."""
     try:
         vault = Vault()
         for name in tuple(vault.secrets()):
@@ -107,7 +107,7 @@ def _forget_secrets() -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder; of a link only the link, whatever it leads to."""
+    """Remove a folder; of a link, only the link itself."""
     if path.is_symlink():
         path.unlink()
     else:

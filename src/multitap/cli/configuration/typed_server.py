@@ -22,15 +22,15 @@ PLACE = Path("(command line)")
 _STATE = "multitap.typed_state"
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME = re.compile(r"(?!-)[^\n;(){}'\"]+")
-"""What may be a script or a package: no option, and no code of `python -c`."""
+"""A word that may be a script or a package, not an option or code for `python -c`."""
 _RUNNERS = frozenset({"python", "node", "bun", "deno", "npx", "uvx", "uv", "run", "docker"})
 
 
 def configuration_of(server: TypedServer) -> Loaded:
-    """The server alone, its tools under the names that it gives them.
+    """Settings with only this server, whose tools keep their own names.
 
-    What would be kept of it is kept in a folder that goes with the command: another server that is
-    typed later is nobody's successor.
+    Its state is in a folder that is deleted with the command: a server that is typed later must not
+    inherit it.
     """
     ctx = click.get_current_context()
     if _STATE not in ctx.meta:
@@ -44,7 +44,7 @@ def configuration_of(server: TypedServer) -> Loaded:
 
 
 def name_of(server: TypedServer) -> str:
-    """What to call it: its script or package, its program, or the host it is on."""
+    """A name for it: its script or package, its program, or its host."""
     if server.url:
         return _tidy(urlsplit(server.url).hostname or "") or "server"
     words = [Path(word).stem for word in server.command]
@@ -61,7 +61,7 @@ def _tidy(word: str) -> str:
 
 
 def _fields(server: TypedServer) -> dict[str, Any]:
-    """The fields of its entry; what was typed is meant as it is, variables are the shell's."""
+    """The fields of its entry; words are literal, because the shell expands variables."""
     if server.url:
         if not URL.match(server.url):
             raise click.UsageError(f"--url {server.url!r} is not an http:// or https:// address")

@@ -14,11 +14,11 @@ class McpClient:
     """A client, and how it learns about servers."""
 
     dialect: str | None = None
-    """How it writes its file; None if it has none that can be edited."""
+    """The dialect of its file; None if it has no file that can be edited."""
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What its entry says besides."""
+    """Further keys of its entry."""
     instructions: str = ""
-    """What a person does where there is no file; `{command}` and `{url}` are put in."""
+    """Instructions for a client without a file, with `{command}` and `{url}`."""
 
 
 _INSPECTOR = (
@@ -36,7 +36,7 @@ CLIENTS: Mapping[str, McpClient] = {
     "windsurf": McpClient("windsurf"),
     "zed": McpClient("zed"),
     "cline": McpClient("cline"),
-    # without it, `codex exec` asks its model before the tools are there
+    # without it, `codex exec` asks its model before the tools are listed
     "codex": McpClient("codex", {"required": True}),
     "gemini": McpClient("gemini"),
     "goose": McpClient("goose"),

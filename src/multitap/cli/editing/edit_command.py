@@ -40,18 +40,18 @@ from multitap.trust.secrets.vault import Vault
 
 
 def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
-    """Take servers out of the file they are written in."""
+    """Remove servers from their file."""
     loaded = load_configuration(options)
     edits: list[FileEdit] = []
     for name in names:
         places = _places(loaded, name, how)
         if not places:
             raise _defined_in_folder(loaded, name)
-        # from the end, as a list's numbers change with each entry that goes
+        # from the end, because removing an entry renumbers those after it
         edits += (_dropping(place, name) for place in reversed(places))
         note(f"{name}: in {', '.join(dict.fromkeys(one.target.name for one in places))}")
     label, done = f"remove {' '.join(names)}", f"removed {', '.join(names)}"
-    # an entry in another file may remain: the server is then still there, and so are its pins
+    # if an entry in another file remains, the server stays, and so do its pins
     pins = pins_without(loaded, names) if how.scope is None else ()
     return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
 
@@ -69,7 +69,7 @@ def switch(options: CommonOptions, names: Sequence[str], how: EditOptions, *, on
 def set_settings(
     options: CommonOptions, name: str, settings: Sequence[str], how: EditOptions
 ) -> int:
-    """Change settings of a server as they were typed."""
+    """Change settings of a server from `key=value` words."""
     return assign(options, name, [assignment(word) for word in settings], how)
 
 
@@ -93,7 +93,7 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
         raise _defined_in_folder(loaded, old)
     edits = [_renaming(place, new) for place in places]
     edits += _following(loaded, old, new)
-    # before the file: the server may be restarted as soon as its new name is written
+    # before the file: the server may restart as soon as its new name is written
     if not how.dry_run:
         _widen_secrets(old, new)
     label, done = f"rename {old} {new}", f"{old} is now {new}"
@@ -106,7 +106,7 @@ def move_secrets(options: CommonOptions, names: Sequence[str], *, dry_run: bool)
     loaded = load_configuration(options)
     loaded.check()
     for name in names:
-        entry_places(loaded, name)  # an unknown name is an error, not nothing to do
+        entry_places(loaded, name)  # an unknown name is an error
     vault = Vault()
     known = {name: value for name in vault.secrets() if (value := vault.value(name))}
     moved: dict[str, str] = {}
@@ -115,7 +115,7 @@ def move_secrets(options: CommonOptions, names: Sequence[str], *, dry_run: bool)
         if (names and name not in names) or not isinstance(config, StdioServer | HttpServer):
             continue
         if config.provenance == "project":
-            continue  # others read that file, and could not use this vault
+            continue  # others use that file, and do not have this vault
         changed_fields, found = without_secrets(name, config, {**known, **moved})
         if changed_fields:
             moved |= found
@@ -127,12 +127,12 @@ def move_secrets(options: CommonOptions, names: Sequence[str], *, dry_run: bool)
     if dry_run:
         return run_edits("", edits, dry_run=True, done="")
     write_edits(f"secret move {' '.join(names)}".strip(), edits, secrets=moved)
-    note(f"moved {counted(len(moved), 'key')} to the vault; `multitap undo` takes it back")
+    note(f"moved {counted(len(moved), 'key')} to the vault; `multitap undo` reverts it")
     return Exit.DONE
 
 
 def _leaves(fields: Mapping[str, Any]) -> Iterator[Assignment]:
-    """What to set for each field: of a table, its members one by one."""
+    """The values to set, with the members of a table one by one."""
     for key, value in fields.items():
         if isinstance(value, OAuth):
             yield Assignment((key, "client_secret"), value.client_secret)
@@ -163,7 +163,7 @@ def _defined_in_folder(loaded: Loaded, name: str) -> ConfigError:
 
 def _dropping(place: EntryPlace, name: str) -> FileEdit:
     def changes(document: Document, found: Dialect) -> list[Change]:
-        listed = isinstance(place.key[-1], int)  # its number may be another one by then
+        listed = isinstance(place.key[-1], int)  # its index may have changed by then
         return [RemoveValue(entry_place(found, document, name) if listed else place.key)]
 
     return place.target.edit(changes)
@@ -196,7 +196,7 @@ def _setting(
         target = edit_target(options, project=how.scope == "project")
         puts = [SetValue(("servers", name, *one.path), one.value) for one in assignments]
         return target.edit(lambda _document, _dialect: puts)
-    # the last one wins when files are read, so it is the one that has to change
+    # the last one takes effect, so it has to change
     place = places[-1]
 
     def changes(document: Document, found: Dialect) -> list[Change]:
@@ -219,7 +219,7 @@ def _make_changes(
     if found is DIALECTS["multitap"]:
         return [*_native_changes(document, place, assignments)]
     before = _model(document, found, name)
-    # settings have our names: changed in our dialect, then written back in the file's own
+    # settings have our names: changed in our dialect, then written in the file's own
     entry = write_entry(name, before, DIALECTS["multitap"]).entry
     native = Document(document.path, {"servers": {name: dict(entry or {})}})
     root = EntryPlace(EditTarget(document.path), ("servers", name), complete=True)
@@ -263,7 +263,7 @@ def _native_changes(
 
 
 def _following(loaded: Loaded, old: str, new: str) -> Iterator[FileEdit]:
-    """Edits of what mentions a server in our own files: profiles and agents."""
+    """Edits of profiles and agents in our own files that mention a server."""
     naming = loaded.settings.naming
     prefixes = plain_name(naming, old, ""), plain_name(naming, new, "")
     for seen in loaded.sources:

@@ -35,7 +35,7 @@ def run_edits(
         return Exit.DONE
     with trusting_own_edits():
         operation = write_edits(label, edits, pins=pins)
-    note(f"{done}; `multitap undo` takes it back" if operation else "nothing to change")
+    note(f"{done}; `multitap undo` reverts it" if operation else "nothing to change")
     return Exit.DONE
 
 
@@ -46,7 +46,7 @@ def write_edits(
     secrets: Mapping[str, str] | None = None,
     pins: Sequence[PinEdit] = (),
 ) -> Operation | None:
-    """Make edits together with what belongs to them; nothing is left of it if that fails.
+    """Apply edits together with secrets and pins; nothing is left if that fails.
 
     Args:
         label: What is done, in words that `multitap undo --list` shows.
@@ -56,7 +56,7 @@ def write_edits(
     """
     new = secrets or {}
     vault = Vault()
-    # the vault first: a file that names a missing secret would stop a running gateway's reload
+    # the vault first: a running gateway could not use a file that refers to a missing secret
     try:
         for name, value in new.items():
             vault.set(name, value)
@@ -65,13 +65,13 @@ def write_edits(
         forget([*new])
         raise
     if operation is not None:
-        # the pins come last: killed before, `undo` finds them as they were
+        # the pins last: if killed before, `undo` finds them unchanged
         write_pins(pins)
     return operation
 
 
 def forget(secrets: Sequence[str]) -> None:
-    """Remove secrets again, as far as they are there."""
+    """Remove secrets again, if they exist."""
     vault = Vault()
     for name in secrets:
         try:

@@ -24,21 +24,21 @@ from multitap.errors import ConfigError, UnknownName
 from multitap.records import dataclass
 
 _MARK = "\ufeff"
-"""What some editors on Windows put before the text; it stays there."""
+"""The byte order mark that some editors write; it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
 class EditTarget:
-    """One file that is to be changed."""
+    """The file to change."""
 
     path: Path
     told: str | None = None
-    """Its dialect, if somebody said it."""
+    """Its dialect, if given."""
     is_project: bool = False
-    """It belongs to a project, and others read it."""
+    """Whether it belongs to a project, and others read it."""
 
     def edit(self, change: Callable[[Document, Dialect], Iterable[Change]]) -> FileEdit:
-        """The edit that makes changes, worked out from what is in the file at that moment."""
+        """An edit whose changes are computed from the current content of the file."""
 
         def change_text(text: str) -> str:
             plain = text.removeprefix(_MARK)
@@ -52,7 +52,7 @@ class EditTarget:
         return FileEdit(self.path, change_text, SHARED if self.is_project else PRIVATE)
 
     def _check_size(self, text: str, found: Dialect) -> None:
-        """Write nothing that could not be read again.
+        """Check that the new text can be read again.
 
         Raises:
             ConfigError: There would be too many servers.
@@ -73,12 +73,12 @@ class EditTarget:
 
     @property
     def name(self) -> str:
-        """As a person would say it."""
+        """The short path of the file."""
         return short_path(self.path)
 
 
 def dialect_of(document: Document) -> Dialect:
-    """How a file is written; for an empty one, how its name suggests."""
+    """The dialect of a file; for an empty one, guessed from its name."""
     if found := detect(document):
         return found
     return DIALECTS["multitap" if document.format == "toml" else "mcpservers"]
@@ -111,20 +111,20 @@ def edit_target(options: CommonOptions, *, project: bool = False) -> EditTarget:
 
 @dataclass(frozen=True, slots=True)
 class EntryPlace:
-    """Where a server is written."""
+    """The place of a server's entry."""
 
     target: EditTarget
     key: KeyPath
     complete: bool
-    """It says how to reach the server; otherwise it only amends another entry."""
+    """Whether it says how to reach the server; otherwise it amends another entry."""
 
 
 def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
     """Every entry about a server that can be edited, the strongest last.
 
     Raises:
-        UnknownName: No file says anything about it.
-        ConfigError: A file cannot be read, which may be the one that does.
+        UnknownName: No file mentions it.
+        ConfigError: A file that may have it cannot be read.
     """
     stack = loaded.merged.servers.get(name)
     if stack is None:
@@ -147,7 +147,7 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
 def check_servers(
     document: Document, found: Dialect, names: Sequence[str], *, given: Sequence[str] = ()
 ) -> None:
-    """Make sure that a document says nothing wrong about these servers.
+    """Check that a document has no errors about these servers.
 
     Args:
         document: As it would be written.
@@ -156,7 +156,7 @@ def check_servers(
         given: Dotted settings that were just typed: of these, one without any effect is wrong too.
 
     Raises:
-        ConfigError: It does; says where, what was expected and what to do.
+        ConfigError: It has; says where, what was expected and what to do.
     """
     reading = read_document(document, document.path.parent, told=found.name)
     problems = merge([Layer(reading)]).problems

@@ -30,7 +30,7 @@ def export(
     output: Path | None,
     dry_run: bool,
 ) -> int:
-    """Print servers in a dialect, or add them to a file, and say what is lost."""
+    """Print servers in a dialect, or add them to a file, and report losses."""
     client = CLIENTS.get(name)
     found = dialect((client.dialect if client else None) or name)
     loaded = load_configuration(options)
@@ -65,7 +65,7 @@ def export(
 
 
 def _report(entries: dict[str, WrittenEntry]) -> bool:
-    """Say what is lost; whether a server is lost as a whole."""
+    """Report losses; returns whether a whole server is lost."""
     for name, written in entries.items():
         for loss in written.losses:
             note(f"{name}: `{loss.key}`: {loss.reason}")

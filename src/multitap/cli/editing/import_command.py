@@ -47,13 +47,13 @@ class ImportOptions(EditOptions):
 
     hosts: tuple[str, ...] = ()
     secrets: str | None = None
-    """`vault` or `keep`; asked if there is somebody to ask, else `keep`."""
+    """`vault` or `keep`; by default, asks at a terminal, and keeps them otherwise."""
     yes: bool = False
     as_json: bool = False
 
 
 def import_servers(options: CommonOptions, how: ImportOptions) -> int:
-    """Find servers, show them, and write them down once."""
+    """Find servers, show them, and write them."""
     hosts = how.hosts
     where = Surroundings.here()
     wanted = {dialect_named(host) for host in hosts if host != "all"}
@@ -66,10 +66,10 @@ def import_servers(options: CommonOptions, how: ImportOptions) -> int:
     target = edit_target(options, project=how.scope == "project")
     files = _own([read_host(source, where.folder) for source in chosen], target)
     vault = Vault()
-    # what is there already decides about names and duplicates
+    # existing servers decide about names and duplicates
     loaded = load_configuration(options)
     present = _present(loaded)
-    # looked at before anything is written: afterwards they are all the same
+    # before anything is written: afterwards all are duplicates
     in_clear_here = any(next(clear_secrets(one), None) for one in present.values())
     found = arrivals(files, present, vault.value)
     new = [one for one in found if one.is_new]
@@ -108,9 +108,9 @@ def _say_missing(dialects: Sequence[str], where: Surroundings) -> None:
 
 
 def _own(files: Sequence[HostFile], target: EditTarget) -> list[HostFile]:
-    """Those that may be imported: what a project brings along would become the user's own.
+    """The files that may be imported: a project's servers would become the user's own.
 
-    Nobody has trusted that, so it only goes where it still has to be: to the project's file.
+    They are not trusted yet, so they go only to the project's own file.
     """
     if target.is_project:
         return [*files]
@@ -122,7 +122,7 @@ def _own(files: Sequence[HostFile], target: EditTarget) -> list[HostFile]:
 
 
 def _exit(files: Iterable[HostFile]) -> int:
-    """How an import ends that added nothing."""
+    """The exit code of an import that added nothing."""
     broken = any(one.severity is Severity.ERROR for file in files for one in file.problems)
     return Exit.CONFIG if broken else Exit.DONE
 
@@ -144,7 +144,7 @@ def _moves_secrets(in_clear: Sequence[ImportedServer], how: ImportOptions) -> bo
 def _prepare(
     new: Iterable[ImportedServer], vault: Vault, *, moving: bool
 ) -> tuple[dict[str, StdioServer | HttpServer], dict[str, str]]:
-    """The servers as they are to be written, and the secrets that go to the vault."""
+    """The servers to write, and the secrets for the vault."""
     configs: dict[str, StdioServer | HttpServer] = {}
     secrets: dict[str, str] = {}
     kept = (
@@ -156,7 +156,7 @@ def _prepare(
             update, found = without_secrets(one.name, one.config, kept | secrets)
             secrets |= found
         if not one.origin.trusted:
-            # written down, or it would become the user's own by being imported
+            # stored, otherwise the import would make it the user's own
             update = {**update, "provenance": "project"}
         configs[one.name] = one.config.model_copy(update=update)
     return configs, secrets
@@ -171,13 +171,13 @@ def _writing(target: EditTarget, configs: Mapping[str, StdioServer | HttpServer]
             if written.entry is None:
                 raise ConfigError(f"{target.path}: {name!r}: {written.losses[0].reason}")
             place = find_place(name)
-            # the file may have changed since it was shown, and nothing is overwritten unseen
+            # the file may have changed since it was shown
             if document.root.find(*map(str, place)) is not None:
                 raise ConfigError(
                     f"{target.path}: there is a server named {name!r} already",
                     hint="run the import again",
                 )
-            # all of them are worked out on one document: each has to count those before it
+            # computed on one document: each depends on those before it
             index = [len(puts)] if found.writing.listed else []
             shifted = (*place[:-1], int(place[-1]) + index[0]) if index else place
             puts.append(SetValue(shifted, dict(written.entry)))
@@ -203,7 +203,7 @@ def _show(files: Sequence[HostFile], found: Sequence[ImportedServer]) -> None:
         problem_lines.show(
             one
             for one in file.problems
-            # what else is odd about an entry that is not imported only distracts
+            # further problems of an entry that is not imported would only distract
             if one.server not in file.broken or one.severity is Severity.ERROR
         )
         if any(one.severity is Severity.ERROR for one in file.problems):
@@ -248,7 +248,7 @@ def _conclude(
     secrets: Mapping[str, str],
     target: EditTarget,
 ) -> None:
-    note(f"added {counted(len(new), 'server')} to {target.name}; `multitap undo` takes it back")
+    note(f"added {counted(len(new), 'server')} to {target.name}; `multitap undo` reverts it")
     if secrets:
         note(f"moved {counted(len(secrets), 'key')} to the vault")
     elif in_clear:

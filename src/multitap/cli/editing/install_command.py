@@ -32,7 +32,7 @@ from multitap.own_program import own_program
 from multitap.trust.secrets.vault import Vault
 
 NAME = "multitap"
-"""What clients call us."""
+"""Our name in clients' files."""
 DEFAULT_URL = "http://127.0.0.1:3000/mcp"
 
 
@@ -52,7 +52,7 @@ def install(
         )
     config = HttpServer(url=address) if address else _own_command(options)
     present = load_configuration(options).settings.servers
-    # by what they run, not by name: clients call the same server differently
+    # by command, not by name: clients have different names for the same server
     own = {
         identity(one, Vault().value)
         for one in present.values()
@@ -105,7 +105,7 @@ def installed_in() -> Iterator[str]:
 
 
 def _choose_clients(names: Sequence[str]) -> Iterator[tuple[str, McpClient]]:
-    """The clients of these names; `all`: those that have a file."""
+    """The clients of these names; `all` means those that have a file."""
     for name in names:
         if name != "all":
             yield name, client_named(name)
@@ -126,8 +126,8 @@ def _target(name: str) -> EditTarget:
 
 
 def _own_command(options: CommonOptions) -> StdioServer:
-    """How a client starts us, whatever its own PATH is."""
-    # clients start it in a folder of their own, so named files are passed by their full paths
+    """The command with which a client starts us, whatever its PATH."""
+    # clients start it in another folder, so named files have absolute paths
     search = native(Surroundings.here(), options.files)
     files = [str(source.path) for source in search.sources if source.required]
     named = [word for file in files for word in ("-c", file)]
@@ -138,7 +138,7 @@ def _own_command(options: CommonOptions) -> StdioServer:
 
 def _program() -> tuple[str, ...]:
     typed = Path(sys.argv[0])
-    # what the person typed: the same program after an upgrade, too
+    # the typed program, which stays the same after an upgrade
     if typed.name == NAME and (found := shutil.which(str(typed.absolute()))):
         return (found,)
     if found := shutil.which(NAME, path=str(Path(sys.executable).parent)):
@@ -163,10 +163,10 @@ def _adding(target: EditTarget, client: McpClient, config: Program, own: set[obj
     def changes(document: Document, found: Dialect) -> list[Change]:
         entry = {**(write_entry(NAME, config, found).entry or {}), **client.extra}
         replaced = [*_copies(document, found, own)]
-        # the last of a list first, so that the numbers of the others stay right
+        # the last of a list first, so that the other indices stay valid
         drops = [RemoveValue(path) for path in sorted(replaced, key=_last, reverse=True)]
         place = entry_place(found, document, NAME)
-        # appended to a list from which entries go in the same edit
+        # appended to a list from which entries are removed in the same edit
         if isinstance(place[-1], int) and document.root.find(*map(str, place)) is None:
             place = (*place[:-1], place[-1] - len(drops))
         besides = found.writing.also(document.root, [entry])
@@ -183,14 +183,14 @@ def _count_copies(target: EditTarget, own: set[object]) -> int:
     try:
         text = (content_of(target.path) or b"").decode()
     except (ConfigError, UnicodeDecodeError):
-        return 0  # it is not there yet, or the edit says what is wrong with it
+        return 0  # it does not exist yet, or the edit reports its problem
     return len([*_copies(target.document(text), dialect(target.told or ""), own)])
 
 
 def _copies(
     document: Document, found: Dialect, own: set[object]
 ) -> Iterator[tuple[str | int, ...]]:
-    """Where a client's file has servers that the gateway has, too."""
+    """The entries of a client's file that the gateway has, too."""
     reading = read_document(document, Path.cwd(), told=found.name)
     settings = merge([Layer(reading)]).settings
     for entry in reading.entries if own else ():
@@ -202,15 +202,15 @@ def _copies(
 
 
 def _removing(target: EditTarget) -> FileEdit:
-    """Take the gateway out: what `install` left goes back to what was before, byte for byte."""
-    # only if nobody has changed the file since: see `Journal.original`
+    """Remove the gateway: restore the file from before `install`, byte for byte."""
+    # only if the file has not changed since: see `Journal.original`
     if (original := Journal().original(target.path, "install ")) is not None:
         return FileEdit(target.path, lambda _: original.text)
     return target.edit(_removals)
 
 
 def _removals(document: Document, found: Dialect) -> list[Change]:
-    """Every entry that is the gateway."""
+    """Every entry of the gateway."""
     file = read_host(Source(document.path, found.name), Path.cwd())
     ours = {name for name, config in file.servers.items() if is_gateway(name, config)}
     entries = read_document(document, Path.cwd(), told=found.name).entries
@@ -220,7 +220,7 @@ def _removals(document: Document, found: Dialect) -> list[Change]:
 
 def _carry_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
     journal = Journal()
-    # shown in every case: these files belong to other programs
+    # always shown: these files belong to other programs
     previews = journal.preview(edits)
     show_differences(previews)
     if dry_run:
@@ -230,5 +230,5 @@ def _carry_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
     else:
         for one in previews:
             note(f"changed {short_path(one.path)}")
-        note("restart these clients; `multitap undo` takes it back")
+        note("restart these clients; `multitap undo` reverts the change")
     return Exit.DONE

@@ -13,7 +13,7 @@ from multitap.trust.projects.trusted_projects import Projects
 def trusting_own_edits(
     added: Collection[str] = (), *, folders: Collection[Path] = ()
 ) -> Generator[None]:
-    """Within the block, the person changes files by a command of ours.
+    """Within the block, the user changes files with one of our commands.
 
     Parts of a project that they trusted before stay trusted as they are afterwards, without the
     secrets they were granted if they changed; what was not trusted stays so.
@@ -31,7 +31,7 @@ def trusting_own_edits(
         if one.standing is TrustState.TRUSTED
     }
     yield
-    # an edit that fails leaves by an exception, and trust stays as it was
+    # a failed edit raises, and trust stays as it was
     if not before and not added:
         return
     for project in _projects(wanted, projects):

@@ -1,4 +1,4 @@
-"""Pins that come, go and move with the entries of servers, so that `undo` restores them."""
+"""Changes of pins that belong to an edit, so that `undo` restores them."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +15,7 @@ from multitap.trust.pins.lock_places import LockPlaces, places_of
 
 @dataclass(frozen=True, slots=True)
 class PinEdit:
-    """What a lock file should say about one server; None: nothing."""
+    """The new entry of one server in a lock file; None to remove it."""
 
     lock: LockFile
     server: str
@@ -26,27 +26,27 @@ class PinEdit:
 def pins_of_new(
     places: LockPlaces, server: str, pins: ServerPins, *, project: bool
 ) -> tuple[PinEdit, ...]:
-    """The pins of a server that was just tried: a person adds it as it is, whatever was before."""
+    """The pins of a server that was just tried; older ones are replaced."""
     if not project:
         return (PinEdit(places.own, server, pins),)
     private = PinEdit(places.private, server, pins)
     if places.project is None:
         return (private,)
-    # without what waits for a review: that is this person's, and the file is committed
+    # without pending reviews, which are this user's: the file is committed
     committed = ServerPins(package=pins.package, tools=pins.tools, others=pins.others)
     return private, PinEdit(places.project, server, committed, is_private=False)
 
 
 def pins_to_come(places: LockPlaces, servers: Iterable[str]) -> tuple[PinEdit, ...]:
-    """The pins of servers that were not tried: none yet, and none of an older one of the name.
+    """Removes old pins under the names of servers that were not tried.
 
-    They are pinned when they are first used; `undo` finds these pins, too.
+    They are pinned on first use; `undo` finds these pins, too.
     """
     return tuple(PinEdit(places.own, server, None) for server in servers)
 
 
 def pins_without(loaded: Loaded, servers: Iterable[str]) -> tuple[PinEdit, ...]:
-    """The edits after which no lock file mentions these servers."""
+    """Edits that remove these servers from all lock files."""
     return tuple(
         PinEdit(lock, server, None, is_private=private)
         for server in servers
@@ -55,7 +55,7 @@ def pins_without(loaded: Loaded, servers: Iterable[str]) -> tuple[PinEdit, ...]:
 
 
 def pins_renamed(loaded: Loaded, old: str, new: str) -> tuple[PinEdit, ...]:
-    """The edits after which a server is pinned by its new name."""
+    """Edits that move the pins of a server to its new name."""
     return tuple(
         edit
         for lock, private, pins in _entries(loaded, old)
@@ -67,7 +67,7 @@ def pins_renamed(loaded: Loaded, old: str, new: str) -> tuple[PinEdit, ...]:
 
 
 def record_pins(edits: Sequence[PinEdit]) -> list[PinRecord]:
-    """What the lock files say now, for `undo`."""
+    """The current entries of the lock files, for `undo`."""
     return [
         PinRecord(
             str(edit.lock.path),
@@ -81,13 +81,13 @@ def record_pins(edits: Sequence[PinEdit]) -> list[PinRecord]:
 
 
 def write_pins(edits: Sequence[PinEdit]) -> None:
-    """Change the lock files; what cannot be written is pinned again when the server starts."""
+    """Change the lock files; on failure, servers are pinned again when they start."""
     for edit in edits:
         _write(edit.lock, edit.server, edit.after)
 
 
 def restore_pins(records: Sequence[PinRecord]) -> None:
-    """Make lock files what they were before an operation, as far as it changed them."""
+    """Restore the entries of lock files that an operation changed."""
     # backwards: one operation may have changed the same entry twice
     for one in reversed(records):
         lock = LockFile(Path(one.path), is_private=one.private)
@@ -107,7 +107,7 @@ def _read(lock: LockFile) -> dict[str, ServerPins]:
     try:
         return lock.read().servers
     except LockError:
-        return {}  # it says so itself wherever it is used
+        return {}  # reported wherever the lock file is used
 
 
 def _write(lock: LockFile, server: str, pins: ServerPins | None) -> None:
@@ -120,7 +120,7 @@ def _write(lock: LockFile, server: str, pins: ServerPins | None) -> None:
             else:
                 content.servers.pop(server, None)
     except LockError as exc:
-        # the entry itself is written already, and must not be lost for its pins
+        # the entry is already written, and must not be lost because of its pins
         note(f"warning: {exc}")
 
 

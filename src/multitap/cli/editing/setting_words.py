@@ -16,7 +16,7 @@ from multitap.records import dataclass
 
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 _OR_FLAGS = frozenset({("sandbox",)})
-"""Settings that take a word as well as `true` and `false`."""
+"""Settings that accept a word as well as `true` and `false`."""
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
@@ -26,11 +26,11 @@ class Assignment:
 
     path: tuple[str, ...]
     value: Any
-    """As a file has it; None: the setting is taken out."""
+    """The value in the file; None to unset it."""
 
 
 def assignment(word: str) -> Assignment:
-    """What `key=value` says; `key=` takes the setting out.
+    """Parse `key=value`; `key=` unsets the setting.
 
     Raises:
         ConfigError: There is no such setting, or the value does not fit it.
@@ -48,12 +48,12 @@ def assignment(word: str) -> Assignment:
 
 
 def setting_names() -> list[str]:
-    """What can be set."""
+    """The settings of a server."""
     return sorted(_fields())
 
 
 def _path(key: str) -> tuple[str, ...]:
-    """The first step is a setting; the rest may hold dots only where names are free."""
+    """Split a dotted key; names may contain dots only in tables with arbitrary names."""
     first, _, rest = key.rstrip(".").partition(".")
     if not rest:
         return (first,)
@@ -73,7 +73,7 @@ def _kind(path: tuple[str, ...]) -> Any:
             where = f" in `{'.'.join(path[:index])}`" if index else ""
             hint = did_you_mean(step, fields) or f"known keys: {', '.join(sorted(fields))}"
             raise ConfigError(f"there is no setting `{step}`{where}", hint=hint)
-        # `oauth` takes a table or false, of which only the table has keys
+        # `oauth` is a table or false, and only the table has keys
         kind = OAuth if path[: index + 1] == ("oauth",) else bare_type(fields[step])
         if get_origin(kind) is Mapping and index + 1 < len(path):
             return bare_type(get_args(kind)[1])
@@ -90,7 +90,7 @@ def _to_type(key: str, text: str, kind: Any) -> Any:
     elif kind is float:
         value = _number(key, text, "a number")
     elif kind == Duration:
-        # `1m30s` stays as typed: the file may say it in the same words
+        # `1m30s` stays as typed: files accept the same form
         value = _plain_number(text) if _NUMBER.fullmatch(text) else text
     elif get_origin(kind) is tuple:
         value = _words(key, text)

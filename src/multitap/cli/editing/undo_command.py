@@ -14,7 +14,7 @@ from multitap.config.edit.journal import Journal, Operation
 
 
 def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
-    """Restore the files of the last operation, or of all that are known."""
+    """Restore the files of the last operation, or of all recorded ones."""
     if listing or as_json:
         return list_operations(as_json=as_json)
     journal = Journal()
@@ -31,11 +31,11 @@ def _undo_last(journal: Journal, *, force: bool) -> None:
     folders = {Path(file.path).parent for one in last for file in one.files}
     with trusting_own_edits(folders={Path.cwd(), *folders}):
         operation = journal.undo(force=force)
-    # after the files: a secret that a file still names must not vanish first
+    # after the files: a secret must not be deleted while a file refers to it
     restore_pins(operation.pins)
     forget(operation.secrets)
     for one in operation.files:
-        if one.before is None:  # a lock file may have kept its folder until now
+        if one.before is None:  # a folder may have been kept because of its lock file
             remove_folders(tuple(map(Path, one.folders)))
         note(f"{'removed' if one.before is None else 'restored'} {short_path(Path(one.path))}")
     note(f"undone: {operation.label}")

@@ -35,7 +35,7 @@ def calls(
     try:
         if show is not None:
             return _show(archive.read_exchange(show), show, as_json=as_json)
-        # quoted again: each word may have had spaces in it
+        # quoted again: a word may contain spaces
         text = " ".join(json.dumps(word) if " " in word else word for word in words)
         query = CallQuery(filter=RecordFilter.parse(text), limit=lines)
         page = archive.read(query)
@@ -61,7 +61,7 @@ def calls(
 def _mention(records: tuple[CallRecord, ...]) -> None:
     kept = next((record.exchange for record in records if record.exchange), None)
     if isinstance(kept, str):
-        advise(f"`multitap calls --show {kept}` prints what the last recorded call said")
+        advise(f"`multitap calls --show {kept}` prints the last recorded call")
 
 
 def _show(exchange: RecordedExchange | None, name: str, *, as_json: bool) -> Exit:

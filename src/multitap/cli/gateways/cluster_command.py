@@ -15,11 +15,11 @@ from multitap.cluster.redis_coordinator import open_redis
 from multitap.errors import counted
 
 _LATE = 2.5
-"""Seconds of silence from which on a replica may be in trouble: they speak once a second."""
+"""Seconds without a heartbeat, sent every second, after which a replica may have a problem."""
 
 
 def cluster_status(url: str, *, as_json: bool) -> int:
-    """Show what the cluster's Redis knows about its replicas."""
+    """Show the replicas that the cluster's Redis lists."""
     try:
         now, members = run_async(lambda: _look(url))
     except CoordinatorDown as exc:
@@ -44,7 +44,7 @@ def cluster_status(url: str, *, as_json: bool) -> int:
     if not members:
         note("no replica is in this cluster")
         return Exit.DONE
-    # nobody says which configuration is right; the one that most have is taken as usual
+    # the correct configuration is unknown; the most common one counts as normal
     usual = Counter(one.fingerprint for one in members).most_common(1)[0][0]
     table(
         ("REPLICA", "VERSION", "ADDRESS", "LAG", "RUNS", "NOTE"),
@@ -69,7 +69,7 @@ def cluster_status(url: str, *, as_json: bool) -> int:
 async def _look(url: str) -> tuple[float, Sequence[Member]]:
     async with open_redis(url) as coordinator:
         members = await known_members(coordinator.records)
-        # Redis's clock, by which the replicas note when they were seen
+        # Redis's clock, which the heartbeats use
         return await coordinator.time(), sorted(members.values(), key=lambda one: one.id)
 
 

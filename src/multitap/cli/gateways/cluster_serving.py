@@ -20,7 +20,7 @@ from multitap.records import dataclass
 if TYPE_CHECKING:
     from multitap.cluster import cluster_key, peers, redis_coordinator, replica
 else:
-    # imported when a cluster is asked for: most gateways are alone
+    # imported only for a cluster: most gateways run alone
     cluster_key = Later("multitap.cluster.cluster_key")
     peers = Later("multitap.cluster.peers")
     redis_coordinator = Later("multitap.cluster.redis_coordinator")
@@ -29,7 +29,7 @@ else:
 _OWN = frozenset({"state_dir", "start_concurrency", "serve"})
 """Settings that may differ from machine to machine."""
 DRAIN = 3.5
-"""Seconds for calls under way when a replica leaves; the process has a little longer to stop."""
+"""Seconds for calls in progress when a replica leaves; the process has a little longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ClusterOptions:
     """How a gateway takes part in a cluster."""
 
     url: str
-    """Where Redis is."""
+    """The address of Redis."""
     key_file: Path | None = None
     labels: tuple[str, ...] = ()
     """Each `NAME=VALUE`."""
@@ -53,7 +53,7 @@ async def open_cluster(
     """Take part in a cluster until the block is left.
 
     Raises:
-        ConfigError: That is not possible, and why.
+        ConfigError: That is not possible; says why.
     """
     wanted = replica.ReplicaOptions(
         fingerprint=fingerprint(settings),
@@ -83,18 +83,18 @@ async def follow(joined: "replica.Replica", hub: Hub) -> None:
 
 async def drain(joined: "replica.Replica", on_last: Callable[[], None]) -> None:
     """Hand everything over before the process ends; see `Replica.drain`."""
-    # we are being stopped, so usually cancelled; half a second more to give the leases back
+    # usually already cancelled; half a second more to release the leases
     with anyio.CancelScope(shield=True), anyio.move_on_after(DRAIN + 0.5):
         await joined.drain(DRAIN, on_last)
 
 
 def fingerprint(settings: Settings) -> str:
-    """A digest of what all replicas should have alike; nothing can be learned from it."""
+    """A digest of the settings that all replicas must share; it reveals nothing."""
     # without defaults: a newer version has settings that an older one does not know
     servers = {
         name: (config.transport, config.model_dump(mode="json", exclude_defaults=True))
         for name, config in settings.servers.items()
-        if not isinstance(config, LocalServer)  # made in each process
+        if not isinstance(config, LocalServer)  # created in each process
     }
     told = settings.model_dump(mode="json", exclude={*_OWN, "servers"}, exclude_defaults=True)
     canonical = msgspec.json.encode({**told, "servers": servers}, order="sorted")
@@ -126,10 +126,10 @@ def _address(options: ClusterOptions) -> str:
             )
         return options.advertise
     scheme, netloc, *_ = urlsplit(options.url)
-    # of several sentinels, any will do
+    # any of several sentinels will do
     place = urlsplit(f"{scheme}://{netloc.rpartition('@')[2].split(',')[0]}")
     try:
         towards = (place.hostname or "127.0.0.1", place.port or 6379)
     except ValueError:
-        return "127.0.0.1:0"  # what is wrong with the address is reported when it is used
+        return "127.0.0.1:0"  # an invalid address is reported when it is used
     return f"{peers.own_address(towards)}:0"

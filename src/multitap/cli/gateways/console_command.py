@@ -21,16 +21,16 @@ def console(options: CommonOptions, *, opens: bool) -> int:
     if live is None:
         return nobody_serves()
     link = live.console()
-    # printed in any case: the browser that opens may be on another machine
+    # always printed: the user's browser may be on another machine
     say(link)
     if opens and open_page(link):
-        note("opened it in a browser; the link is used up")
+        note("opened it in a browser; the link does not work again")
     else:
         note("the link works once, in one browser")
     return Exit.DONE
 
 
 def _only_one(loaded: Loaded) -> RunningGateway | None:
-    """The only gateway over HTTP, whatever its files: there is no doubt which one is meant."""
+    """The only gateway over HTTP, whatever its files."""
     found = [live for live in gateways(loaded) if live.about.url is not None]
     return found[0] if len(found) == 1 else None

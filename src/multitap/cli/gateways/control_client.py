@@ -22,11 +22,11 @@ MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer; a longer one counts as no answer."""
 
 OnStep = Callable[[float, float | None, str | None], None]
-"""Called with how far a call has come."""
+"""Called with the progress of a call."""
 OnQuestion = Callable[[protocol.ServerQuestion], protocol.CommandReply]
-"""Answers what a server asks during a call."""
+"""Answers a server's question during a call."""
 
-_CHUNK = 256 * 1024  # a result of megabytes in few reads
+_CHUNK = 256 * 1024  # bytes per read, for results of megabytes
 _WITHOUT = "use `--no-live` if the command has it"
 _Said = TypeVar("_Said")
 
@@ -39,7 +39,7 @@ class ControlClient:
     words: str
 
     def ask(self, question: protocol.Question, kind: type[_Said], wait: float = PATIENCE) -> _Said:
-        """The answer to a question that takes no server's time.
+        """The answer to a question that involves no server.
 
         Raises:
             MultitapError: The gateway does not answer, or answers with an error.
@@ -54,7 +54,7 @@ class ControlClient:
         on_step: OnStep | None = None,
         on_question: OnQuestion | None = None,
     ) -> tuple[_Said, bytes]:
-        """What comes of something that takes a server's time, and what follows it.
+        """The result of an action that involves a server.
 
         Raises:
             MultitapError: The gateway does not answer, or answers with an error.
@@ -79,7 +79,7 @@ class ControlClient:
     def follow(
         self, question: protocol.Question, kind: type[_Said]
     ) -> Generator["EventFollower[_Said]"]:
-        """Within the block, hear of what happens, as it comes."""
+        """Within the block, receive events as they happen."""
         with closing(self._open(question)) as lines:
             content(self._heard(lines, FIRST), protocol.About)
             yield EventFollower(lines, kind)
@@ -107,7 +107,7 @@ class ControlClient:
 
 
 def ask_about(path: Path, words: str) -> protocol.About:
-    """Which gateway has a socket.
+    """Ask which gateway has a socket.
 
     Raises:
         MultitapError: It does not answer.
@@ -116,16 +116,16 @@ def ask_about(path: Path, words: str) -> protocol.About:
 
 
 class EventFollower(Generic[_Said]):
-    """What happens at a gateway, as it comes."""
+    """Events of a gateway, as they happen."""
 
     def __init__(self, lines: "_Lines", kind: type[_Said]) -> None:
         self._lines = lines
         self._kind = kind
         self.ended = False
-        """Whether the gateway is gone."""
+        """Whether the gateway has stopped."""
 
     def within(self, seconds: float) -> Generator[_Said]:
-        """What happens in the next `seconds`."""
+        """The events of the next `seconds`."""
         deadline = time.monotonic() + seconds
         while not self.ended and (left := deadline - time.monotonic()) > 0:
             try:
@@ -149,10 +149,10 @@ class _Lines:
         self._connection.close()
 
     def send(self, line: bytes) -> None:
-        """Say something in the middle of it.
+        """Send a line.
 
         Raises:
-            OSError: The other side is gone, or does not read.
+            OSError: The other side has closed, or does not read.
         """
         self._connection.settimeout(FIRST)
         self._connection.sendall(line)
@@ -161,11 +161,10 @@ class _Lines:
         """One line.
 
         Raises:
-            OSError: The other side is gone, or says nothing for too long.
+            OSError: The other side has closed, or sends nothing for too long.
         """
         deadline = time.monotonic() + wait
-        # searched from where the last look ended: an answer of megabytes comes in hundreds of
-        # chunks
+        # searched from the end of the last search: large answers come in hundreds of chunks
         looked = 0
         while (end := self._waiting.find(b"\n", looked)) < 0:
             looked = len(self._waiting)
@@ -180,13 +179,12 @@ class _Lines:
         """The next `size` bytes.
 
         Raises:
-            OSError: The other side is gone, or says nothing for too long.
+            OSError: The other side has closed, or sends nothing for too long.
         """
         if size > MAX_ANSWER:
             raise ConnectionError("its answer is too long")
         while len(self._waiting) < size:
-            # the patience begins again with each chunk: a long result may take long as long as it
-            # moves
+            # the timeout restarts with each chunk: a long result may take long while it arrives
             self._receive(time.monotonic() + wait)
         taken = bytes(self._waiting[:size])
         del self._waiting[:size]
@@ -204,7 +202,7 @@ class _Lines:
 def _lines(path: Path, question: protocol.Question) -> _Lines:
     """The lines that answer a question; the caller closes them."""
     line = msgspec.json.encode(question) + b"\n"
-    # said here, where the hint helps; the gateway would only hang up
+    # checked here to give a hint; the gateway would only close the connection
     if len(line) > protocol.MAX_QUESTION:
         raise MultitapError(
             f"a gateway takes at most {protocol.MAX_QUESTION} bytes from a command", hint=_WITHOUT

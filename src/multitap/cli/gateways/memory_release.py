@@ -1,4 +1,4 @@
-"""Returns memory to the system after servers and clients are gone."""
+"""Returns memory to the system after servers and clients have left."""
 
 import gc
 import sys
@@ -8,15 +8,15 @@ from typing import Any
 import anyio
 
 PAUSE = 60.0
-"""Seconds between two looks."""
-_GROWN = 2000  # objects more than after the last look, below which it is not worth the while
+"""Seconds between two collections."""
+_GROWN = 2000  # new objects since the last collection, below which another is not worth it
 
 
 async def free_leftovers(pause: float = PAUSE) -> None:
-    """Free what refers to itself and is old, now and then, until cancelled.
+    """Free old reference cycles periodically, until cancelled.
 
-    A link whose server was lost or replaced is a net of such objects. In a gateway the collector
-    comes to old ones only after millions of new ones, so that calls need not wait for it: 2,000
+    A link whose server was lost or replaced consists of such cycles. In a gateway, the collector
+    examines old objects only after millions of new ones, so that calls do not wait for it: 2,000
     crashes, edits and lost clients would cost 40 MB.
 
     Args:
@@ -33,7 +33,7 @@ async def free_leftovers(pause: float = PAUSE) -> None:
 
 
 def _trim() -> Callable[[int], Any] | None:
-    """Gives free pages back to the system, which glibc does by itself only with the last ones."""
+    """Returns free pages to the system; glibc itself returns only those at the end of the heap."""
     if not sys.platform.startswith("linux"):
         return None
     import ctypes  # noqa: PLC0415 - for this one call

@@ -29,7 +29,7 @@ def reload(options: CommonOptions, *, as_json: bool) -> int:
             _show(live, report, loaded)
         if options.pid is None:
             problem_lines.show(serious(loaded.problems))
-    # a gateway that is named by its pid may have other files than this command
+    # a gateway chosen by its pid may have other files than this command
     ours = loaded.errors if options.pid is None else ()
     if ours or any(report.kept or not report.taken for _, report in reports):
         return Exit.CONFIG

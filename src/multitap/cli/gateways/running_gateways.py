@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunningGateway:
-    """One gateway that answers."""
+    """A running gateway."""
 
     about: protocol.About
     path: Path
@@ -108,7 +108,7 @@ class RunningGateway:
 
     @contextmanager
     def follow(self, server: str | None) -> Generator["EventFollower[Activity]"]:
-        """Within the block, hear what happens, to one server or to all."""
+        """Within the block, receive the events of one server or of all."""
         from multitap.store.log_records import Activity  # noqa: PLC0415 - most follow nothing
 
         with self.client.follow(protocol.AskEvents(server), Activity) as following:
@@ -116,7 +116,7 @@ class RunningGateway:
 
     @contextmanager
     def trace(self, server: str) -> Generator["EventFollower[TracedMessage]"]:
-        """Within the block, hear of each message to and from a server."""
+        """Within the block, receive each message to and from a server."""
         from multitap.upstream.traced_wire import TracedMessage  # noqa: PLC0415 - the same
 
         with self.client.follow(protocol.AskTrace(server), TracedMessage) as following:
@@ -124,7 +124,7 @@ class RunningGateway:
 
 
 def gateways(loaded: Loaded) -> tuple[RunningGateway, ...]:
-    """All that answer, the one that started last first, after a word on those that do not."""
+    """All running gateways, the latest first; reports those that do not answer."""
     found: list[RunningGateway] = []
     for pid, path in sockets(loaded.state_directory).items():
         try:
@@ -135,10 +135,10 @@ def gateways(loaded: Loaded) -> tuple[RunningGateway, ...]:
 
 
 def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ...]:
-    """The gateways that a command is about: the one it names, or all with the same files.
+    """The gateways for a command: the named one, or all with the same files.
 
     Raises:
-        UnknownName: The one it names does not run.
+        UnknownName: The named one does not run.
     """
     if not options.live:
         return ()
@@ -153,10 +153,10 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ..
 
 
 def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | None:
-    """The gateway that a command shows, after a word on which one that is; None if there is none.
+    """The gateway that a command uses, after naming it; None if there is none.
 
     Raises:
-        UnknownName: The one that was named does not run.
+        UnknownName: The named one does not run.
     """
     found = matching(options, loaded)
     if not found:
@@ -171,16 +171,16 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
 
 @contextmanager
 def explain_unknown(live: RunningGateway, loaded: Loaded, name: str) -> Generator[None]:
-    """Within the block, a tool or prompt of a server that cannot be used is not just unknown.
+    """Within the block, explain an unknown tool or prompt if its server cannot be used.
 
     Raises:
-        ConfigError: What is written about its server cannot be used, or is not trusted.
+        ConfigError: The entry of its server cannot be used, or is not trusted.
     """
     try:
         yield
     except UnknownName:
         naming = loaded.settings.naming
-        # a gateway with other files knows servers that ours say nothing about
+        # a gateway with other files has servers that ours do not mention
         if live.runs(loaded) and naming is not Naming.BARE:
             for held, pending in loaded.held.items():
                 if likely_owners(name, [held], naming):
@@ -192,7 +192,7 @@ def explain_unknown(live: RunningGateway, loaded: Loaded, name: str) -> Generato
 
 
 def nobody_serves() -> Exit:
-    """Say that there is no gateway, where a command is of no use without one."""
+    """The error for a command that needs a gateway."""
     complain(
         "no gateway is serving this configuration",
         "`multitap serve --http 3000` starts one; `--live PID` asks one with other files",

@@ -25,7 +25,7 @@ from multitap.screens.desktop import Desktop
 
 
 def screen(options: CommonOptions) -> int:
-    """Open the screen, until the person leaves it."""
+    """Open the screen until the user leaves it."""
     if os.environ.get("TERM", "dumb") == "dumb":
         raise MultitapError(
             "this terminal cannot show a screen (TERM is not set, or `dumb`)",
@@ -51,7 +51,7 @@ async def _show(socket: Path, command: Sequence[str]) -> None:
 
 
 async def _show_own(served: ServedHub, command: Sequence[str]) -> None:
-    """Show servers of our own: a gateway without clients, asked in the same way as any other."""
+    """Show our own servers: a gateway without clients, used like any other."""
     async with (
         open_gateway(served.open, host=served.host) as gateway,
         open_control(
@@ -62,7 +62,7 @@ async def _show_own(served: ServedHub, command: Sequence[str]) -> None:
 
 
 def _desktop(shown: Path) -> Desktop:
-    """What the screen can do outside of itself.
+    """What the screen can do outside itself.
 
     Args:
         shown: The folder of pictures that a viewer is shown.
@@ -80,6 +80,6 @@ def _desktop(shown: Path) -> Desktop:
 
 
 def _again(files: Sequence[Path]) -> tuple[str, ...]:
-    """What runs this program with the same configuration."""
+    """The command that runs this program with the same configuration."""
     chosen = (word for file in files for word in ("--config", str(file)))
     return (*own_program(), *chosen)

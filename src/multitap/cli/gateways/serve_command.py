@@ -72,15 +72,18 @@ else:
     console_keys = Later("multitap.screens.page.console_keys")
     in_process = Later("multitap.wire.in_process")
 
-_MMAP_THRESHOLD, _LARGE = -3, 1024 * 1024  # of `malloc.h`; bytes of a block that is kept apart
+_MMAP_THRESHOLD, _LARGE = (
+    -3,
+    1024 * 1024,
+)  # of `malloc.h`; bytes of a block that gets its own mapping
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """How the person wants it."""
+    """The options of `serve`."""
 
     http: str | None = None
-    """`[HOST:]PORT`; empty: where the configuration says; None: if it says so at all."""
+    """`[HOST:]PORT`; empty for the configured address; None to follow the configuration."""
     token_file: Path | None = None
     insecure: bool = False
     hosts: tuple[str, ...] = ()
@@ -91,7 +94,7 @@ class ServeOptions:
     """Whether the gateway over HTTP has a page for browsers."""
     workers: int = 1
     cluster: str | None = None
-    """Where the cluster's Redis is; None: the gateway stands alone."""
+    """The address of the cluster's Redis; None for a single gateway."""
     cluster_key_file: Path | None = None
     advertise: str | None = None
     labels: tuple[str, ...] = ()
@@ -109,13 +112,13 @@ class ServedHub:
     reloader: Reloader | None = None
     """None if there are no files to follow."""
     host: Handlers = field(default_factory=Handlers)
-    """Answers what servers ask and no client can."""
+    """Answers servers' questions that no client can answer."""
     switch: Switch | None = None
     """Enables or disables a server in its file."""
 
 
 class _OneLineFormatter(logging.Formatter):
-    """What went wrong, without where in our code: it is for who reads it beside other output."""
+    """Log records without tracebacks: they appear among other output."""
 
     def format(self, record: logging.LogRecord) -> str:
         exc = record.exc_info[1] if record.exc_info else None
@@ -124,7 +127,7 @@ class _OneLineFormatter(logging.Formatter):
 
 
 def serve(options: CommonOptions, serving: ServeOptions) -> int:
-    """Serve until the client leaves, or the person ends it."""
+    """Serve until the client disconnects, or the user stops it."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -158,7 +161,7 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
 
 
 def _warn_of_nobody() -> None:
-    """Say so where no client can be: a gateway that ends at once would be a riddle."""
+    """Warn if no client can connect: otherwise the gateway would end without an explanation."""
     if streams := null_streams():
         which, verb = " and ".join(streams), "is" if len(streams) == 1 else "are"
         note(f"warning: no client can connect: standard {which} {verb} closed or null")
@@ -166,7 +169,7 @@ def _warn_of_nobody() -> None:
 
 
 def _greet() -> None:
-    """Tell a person who typed this that a client talks to it, not they."""
+    """Explain to a user at a terminal that a client talks to the gateway."""
     if can_draw(sys.stdin) and can_draw(sys.stderr):
         note("waiting for an MCP client on standard input; press Ctrl-C to stop")
         advise("clients start it themselves: `claude mcp add multitap -- multitap serve`")
@@ -174,27 +177,27 @@ def _greet() -> None:
 
 
 def _keep_large_blocks_apart() -> None:
-    """Let the memory of large messages go back to the system as soon as they are gone.
+    """Make the system get the memory of large messages back as soon as they are freed.
 
-    Once such a block was freed, glibc puts the next ones among the small ones, which then keep the
+    After such a block is freed, glibc places the next ones among small ones, which then keep the
     holes between them: a few results of 20 MB grew a gateway by 170 MB within an hour.
     """
     if not sys.platform.startswith("linux"):
         return
     import ctypes  # noqa: PLC0415 - for this one call
 
-    with suppress(AttributeError, OSError):  # another C library has no such switch
+    with suppress(AttributeError, OSError):  # another C library does not have this setting
         ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
 
 
 def _spare_the_collector() -> None:
-    """Let it not look through what stays for good, again and again, while calls are waiting."""
-    gc.freeze()  # there is no garbage yet that would be worth a look
+    """Exclude permanent objects from garbage collection, so that calls do not wait for it."""
+    gc.freeze()  # there is no garbage worth collecting yet
     gc.set_threshold(20_000, 20, 50)
 
 
 def from_files(options: CommonOptions) -> ServedHub:
-    """The servers that the files name, and the environment that they describe."""
+    """The servers and the environment of the files."""
     environment = HostedEnvironment(configuration_loader(options), audience=_audience)
     reloader = environment.servers.files
     announce_seeds(options)
@@ -222,7 +225,7 @@ def _switch_in(options: CommonOptions) -> Switch:
 
 
 def _audience() -> Audience:
-    """That of the client for whom a server in this process works right now."""
+    """The audience of the client whose request an in-process server is handling."""
     client = client_of(in_process.caller())
     return client.client.audience if isinstance(client, ClientRequest | ParkedCall) else EVERYBODY
 
@@ -247,7 +250,7 @@ def _check_profile(name: str | None, settings: Settings) -> None:
 
 
 def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | None:
-    """Where to listen; None: on our own pipes."""
+    """The address to listen on; None for standard input and output."""
     if serving.http is None:
         wanted = settings.serve
         return (wanted.host, wanted.port) if wanted.transport == "http" else None
@@ -315,7 +318,7 @@ async def _serve_http(
             try:
                 async with (
                     http_front.serve_http(front, listener) as url,
-                    # one for all workers: commands mean the gateway
+                    # one for all workers: commands address the whole gateway
                     open_control(control, served.state) if is_spokesman else nullcontext(),
                 ):
                     if is_spokesman:
@@ -337,7 +340,7 @@ def _join_workers(  # noqa: PLR0917 - the parts of one process
     front: "http_front.HttpFront",
     keys: "console_keys.ConsoleKeys | None",
 ) -> None:
-    """Have each worker speak for all of them."""
+    """Make each worker answer for all of them."""
     if gateway.bus is None:
         return
     joined = worker_peers.WorkerPeers(

@@ -37,7 +37,9 @@ logger = logging.getLogger(__name__)
 
 VARIABLE = "MULTITAP_WORKER"
 _AGAIN = 0.5  # seconds before a worker that died is restarted: one that dies at once must not spin
-_HEARSAY = 0.1  # seconds: Ctrl-C reaches us and the parent at once, which then says so
+_HEARSAY = (
+    0.1  # seconds; Ctrl-C reaches us and the parent at the same time, and the parent then tells us
+)
 _LAST_ANSWERS = 2.5  # seconds for all workers; each gives its clients two
 _STOPPING, _DONE = "stopping", "stopped"
 _KEPT = 60.0  # seconds, longer than any stop
@@ -49,28 +51,28 @@ class Worker(msgspec.Struct, frozen=True):
 
     number: int
     count: int
-    """How many workers there are."""
+    """The number of workers."""
     listener: int
     """The descriptor of the socket that it accepts clients on."""
     folder: str
-    """Where the sockets of this gateway's processes are."""
+    """The folder of the sockets of this gateway's processes."""
     key: str
 
     @property
     def is_first(self) -> bool:
-        """Whether it speaks for all of them."""
+        """Whether it answers commands for all workers."""
         return self.number == 0
 
     def listening_socket(self) -> socket.socket:
-        """The socket that the parent has bound; it stays bound while a worker is replaced."""
+        """The socket that the parent bound, which stays bound while a worker is replaced."""
         found = socket.socket(fileno=self.listener)
         found.setblocking(False)
         return found
 
 
 def this_worker(environ: MutableMapping[str, str]) -> Worker | None:
-    """What this process was started for; taken out, so that servers do not inherit it."""
-    # it has the key of the cluster in it
+    """This worker's task, removed from the environment so that servers do not inherit it."""
+    # it contains the cluster's key
     told = environ.pop(VARIABLE, None)
     return None if told is None else msgspec.json.decode(told, type=Worker)
 
@@ -80,14 +82,14 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
     """Take part in the cluster of all workers.
 
     Raises:
-        MultitapError: The parent is gone.
+        MultitapError: The parent has ended.
     """
     folder = Path(worker.folder)
     options = replica.ReplicaOptions(
         fingerprint=fingerprint(settings),
         listen=f"unix:{folder}/worker-{worker.number}-{os.getpid()}",
         key=bytes.fromhex(worker.key),
-        allow_drift=True,  # they read the same files, one a moment before the other
+        allow_drift=True,  # they read the same files, but not at the same moment
         # the coordinator lives in the parent, so it cannot have lost a lease of an earlier worker
         is_fresh=True,
         id=f"worker-{worker.number}-{os.getpid()}",
@@ -112,9 +114,9 @@ async def wait_for_parent(joined: "replica.Replica") -> None:
 
 
 async def is_gateway_stopping(joined: "replica.Replica") -> bool:
-    """Whether all workers stop, so that there is nobody to hand anything over to."""
+    """Whether all workers stop, so that no worker can take over."""
     found = False
-    # we are being stopped, so usually cancelled
+    # usually already cancelled
     with (
         anyio.CancelScope(shield=True),
         contextlib.suppress(CoordinatorDown),
@@ -126,9 +128,9 @@ async def is_gateway_stopping(joined: "replica.Replica") -> bool:
 
 
 async def stop_together(joined: "replica.Replica") -> None:
-    """Let the others' clients have their answers before the servers of this worker end."""
+    """Answer the other workers' clients before the servers of this worker end."""
     coordinator = joined.coordinator
-    # we are being stopped, so usually cancelled
+    # usually already cancelled
     with anyio.CancelScope(shield=True), contextlib.suppress(CoordinatorDown):
         told = await coordinator.records.read(_STOPPING)
         if told is None:
@@ -143,7 +145,7 @@ async def stop_together(joined: "replica.Replica") -> None:
 
 
 async def run_workers(count: int, address: tuple[str, int]) -> int:
-    """Run workers until this process is stopped; the exit code of one that cannot start."""
+    """Run workers until this process is stopped; returns the exit code of one that cannot start."""
     with tempfile.TemporaryDirectory(prefix="multitap-workers-") as folder:
         path = Path(folder)
         # in the parent, which does nothing else: leases and sessions outlive each worker
@@ -165,16 +167,16 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
                 try:
                     return await processes.run()
                 finally:
-                    # with ours, the port closes as soon as the workers leave it: who comes late is
-                    # refused instead of waiting for nobody
+                    # with ours, the port closes as soon as the workers leave it: late clients are
+                    # refused instead of waiting in vain
                     stack.close()
-                    # we are usually cancelled here, and processes must not be left behind
+                    # usually already cancelled here, but processes must not be left behind
                     with anyio.CancelScope(shield=True):
                         await processes.stop()
 
 
 def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
-    """One for each worker, so that the system spreads the clients over them.
+    """One listening socket per worker, so that the system distributes the clients.
 
     They belong to the parent: clients of a worker that died wait until the next one accepts them.
     """
@@ -182,7 +184,7 @@ def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
         raise ConfigError("this system cannot spread clients over several workers")
     host, port = address
     first = bind(host, port, shared=True)
-    # the first may have asked for any port; the others have to share the one it got
+    # the first may use any free port; the others must share it
     port = first.getsockname()[1]
     return [first, *(bind(host, port, shared=True) for _ in range(count - 1))]
 
@@ -206,10 +208,10 @@ class _WorkerProcesses:
 
     async def _keep(self, worker: Worker, scope: anyio.CancelScope) -> None:
         while True:
-            # kept after it died, too: `stop` ignores the dead, and knows all that may live
+            # kept after it died: `stop` skips dead ones, and must know all that may be alive
             process = self._running[worker.number] = await self._start(worker)
             code = await process.wait()
-            if code == Exit.CONFIG:  # the others would say the same
+            if code == Exit.CONFIG:  # the others would fail in the same way
                 self._refused = code
                 scope.cancel()
                 return
@@ -228,7 +230,7 @@ class _WorkerProcesses:
         """End all workers."""
         await self._records.write(_STOPPING, b"%d" % len(self._workers))
         for process in self._running.values():
-            # all are told before any is waited for: they stop side by side
+            # all are signalled before waiting: they stop side by side
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
         with anyio.move_on_after(_GRACE):

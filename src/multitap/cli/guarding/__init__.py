@@ -1,5 +1,5 @@
 """Commands about what may run, who may use what, and what was decided.
 
-In: projects, secrets, pins, tokens, sandboxes, policies and the audit log. Out: what holds, and
-what a person changed about it. It must not decide anything: `multitap.trust` does.
+In: projects, secrets, pins, tokens, sandboxes, policies and the audit log. Out: their state, and a
+user's changes to it. It must not decide anything: `multitap.trust` does.
 """

@@ -26,10 +26,10 @@ _HEADER = ("ENTRY", "TIME", "WHO", "WHAT", "DECISION", "OUTCOME", "NOTE")
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """Which entries to show."""
+    """The entries to show."""
 
     verify: bool
-    """Whether to check all of them instead."""
+    """Whether to verify the log instead."""
     server: str | None
     kind: str | None
     since: str | None
@@ -58,7 +58,7 @@ def audit(options: CommonOptions, wanted: AuditOptions) -> int:
 
 
 def verify(options: CommonOptions, *, as_json: bool) -> int:
-    """Say whether anything in the log was changed, removed or moved."""
+    """Check whether an entry was changed, removed or moved."""
     checked = [(file, *file.verify()) for file in _files(options)]
     if as_json:
         told = [_verdict(*one) for one in checked]
@@ -70,13 +70,13 @@ def verify(options: CommonOptions, *, as_json: bool) -> int:
             size = f"{last.seq:,}" if last else "no"
             say(f"{file.path}: {size} entries, none changed or removed")
         if last is not None:
-            # kept elsewhere, this line proves later that nothing was cut off at the end
+            # stored elsewhere, this line later proves that the end was not truncated
             say(f"last entry: {last.seq} {last.hash}")
     return Exit.FAILED if any(problems for _, problems, _ in checked) else Exit.DONE
 
 
 def _files(options: CommonOptions) -> list[AuditFile]:
-    """The log of the configuration, and that of what is the user's own, where they differ."""
+    """The log of the configuration, and the user's own if that is another one."""
     places = (load_configuration(options).state_directory, state_directory())
     return [AuditFile(place) for place in dict.fromkeys(places)]
 
@@ -93,7 +93,7 @@ def _since(text: str | None) -> float:
         return time.time() - seconds(text, bare="s")
     except ValueError:
         raise ConfigError(
-            f"{text!r} is not a span of time", hint="write `--since 30m`, `2h` or `90s`"
+            f"{text!r} is not a duration", hint="write `--since 30m`, `2h` or `90s`"
         ) from None
 
 

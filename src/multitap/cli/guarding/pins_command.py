@@ -26,7 +26,7 @@ _COLOURS: dict[str, Colour] = {"+": "green", "-": "red"}
 
 
 def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
-    """Show what is pinned; no server is started for it."""
+    """Show the pins, without starting a server."""
     loaded, servers = _choose_servers(options, server)
     places = places_of(loaded)
     known = {review.server: review for review in reviews(places, servers)}
@@ -43,10 +43,10 @@ def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> i
 def review_pins(
     options: CommonOptions, server: str | None, *, accepting: bool, as_json: bool
 ) -> int:
-    """Show what differs from the pins, and pin it instead if a person agrees."""
+    """Show differences from the pins, and pin the new definitions if the user accepts."""
     loaded, servers = _choose_servers(options, server)
     places = places_of(loaded)
-    # a gateway has noted already what its servers offer now
+    # a gateway has already recorded the current offers of its servers
     if choose_gateway(options, loaded) is None:
         _look(loaded, options, server)
     due = [review for review in reviews(places, servers) if review.is_due]
@@ -80,7 +80,7 @@ def _choose_servers(
 
 
 def _look(loaded: Loaded, options: CommonOptions, server: str | None) -> None:
-    """Start the servers once: without a gateway nobody knows what they offer now."""
+    """Start the servers once to get their current offers."""
     from multitap.cli.command_hub import open_settled  # noqa: PLC0415 - 0.5 s that a gateway spares
     from multitap.cli.running import run_async  # noqa: PLC0415 - see above
 
@@ -92,7 +92,7 @@ def _look(loaded: Loaded, options: CommonOptions, server: str | None) -> None:
 
 
 def _reviewed(places: LockPlaces, review: ServerReview, accepting: bool, as_json: bool) -> bool:  # noqa: FBT001 - its only caller passes what it has
-    """Show one server's differences; whether they are accepted."""
+    """Show one server's differences; returns whether they are accepted."""
     if not as_json:
         for line in _show(review):
             say(line)

@@ -28,12 +28,12 @@ _HEADER = ("RULE", "OF", "DECISION", "APPLIES", "CONDITIONS")
 
 @dataclass(frozen=True, slots=True)
 class CallRuling:
-    """What the policy says about a call."""
+    """The policy's decision about a call."""
 
     tool: Tool
     guard: Guard | None
     arguments: bytes | None
-    """None if none were typed."""
+    """The typed arguments; None if there are none."""
 
     @property
     def ruling(self) -> Ruling | None:
@@ -79,7 +79,7 @@ async def _explain(
 
 
 def _find_tool(hub: Hub, name: str) -> Tool | None:
-    # a tool that the policy always denies is not listed, and is the one people ask about
+    # a tool that the policy always denies is not listed, but users ask about it
     hidden = hub.catalog.hidden.get(name)
     return hidden.tool if hidden else hub.catalog.tools.get(name)
 

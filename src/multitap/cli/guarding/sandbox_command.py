@@ -35,11 +35,11 @@ from multitap.wire.process.stdio_wire import locate, open_stdio
 from multitap.wire.wire import Wire
 
 ROUNDS = 5
-"""How often a server is started to learn: what is refused may keep it from what comes next."""
+"""How often a server is started to learn: a refusal may prevent later accesses."""
 
 
 def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
-    """Print whether a server is confined, and all that it may use."""
+    """Print whether a server is confined, and everything that it may use."""
     loaded = load_configuration(options)
     config = _program(loaded, name)
     decision = decide(config, support_here().reason)
@@ -63,7 +63,7 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
 def learn_sandbox(
     options: CommonOptions, name: str, calls: Sequence[str], *, dry_run: bool, as_json: bool
 ) -> int:
-    """Start a server under observation, and write down the rules that it needs."""
+    """Start a server under observation, and write the rules that it needs."""
     loaded = load_configuration(options)
     config = _program(loaded, name)
     if (reason := support_here().reason) is not None:
@@ -119,11 +119,11 @@ async def _learn(
         used = UsedPaths()
         found, trouble = await _observe(loaded, name, extra, used, calls)
         grown = total.join(found)
-        # nothing new was used, so another start would not show more
+        # nothing new was used, so another start would not help
         if grown == total:
             if trouble is None or total.proc:
                 break
-            # the last resort, because it slows down all that the server does with files
+            # the last resort, because it slows down all file accesses of the server
             grown = replace(total, proc=True)
         total = grown
     return (total if trouble is None else replace(total, proc=False)), trouble
@@ -136,8 +136,8 @@ async def _observe(
     used: UsedPaths,
     calls: Sequence[tuple[str, Any]],
 ) -> tuple[LearnedRules, str | None]:
-    """What one start needs, and why it failed, if it did."""
-    # once: a restart would mix what two starts used
+    """The needs of one start, and why it failed, if it did."""
+    # once: a restart would mix the accesses of two starts
     alone = config.model_copy(update={"enabled": True, "start": "eager", "reconnect": False})
     settings = loaded.settings.with_servers({name: alone})
     state = loaded.state_directory
@@ -179,7 +179,7 @@ async def _observe(
 
 
 async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
-    """How a call ended, in words; what the server did until then is learned in any case."""
+    """The outcome of a call, in words; accesses are learned even if it fails."""
     try:
         result = await hub.call(name, arguments)
     except MultitapError as exc:

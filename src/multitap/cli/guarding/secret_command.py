@@ -21,7 +21,7 @@ def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) ->
 
 
 def list_secrets(*, as_json: bool) -> int:
-    """List what is stored, without the values."""
+    """List the stored secrets, without their values."""
     vault = Vault()
     secrets = vault.secrets()
     if as_json:

@@ -18,7 +18,7 @@ def create_token(name: str, *, expires: float | None, as_json: bool, **limits: A
     if as_json:
         say_json({"token": text, **_facts(token, None)})
         return Exit.DONE
-    # the token alone on standard output, so that a script can take it from there
+    # only the token goes to standard output, for scripts
     note(f"created {token.name!r} with the id {token.id}; it is not shown again:")
     say(text)
     note("send it as `Authorization: Bearer TOKEN`; running gateways accept it at once")
@@ -26,7 +26,7 @@ def create_token(name: str, *, expires: float | None, as_json: bool, **limits: A
 
 
 def list_tokens(*, as_json: bool) -> int:
-    """List the tokens, without what is secret about them."""
+    """List the tokens, without their secrets."""
     store = AccessTokens()
     tokens, uses = store.all(), store.uses()
     if as_json:

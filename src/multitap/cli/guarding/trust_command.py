@@ -24,11 +24,11 @@ _WORDS = {TrustState.NEW: "new", TrustState.CHANGED: "changed", TrustState.TRUST
 
 @dataclass(frozen=True, slots=True)
 class TrustAnswer:
-    """What the person said already."""
+    """The options of `trust`."""
 
     yes: bool = False
     granted: tuple[str, ...] = ()
-    """Secrets that those who want them may use."""
+    """Secrets to grant to servers that ask for them."""
 
 
 def trust(
@@ -40,7 +40,7 @@ def trust(
     remove: bool,
     as_json: bool,
 ) -> int:
-    """Show everything in a folder that is not trusted as it is, and ask."""
+    """Show everything in a folder that is not trusted, and ask."""
     if listing and remove:
         raise click.UsageError("use either --list or --remove")
     if as_json and not listing:
@@ -89,11 +89,11 @@ def list_trusted(*, as_json: bool) -> int:
 
 
 def distrust(path: Path) -> int:
-    """Trust a project no longer."""
+    """Withdraw the trust in a project."""
     projects = Projects()
     known = projects.trusted()
     here = path.expanduser().absolute().resolve()
-    # works in a folder below the project, too, as `multitap trust` does
+    # also works in a folder below the project, like `multitap trust`
     root = next((one for one in (here, *here.parents) if one in known), here)
     projects.distrust(root)
     note(f"{root} is no longer trusted; running gateways stop its servers")
@@ -109,14 +109,14 @@ def _folder(path: Path) -> Path:
 
 def _decided(projects: Projects, project: ProjectReview, answer: TrustAnswer) -> bool:
     if not project.news and not project.gone:
-        note(f"{project.root} is trusted already, as it is")
+        note(f"{project.root} is already trusted in its current state")
         return True
     _show(project)
     granted = _ask(project, answer)
     if granted is None:
-        # recorded: the audit log has every decision, also a no
+        # the audit log records every decision, also a refusal
         projects.refuse(project.root)
-        note(f"{project.root} is not trusted; nothing of this is used")
+        note(f"{project.root} is not trusted; none of this is used")
         return False
     projects.trust(project.root, [one.part for one in project.parts], granted)
     note(f"trusted {project.root} as it is; if it changes, you are asked again")
@@ -124,7 +124,7 @@ def _decided(projects: Projects, project: ProjectReview, answer: TrustAnswer) ->
 
 
 def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
-    """The secrets to grant; None if it is not to be trusted."""
+    """The secrets to grant; None if the user refuses."""
     if answer.yes:
         return answer.granted
     if not sys.stdin.isatty():

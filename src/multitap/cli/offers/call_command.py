@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from multitap.hub.hub import Hub
 
 Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
-"""From a tool's schema to the arguments that were typed."""
+"""Converts the typed arguments by a tool's schema."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What came of it."""
+    """The outcome of a call."""
 
     raw: Raw | bytes
     server: str
@@ -47,7 +47,7 @@ class CallResult:
     cap: int
     """Characters after which its text is cut."""
     refused: tuple[str, ...] = ()
-    """Hosts that its sandbox kept from it, if it failed."""
+    """Hosts that its sandbox refused, if it failed."""
 
 
 def call(
@@ -59,7 +59,7 @@ def call(
     save: Path | None,
     as_json: bool,
 ) -> int:
-    """Call the tool, of a running gateway if there is one, and show what it answers."""
+    """Call the tool, at a running gateway if there is one, and show its answer."""
     # click cannot tell the command of a typed server from the tool and its arguments
     options, tool, given = split(options, name, given)
     fill = filler(given)
@@ -83,8 +83,8 @@ def call(
 
 
 def filler(given: tuple[str, ...]) -> Fill:
-    """The arguments as far as they can be understood before the tool is known."""
-    # a JSON object needs no schema to be read
+    """The arguments, as far as they can be parsed before the tool is known."""
+    # a JSON object can be parsed without a schema
     if len(given) == 1 and (arguments := whole(given[0])) is not None:
         return lambda _: arguments
     taken = words(given)
@@ -113,7 +113,7 @@ def _call_live(
 
 
 async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -> CallResult:
-    # 0.5 s that a gateway spares
+    # takes 0.5 s, not needed with a gateway
     from multitap.cli.command_hub import adapt, answerable, on_demand, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
     from multitap.hub.calls import cap_of  # noqa: PLC0415
@@ -128,7 +128,7 @@ async def _call(loaded: Loaded, options: CommonOptions, name: str, fill: Fill) -
             # any other failure would be the same in the other era
             if exc.failure is None or exc.failure.phase is not Phase.HANDSHAKE:
                 raise
-            hub.apply(adapt(loaded, options, on_demand))  # it may know the newer era only
+            hub.apply(adapt(loaded, options, on_demand))  # it may support only the newer era
             tool = await _reach(hub, loaded, options, name)
         with ticker() as on_progress:
             context = CallContext(timeout=options.timeout, on_progress=on_progress)
@@ -156,7 +156,7 @@ async def _reach(hub: "Hub", loaded: Loaded, options: CommonOptions, name: str) 
     owns = owner_by_name(loaded, name)
     tool = await reach(hub, options, lambda: hub.catalog.tools.get(name), owns=owns)
     if tool is None:
-        # for those `find` has a better word than that a server is missing
+        # for those, `find` has a better message than a missing server
         if name not in hub.catalog.hidden and not hub.catalog.tools_with_raw_name(name):
             check_missing(loaded, hub, owns)
         tool = find(hub.catalog, name)
@@ -188,7 +188,7 @@ def _cut(result: ToolResult, limit: int) -> str:
 
 
 _ARGUMENT = re.compile(r"\A(-|[\w.-]*\w:?=.*|\{.*\})\Z", re.DOTALL)
-"""`key=value`, `key:=json`, a JSON object, or `-` for standard input; an option is none."""
+"""`key=value`, `key:=json`, a JSON object, or `-` for standard input; not an option."""
 
 
 def split(

@@ -1,4 +1,4 @@
-"""`multitap generate`: writes a typed Python client of a server."""
+"""`multitap generate`: writes a typed Python client for a server."""
 
 import keyword
 import re
@@ -22,7 +22,7 @@ from multitap.printable import printable
 
 
 def generate(options: CommonOptions, server: str, *, output: Path | None, is_async: bool) -> int:
-    """Print a module with the tools of a server, or write it to a file."""
+    """Print a module for the tools of a server, or write it to a file."""
     tools = sorted(
         list_offers(options, lines_of, lambda live: live.tools(), server=server),
         key=lambda tool: tool.tool,
@@ -47,7 +47,7 @@ def generate(options: CommonOptions, server: str, *, output: Path | None, is_asy
 
 
 MARK = '"""Written by `multitap generate'
-"""How such a file begins: no other one is replaced."""
+"""The beginning of a generated file; other files are not replaced."""
 
 _SIMPLE = {
     "string": "str",
@@ -62,7 +62,7 @@ _GIVEN = """\
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in arguments.items() if value is not None}
 """
-_DEEPEST, _MOST = 4, 20  # beyond that a type says nothing that anybody reads
+_DEEPEST, _MOST = 4, 20  # deeper types would be unreadable
 _LONGEST = 2000
 _WIDTH = 92
 
@@ -70,7 +70,7 @@ _WIDTH = 92
 def client_module(server: str, tools: Iterable[ToolLine], *, is_async: bool = False) -> str:
     """The text of a module.
 
-    What a server says becomes names, literals and docstrings, and can be nothing else.
+    A server's texts become names, literals and docstrings, never code.
 
     Args:
         server: Its name.
@@ -95,7 +95,7 @@ def client_module(server: str, tools: Iterable[ToolLine], *, is_async: bool = Fa
 
 
 def annotation(schema: object, depth: int = 0) -> str:
-    """The type of what fits a schema; `Any` where Python has no words for it."""
+    """The Python type for a schema; `Any` if there is none."""
     if not is_table(schema) or depth > _DEEPEST:
         return "Any"
     if is_list(choices := schema.get("enum")) and 0 < len(choices) <= _MOST:
@@ -119,7 +119,7 @@ def _method(tool: ToolLine, taken: set[str], *, is_async: bool) -> str:
     parameters: list[str] = []
     properties: Mapping[str, Any] = tool.input_schema.get("properties") or {}
     needed: Collection[object] = tool.input_schema.get("required") or ()
-    # Python wants parameters without a default first
+    # parameters without a default must come first
     for key in sorted(properties, key=lambda key: key not in needed):
         parameter, kind = _identifier(key, names), annotation(properties[key])
         if key in needed:
@@ -160,13 +160,13 @@ def _docstring(text: str) -> list[str]:
 
 
 def _literal_words(text: str) -> str:
-    """Words that can stand in a docstring, and cannot end it."""
+    """Text for a docstring, which cannot end it."""
     shown = " ".join(printable(text[:_LONGEST]).split())
     return shown.replace("\\", "\\\\").replace('"', "'")
 
 
 def _identifier(text: str, taken: set[str]) -> str:
-    """A name that Python takes and nobody has yet."""
+    """A valid Python name that is not taken."""
     plain = re.sub(r"[^A-Za-z0-9_]", "_", text).strip("_")[:80] or "value"
     plain = f"n{plain}" if plain[0].isdigit() else plain
     # `from` and `class` are common names of arguments

@@ -1,4 +1,4 @@
-"""Collects what the servers offer, for the commands that list it."""
+"""Collects tools, resources and prompts for the commands that list them."""
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
@@ -40,17 +40,17 @@ def list_offers(
     *,
     server: str | None,
 ) -> tuple[_Listed, ...]:
-    """What a running gateway, the servers, or one server offers.
+    """The offers of a running gateway, of the servers, or of one server.
 
-    Before it comes a word on each server that cannot be asked.
+    Reports each server that cannot be asked.
 
     Raises:
         UnknownName: There is no such server.
-        Unavailable: It is the one that cannot be asked.
-        ConfigError: No file can be read that names servers.
+        Unavailable: The requested server cannot be asked.
+        ConfigError: No configuration file can be read.
     """
     loaded = load_configuration(options)
-    if options.typed is not None:  # it is the one that is asked for
+    if options.typed is not None:  # it was requested by name
         server = next(iter(loaded.settings.servers), None)
     live = choose_gateway(options, loaded)
     if live is not None:
@@ -77,11 +77,11 @@ def list_offers(
 def check_server(
     live: RunningGateway, loaded: Loaded, told: Iterable[StatusLine], server: str | None
 ) -> None:
-    """Make sure that a gateway has a server.
+    """Check that a gateway has a server.
 
     Raises:
         UnknownName: It has none of that name.
-        ConfigError: What is written about it cannot be used.
+        ConfigError: Its entry cannot be used.
     """
     if server is None or server in {line.name for line in told}:
         return
@@ -93,10 +93,10 @@ def check_server(
 
 
 def mention(told: Iterable[StatusLine], server: str | None) -> None:
-    """Say why nothing of a server is listed, where that is so.
+    """Report why a server is not listed, if so.
 
     Raises:
-        Unavailable: It is the one that was asked for.
+        Unavailable: It was requested by name.
     """
     for line in told:
         if server in {None, line.name}:
@@ -104,7 +104,7 @@ def mention(told: Iterable[StatusLine], server: str | None) -> None:
 
 
 def fits(pattern: str | None, name: str, *texts: str) -> bool:
-    """Whether a name fits a glob, or holds a plain text, as its description may do too."""
+    """Whether a name matches a glob, or a plain text is part of the name or description."""
     if pattern is None:
         return True
     if any(char in pattern for char in "*?["):

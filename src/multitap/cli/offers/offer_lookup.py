@@ -16,12 +16,12 @@ from multitap.hub.hub import Hub
 from multitap.names import Naming, likely_owners
 
 Owns = Callable[[str], bool]
-"""Whether a server, by its name, is the one that must have what is looked for."""
+"""Whether a server, by its name, must have the requested item."""
 _Offered = TypeVar("_Offered", bound=ServerOffer)
 
 
 def owner_by_name(loaded: Loaded, name: str) -> Owns:
-    """Whose a tool or prompt is, as far as its name says so."""
+    """The owner of a tool or prompt, as far as its name tells."""
     naming = loaded.settings.naming
     if naming is Naming.BARE:
         is_only = len(loaded.settings.servers) == 1
@@ -32,9 +32,9 @@ def owner_by_name(loaded: Loaded, name: str) -> Owns:
 async def reach(
     hub: Hub, options: CommonOptions, find: Callable[[], _Offered | None], *, owns: Owns
 ) -> _Offered | None:
-    """What is looked for, as a server that is up describes it; None if no server has it.
+    """Find an item of a connected server; None if no server has it.
 
-    What the servers had the last time tells which one to start. Where that is not enough, all are.
+    The catalog of the last run tells which server to start. If that is not enough, all are started.
 
     Args:
         hub: Where all servers are lazy.
@@ -49,7 +49,7 @@ async def reach(
         await _until(hub, options, find, owns)
         if find() is None:
             for server in hub.snapshot().servers:
-                # what was stored does not have it, but may be out of date
+                # not in the stored catalog, which may be outdated
                 if server.stale and server.state is not LinkState.DISABLED:
                     hub.restart(server.name)
             await _until(hub, options, find, owns)
@@ -60,7 +60,7 @@ async def reach(
 
 
 def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
-    """Make sure that nothing is missing only because its server is.
+    """Check that an item is not missing only because its server is down.
 
     Raises:
         Unavailable: The server that must have it is down, or one that may have it still starts.
@@ -88,9 +88,9 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
 
 
 async def _until(hub: Hub, options: CommonOptions, holds: Callable[[], object], owns: Owns) -> None:
-    """Wait until it holds, or the servers are up; owners get as long as they need.
+    """Wait for a condition, or for the servers; owners get as long as they need.
 
-    How long a server may take to start is bounded in any case.
+    The start of a server is always bounded.
     """
 
     def is_over() -> object:
@@ -104,10 +104,10 @@ async def _until(hub: Hub, options: CommonOptions, holds: Callable[[], object], 
 
 
 async def _wait_settled(hub: Hub, holds: Callable[[], object]) -> None:
-    """Wait until it holds, or every server has answered, failed or timed out."""
+    """Wait for a condition, or until every server has answered, failed or timed out."""
     with ungrouped(), hub.events.subscribe() as events:
         async with anyio.create_task_group() as tasks:
-            # looks again only when something happened: what it waits for comes with an event
+            # checked after each event: the condition changes only with events
             async def watch() -> None:
                 while not holds():
                     await anext(events)

@@ -1,4 +1,4 @@
-"""Lets the person at the terminal answer what servers ask."""
+"""Lets the user at the terminal answer servers' questions."""
 
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -16,7 +16,7 @@ from multitap.upstream.handlers import Handlers, Permission, PermitRequest, Requ
 def prompt_handlers(
     lines: TypedLines | None = None, turn: AbstractAsyncContextManager[object] | None = None
 ) -> Handlers:
-    """Handlers that ask the person, one question at a time, while the hub goes on.
+    """Handlers that ask the user, one question at a time, while the hub continues.
 
     Args:
         lines: What the person types, for a program that asks more than this.
@@ -27,8 +27,8 @@ def prompt_handlers(
     async def ask(asked: RequestOrigin, method: str, params: BaseModel) -> dict[str, Any]:
         told = params.model_dump(by_alias=True, mode="json", exclude_none=True)
         async with turn:
-            # a thread, because a person takes their time; it looks now and then whether the call
-            # was given up, so that nothing waits for a line that is no longer wanted
+            # in a thread, because people take their time; it checks periodically whether the call
+            # was cancelled, so that nothing waits for an answer that is no longer needed
             return await to_thread.run_sync(
                 questions.answer, asked.server, method, told, from_thread.check_cancelled
             )

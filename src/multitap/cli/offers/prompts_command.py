@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def prompts(
     options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
 ) -> int:
-    """List those that fit."""
+    """List the matching prompts."""
     found = [
         prompt
         for prompt in list_offers(options, _of_hub, lambda live: live.prompts(), server=server)
@@ -42,7 +42,7 @@ def prompts(
 
 
 def prompt(options: CommonOptions, name: str, given: tuple[str, ...], *, as_json: bool) -> int:
-    """Print the messages it makes."""
+    """Print the messages of a filled-in prompt."""
     taken = words(given)
     loaded = load_configuration(options)
     live = choose_gateway(options, loaded)
@@ -71,7 +71,7 @@ def _of_hub(hub: "Hub") -> list[PromptLine]:
 async def _fill(
     loaded: Loaded, options: CommonOptions, name: str, given: tuple[ArgumentWord, ...]
 ) -> GetPromptResult:
-    # 0.5 s that a gateway spares
+    # takes 0.5 s, not needed with a gateway
     from multitap.cli.command_hub import adapt, on_demand, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.offer_lookup import check_missing, owner_by_name, reach  # noqa: PLC0415
     from multitap.gateway.fronts.control_actions import prompt_line  # noqa: PLC0415

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def resources(
     options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
 ) -> int:
-    """List those that fit."""
+    """List the matching resources."""
     found = [
         resource
         for resource in list_offers(options, _of_hub, lambda live: live.resources(), server=server)
@@ -50,7 +50,7 @@ def resources(
 def read(
     options: CommonOptions, uri: str, *, server: str | None, save: Path | None, as_json: bool
 ) -> int:
-    """Print what is in a resource."""
+    """Print the content of a resource."""
     loaded = load_configuration(options)
     live = choose_gateway(options, loaded)
     if live is not None:
@@ -90,7 +90,7 @@ def _read_live(
 async def _read(
     loaded: Loaded, options: CommonOptions, uri: str, server: str | None
 ) -> ReadResourceResult:
-    # 0.5 s that a gateway spares
+    # takes 0.5 s, not needed with a gateway
     from multitap.cli.command_hub import adapt, on_demand, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.offer_lookup import check_missing, reach  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Asks the person at the terminal what servers want to know during a call."""
+"""Asks the user at the terminal servers' questions during a call."""
 
 import webbrowser
 from collections.abc import Callable, Mapping
@@ -17,13 +17,13 @@ from multitap.upstream.handlers import Permission, PermitRequest
 
 LONGEST_WORDS = 4000  # characters; a longer text would scroll the question away
 MODEL = "human"
-"""What a server is told about who answered in place of a model."""
+"""The model name in a sampling answer that a person typed."""
 _NOBODY = "there is no terminal to answer at"
 _END = "."
 
 
 class Declined(Exception):
-    """The person, or the lack of one, answers no; says why."""
+    """The answer is no, or there is nobody to answer; says why."""
 
 
 class ServerQuestions:
@@ -67,7 +67,7 @@ class ServerQuestions:
     def permission(
         self, request: PermitRequest, is_over: Callable[[], object] = lambda: None
     ) -> Permission:
-        """Whether a call may be made that the policy asks about."""
+        """Ask the user about a call that the policy asks about."""
         return _approve(request, lambda words: self._lines.ask(words, is_over))
 
 
@@ -75,7 +75,7 @@ _Ask = Callable[[str], str]
 
 
 def at_the_prompt() -> Callable[[ServerQuestion], CommandReply]:
-    """Answers what servers ask during a call of a running gateway."""
+    """Answers servers' questions during a call of a running gateway."""
     questions = ServerQuestions()
 
     def reply(asked: ServerQuestion) -> CommandReply:
@@ -90,7 +90,7 @@ def at_the_prompt() -> Callable[[ServerQuestion], CommandReply]:
 
 
 def _approve(request: PermitRequest, ask: _Ask) -> Permission:
-    """What the person says; anything but a yes is a no."""
+    """The user's answer; anything but a yes is a no."""
     note(f"server: {request.server}")
     note(f"tool: {request.tool}")
     note(f"arguments: {msgspec.json.format(msgspec.json.encode(request.arguments)).decode()}")
@@ -119,7 +119,7 @@ def _elicit(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
 
 def _fill(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     fields = fields_of(schema)
-    # a hostile form of thousands of fields would hold the terminal for good
+    # a hostile form with thousands of fields would block the terminal
     if len(fields) > MOST_FIELDS:
         note(f"declined: the form has {len(fields)} fields; {MOST_FIELDS} are the limit")
         return {"action": "decline"}
@@ -133,7 +133,7 @@ def _fill(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
 
 
 def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
-    """Ask for one field until the answer fits."""
+    """Ask for one field until the answer is valid."""
     if about := field.schema.get("description"):
         note(f"  {_cut(about)}")
     for number, (value, title) in enumerate(field.choices, start=1):
@@ -145,7 +145,7 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
         if not text and field.default is not None:
             content[field.name] = field.default
             return
-        # left out, not sent as an empty text: a schema may refuse that
+        # left out, because a schema may refuse an empty text
         if not text and not field.required:
             return
         try:
@@ -157,11 +157,11 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
 
 
 def _visit(url: str, ask: _Ask) -> dict[str, Any]:
-    """A page that the server wants the person to visit: shown in full, opened only on request."""
+    """A page that the server wants the user to visit: shown in full, opened only on request."""
     parts = urlsplit(url)
     note(f"  {_cut(url)}")
     note(f"  on the host {parts.hostname or '(none)'}; do not open what you do not trust")
-    # `file:` and handlers of other programs are not for a server to open
+    # a server must not open `file:` or handlers of other programs
     is_page = parts.scheme in {"https", "http"}
     choice = ask("  [o]pen it in the browser, [a]ccept without opening, or decline: ").strip()
     if choice.lower() in {"o", "open"} and is_page:

@@ -15,16 +15,16 @@ _SOURCES = """
     .json .jsonc .toml .yaml .yml .env .md .txt
 """
 SOURCES = frozenset(_SOURCES.split())
-"""What counts as a source: a server that writes a log or a database must not restart itself."""
+"""Suffixes of sources: a server that writes a log or a database must not restart itself."""
 _LOOK = 50  # milliseconds
 
 
 def on_every_change(options: CommonOptions, work: Callable[[], int]) -> int:
-    """Do it, and again after each change, until interrupted; failures are shown and outlived."""
+    """Run a command again after each change, until interrupted; failures are shown."""
     if options.typed is None or not options.typed.command:
         raise click.UsageError("--watch needs the COMMAND of a server after `--`")
     changes = _changes(options.typed)
-    next(changes)  # from here on changes are seen, those made while the server works included
+    next(changes)  # from here on, changes are noticed, even while the server works
     while True:
         try:
             work()
@@ -36,21 +36,21 @@ def on_every_change(options: CommonOptions, work: Callable[[], int]) -> int:
 
 
 def folders(server: TypedServer) -> tuple[Path, ...]:
-    """Where the sources of a server are: beside the files its command names, else right here."""
+    """The folders of a server's sources: of the files in its command, else the current one."""
     named = [Path(word) for word in server.command[1:] if not word.startswith("-")]
     there = [path if path.is_dir() else path.parent for path in named if path.exists()]
     return tuple(dict.fromkeys(path.resolve() for path in there)) or (Path.cwd(),)
 
 
 class _SourceFilter(watchfiles.DefaultFilter):
-    """Sources, without what tools put beside them."""
+    """Accepts sources, but not files that tools create beside them."""
 
     def __call__(self, change: watchfiles.Change, path: str) -> bool:
         return Path(path).suffix in SOURCES and super().__call__(change, path)
 
 
 def _changes(server: TypedServer) -> Iterator[set[watchfiles.main.FileChange]]:
-    """What changed since the last look; nothing, now and then, while nothing does."""
+    """Changes since the last check; periodically empty if there are none."""
     return watchfiles.watch(
         *folders(server),
         watch_filter=_SourceFilter(),

@@ -17,7 +17,7 @@ from multitap.tools.providers.token_cost import estimate
 
 @dataclass(frozen=True, slots=True)
 class ToolCost:
-    """One tool, and what its definition takes in every request to a model."""
+    """One tool, and the tokens of its definition in every request to a model."""
 
     server: str
     tool: str
@@ -41,7 +41,7 @@ def tokens(
 
 
 def cost_of(tool: ToolLine) -> ToolCost:
-    """What a model is shown of a tool, counted."""
+    """The approximate tokens of a tool's definition."""
     tokens = visible_cost(tool.name, tool.description, tool.input_schema)
     return ToolCost(tool.server, tool.name, tokens)
 

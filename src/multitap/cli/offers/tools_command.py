@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def tools(
     options: CommonOptions, pattern: str | None, *, server: str | None, schema: bool, as_json: bool
 ) -> int:
-    """List those that fit."""
+    """List the matching tools."""
     offered = list_offers(options, lines_of, lambda live: live.tools(), server=server)
     found = [tool for tool in offered if fits(pattern, tool.name, tool.description)]
     if as_json:
@@ -33,7 +33,7 @@ def tools(
 
 
 def lines_of(hub: "Hub") -> Iterable[ToolLine]:
-    """The tools of a hub of our own, as a gateway would tell of them."""
+    """The tools of our own hub, in the format of a gateway's answer."""
     from multitap.gateway.fronts.control_actions import tool_line  # noqa: PLC0415 - 0.5 s of imports
 
     return map(tool_line, hub.catalog.tools.values())

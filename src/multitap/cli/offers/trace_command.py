@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from multitap.upstream.traced_wire import TracedMessage
 
 LOOK = 1.0
-"""Seconds between two checks that a gateway is still there."""
+"""Seconds between two checks that a gateway is still running."""
 LAST_WORDS = 0.5
 """Seconds for messages that come after the answer to a call."""
 _WIDTH = 400
-"""Characters of a line where there is no terminal."""
+"""Characters of a line without a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +37,16 @@ class TraceOptions:
     """What to follow, and how to show it."""
 
     server: str | None
-    """None: the one that was typed."""
+    """The server; None for the typed one."""
     tool: str | None
-    """Called meanwhile; None: whatever passes."""
+    """The tool to call meanwhile; None to only follow messages."""
     arguments: tuple[str, ...]
     full: bool
     as_json: bool
 
 
 def trace(options: CommonOptions, words: tuple[str, ...], *, full: bool, as_json: bool) -> int:
-    """Show messages: those of a running gateway until interrupted, else of a start and a call."""
+    """Show the messages of a running gateway until interrupted, else of a start and a call."""
     if options.typed is None and not words:
         raise click.UsageError("Missing argument 'SERVER'.")
     named, call = (None, words) if options.typed else (words[0], words[1:])
@@ -87,14 +87,14 @@ def _follow(
 
 
 async def _trace(loaded: Loaded, options: CommonOptions, server: str, wanted: TraceOptions) -> None:
-    """Start the server, call the tool if there is one, and show all that passes."""
+    """Start the server, call the tool if there is one, and show all messages."""
     from multitap.cli.command_hub import adapt, all_awake, open_command_hub  # noqa: PLC0415
     from multitap.cli.offers.prompt_answers import prompt_handlers  # noqa: PLC0415
     from multitap.upstream.on_behalf_of import CallContext  # noqa: PLC0415
 
     settings = adapt(loaded, options, all_awake, only=server)
     async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
-        # before the server has said anything: the handshake is what most people want to see
+        # before the server starts, because most people want to see the handshake
         with hub.tracings[server].follow(lambda message: show(message, wanted)):
             await hub.settled()
             failure = hub.snapshot().server(server).failure
@@ -120,7 +120,7 @@ def show(message: "TracedMessage", wanted: TraceOptions) -> None:
 
 
 def line(message: "TracedMessage") -> str:
-    """A message in words: when, which way, which request, what, how long it took."""
+    """A message as text: time, direction, request, content, duration."""
     at = time.localtime(message.at)
     clock = f"{time.strftime('%H:%M:%S', at)}.{int(message.at % 1 * 1000):03}"
     arrow = "->" if message.way == "out" else "<-"

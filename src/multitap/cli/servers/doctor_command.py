@@ -33,7 +33,7 @@ from multitap.version import VERSION
 from multitap.wire.process.sandbox_support import support_here
 
 STEADY = 0.2
-"""Seconds that a server has to stay up: some fall over right after they are up."""
+"""Seconds that a server has to stay up: some crash right after the start."""
 
 _COLOURS: dict[CheckVerdict, Colour] = {
     CheckVerdict.OK: "green",
@@ -46,7 +46,7 @@ _INDENT = " " * 21
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What was found out about one server, or about what all of them share."""
+    """The checks of one server, or of the installation."""
 
     subject: str
     checks: tuple[Check, ...]
@@ -77,7 +77,7 @@ async def _examine(loaded: Loaded, options: CommonOptions, server: str | None) -
     programs: dict[str, Check] = {}
 
     async def find(name: str, config: StdioServer) -> None:
-        with suppress(ConfigError):  # told by its variables
+        with suppress(ConfigError):  # already reported by its variables
             expanded = expand_trusted(loaded, name, config)
             if isinstance(expanded, StdioServer):
                 programs[name] = await of_program(expanded)
@@ -145,7 +145,7 @@ def _of_server(
         needed.append(check)
     yield from needed
     server = hub.snapshot().server(name)
-    # what follows would only repeat the reason in other words
+    # the rest would only repeat the reason in other words
     if any(check.verdict is CheckVerdict.FAILED for check in needed):
         yield from server_checks.of_nothing(server)
         return

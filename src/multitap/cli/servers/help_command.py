@@ -22,11 +22,11 @@ _WIDTH = 88
 
 @dataclass(frozen=True, slots=True)
 class FailureHelp:
-    """What one failure means, and what to do about it."""
+    """The explanation of one failure, and what to do about it."""
 
     code: str
     messages: tuple[str, ...]
-    """How it shows; `…` stands for anything."""
+    """Its error messages; `…` stands for any text."""
     text: str
     """Paragraphs of Markdown."""
 
@@ -36,7 +36,7 @@ class FailureHelp:
 
 
 def explanations() -> Iterator[FailureHelp]:
-    """All of them, in the order of the page."""
+    """All explanations, in the order of the page."""
     page = files("multitap.cli.servers").joinpath(PAGE).read_text(encoding="utf-8")
     _, *parts = _CODE.split(page)
     for code, part in zip(parts[::2], parts[1::2], strict=True):
@@ -47,7 +47,7 @@ def explanations() -> Iterator[FailureHelp]:
 
 
 def explain(words: str | None) -> int:
-    """Print what a code or a message means; without words, all codes.
+    """Explain a code or a message; without words, list all codes.
 
     Raises:
         UnknownName: Nothing explains it.
@@ -58,11 +58,13 @@ def explain(words: str | None) -> int:
             say(f"{code:<24}{one.messages[0] if one.messages else ''}".rstrip())
         note("`multitap help CODE` explains one; an error message in quotes works, too")
         return 0
-    # copied from a message, a code may have its quotation marks with it
+    # a code that was copied from a message may have quotation marks
     exact = known.get(words.strip("`'\"").lower().replace("-", "_"))
     found = [exact] if exact else [one for one in known.values() if one.fits(words)]
     if not found:
-        raise UnknownName(f"nothing explains {words!r}", hint="`multitap help` lists all codes")
+        raise UnknownName(
+            f"there is no explanation for {words!r}", hint="`multitap help` lists all codes"
+        )
     for number, one in enumerate(found):
         say("\n" * bool(number) + one.code)
         for message in one.messages:
@@ -73,7 +75,7 @@ def explain(words: str | None) -> int:
 
 
 def _pattern(message: str) -> re.Pattern[str]:
-    """What fits a message of the page: quotations and numbers differ."""
+    """A pattern for a message of the page, with any quotations and numbers."""
     fits = re.sub(r"(?:\\\ )?…", lambda _: _ANYTHING, re.escape(message))
-    fits = re.sub(r"'[^']*'", lambda _: "'?.*'?", fits)  # a shell takes quotation marks away
+    fits = re.sub(r"'[^']*'", lambda _: "'?.*'?", fits)  # a shell removes quotation marks
     return re.compile(re.sub(r"\d[\d,]*", r"[\\d,.]+", fits), re.IGNORECASE)

@@ -57,7 +57,7 @@ def logout(options: CommonOptions, name: str, *, revoke: bool) -> int:
         note(f"nobody is logged in to {name!r}")
         return Exit.DONE
     failed = run_async(lambda: _revoke(config, kept)) if revoke and kept else None
-    # forgotten even if that failed: what was asked for is that it cannot be used from here
+    # forgotten even if that failed: it must not be usable from here
     store.remove(name, config.url)
     if failed is not None:
         complain(f"the tokens could not be revoked: {failed}")
@@ -107,7 +107,7 @@ async def _log_in(
 async def _person(
     name: str, known: OAuth, usual: str | None, *, browser: bool
 ) -> AsyncGenerator[tuple[str, Login]]:
-    """Where the person comes back to, and how they are sent away."""
+    """The redirect URI, and how the user is sent to the login page."""
     if not browser:
         address = known.redirect_uri or REDIRECT.format(port=known.callback_port or PORT)
         yield address, _ask_to_paste

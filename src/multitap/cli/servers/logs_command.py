@@ -29,7 +29,7 @@ from multitap.store.record_filter import RecordFilter
 from multitap.wire.process.stderr_log import log_folder, log_path, rotated_path
 
 INTERVAL = 0.2
-"""Seconds between two looks at a file that is followed."""
+"""Seconds between two reads of a followed file."""
 
 _COLOURS: dict[str, Colour] = {
     "debug": "bright_black",
@@ -43,18 +43,18 @@ _COLOURS: dict[str, Colour] = {
 
 @dataclass(frozen=True, slots=True)
 class LogsOptions:
-    """What of the log, and how."""
+    """The options of `logs`."""
 
     server: str | None
     follow: bool
     lines: int | None
     as_json: bool
     filter: str | None
-    """Which events; None: what the server wrote is printed instead."""
+    """The filter of events; None to print the server's stderr instead."""
 
 
 def logs(options: CommonOptions, wanted: LogsOptions) -> int:
-    """Print what a server wrote; with `follow`, go on with what happens at the gateway too."""
+    """Print a server's stderr; with `follow`, also events of the gateway."""
     server = wanted.server
     if not wanted.follow and wanted.filter is None and (server is None or wanted.as_json):
         raise click.UsageError("name a server, or use -f or --filter to see what happens")
@@ -70,7 +70,7 @@ def logs(options: CommonOptions, wanted: LogsOptions) -> int:
         pause = _pause
         if live is not None:
             pause = _show_meanwhile(stack.enter_context(live.follow(server)), live)
-        # a look may end in the middle of a character
+        # a read may end in the middle of a character
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         for data in read_log(path, follow=wanted.follow, lines=wanted.lines, pause=pause):
             _print(decoder.decode(data))
@@ -82,7 +82,7 @@ def _pause() -> None:
 
 
 def _events(loaded: Loaded, live: RunningGateway | None, wanted: LogsOptions) -> Exit:
-    """Past events, the newest last, then those that come."""
+    """Past events, the newest last, then new ones."""
     past = ActivityQuery(
         server=wanted.server,
         filter=RecordFilter.parse(wanted.filter or ""),
@@ -116,7 +116,7 @@ def _print_event(activity: Activity, *, as_json: bool) -> None:
 
 
 def _show_meanwhile(following: EventFollower[Activity], live: RunningGateway) -> Callable[[], None]:
-    """Passes the time between two looks at a file with what happens at the gateway."""
+    """Waits between two reads of a file, and yields the gateway's events meanwhile."""
 
     def pause() -> None:
         if following.ended:
@@ -131,7 +131,7 @@ def _show_meanwhile(following: EventFollower[Activity], live: RunningGateway) ->
 
 
 def sentence(activity: Activity) -> str:
-    """What happened, in one line."""
+    """An event in one line."""
     at = time.strftime("%H:%M:%S", time.localtime(activity.at))
     level = colour_text(f"{activity.level:<7}", _COLOURS.get(activity.level), sys.stdout)
     took = "" if activity.seconds is None else f" ({activity.seconds * 1000:,.1f} ms)"
@@ -154,13 +154,13 @@ def read_log(
     lines: int | None,
     pause: Callable[[], None] = _pause,
 ) -> Iterator[bytes]:
-    """What is in a log and, where it is followed, what comes; through rotation.
+    """The content of a log and, with `follow`, new data, even after rotation.
 
     Args:
-        path: The log file, there or not.
+        path: The log file, which may not exist.
         follow: Never end.
         lines: Begin with the last `lines` lines.
-        pause: Passes the time between two looks.
+        pause: Waits between two reads.
     """
     with ExitStack() as files:
         file = _open(path, files)
@@ -177,7 +177,7 @@ def read_log(
 
 
 def _open(path: Path, files: ExitStack) -> BinaryIO | None:
-    # the old file first: after many rotations we would run out of descriptors
+    # close the old file first: many rotations would exhaust descriptors
     files.pop_all().close()
     try:
         return files.enter_context(path.open("rb"))
@@ -190,7 +190,7 @@ def _rest(file: BinaryIO | None) -> bytes:
 
 
 def _replaced(file: BinaryIO | None, path: Path) -> bool:
-    """Whether the path leads to another file by now."""
+    """Whether the path now leads to another file."""
     try:
         now = path.stat()
     except FileNotFoundError:

@@ -13,7 +13,7 @@ __all__ = ["MOST_TOOLS", "objections"]
 
 
 def objections(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    """Who refuses a tool of this name and input schema, and for what.
+    """Which providers refuse a tool of this name and input schema, and why.
 
     Args:
         name: As models see it.

@@ -33,16 +33,16 @@ from multitap.wire.process.sandbox_support import SandboxSupport
 
 _NAMED = 3
 _TRUST = frozenset({"pins", "scan"})
-"""What a warning begins with that says why tools of a server may not be trusted."""
+"""Prefixes of warnings about tools that may not be trustworthy."""
 
 
 class CheckVerdict(StrEnum):
     OK = "ok"
     ODD = "odd"
-    """It works, but not for everyone or not as it should."""
+    """It works, but not for everyone or not as expected."""
     FAILED = "failed"
     SKIPPED = "-"
-    """It was not tried, because something before it failed."""
+    """It was not tried, because an earlier phase failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +52,20 @@ class Check:
     text: str
     hint: str | None = None
     details: tuple[str, ...] = ()
-    """The server's own last words."""
+    """The server's last lines of stderr."""
     code: str | None = None
-    """What `multitap help` explains about it."""
+    """The code for `multitap help`."""
 
 
 def of_problems(wrong: Iterable[Problem]) -> Iterator[Check]:
-    """What is wrong with a configuration, remarks aside."""
+    """Errors and warnings of a configuration."""
     for problem in serious(wrong):
         verdict = CheckVerdict.FAILED if problem.severity is Severity.ERROR else CheckVerdict.ODD
         yield Check("config", verdict, line(problem), problem.hint, code=_code_of(problem))
 
 
 def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
-    """What the files say about it."""
+    """Problems of its entry."""
     yield from of_problems(problem for problem in loaded.problems if problem.server == name)
     if name in loaded.settings.servers:
         files = dict.fromkeys(str(near(place).file) for place in loaded.places(name).values())
@@ -73,7 +73,7 @@ def of_config(loaded: Loaded, name: str) -> Iterator[Check]:
 
 
 def of_relaxation(config: ServerConfig) -> Iterator[Check]:
-    """What a project says about its own servers, without effect."""
+    """Settings of a project's server that have no effect."""
     if config.provenance != "project":
         return
     for key, given, held in (
@@ -87,7 +87,7 @@ def of_relaxation(config: ServerConfig) -> Iterator[Check]:
 
 
 def of_trust(pending: Pending | None) -> Iterator[Check]:
-    """Whether it comes with a project, and does not count until a person trusts it."""
+    """Whether it comes with a project that is not trusted."""
     if pending is not None:
         what = "" if pending.kind == "server" else f"{pending.kind} {pending.name}".strip()
         words = f"{what} ({near(pending.place)}) {pending.words}" if what else pending.words
@@ -130,7 +130,7 @@ def of_variables(loaded: Loaded, name: str) -> Iterator[Check]:
 
 
 def of_connection(server: ServerSnapshot) -> Iterator[Check]:
-    """How far it came, and what stopped it."""
+    """The phases that it reached, and what stopped it."""
     failure = None if server.state is LinkState.CONNECTED else server.failure
     steps = _steps(server)
     if server.state is not LinkState.CONNECTED and failure is None:
@@ -154,7 +154,7 @@ def of_connection(server: ServerSnapshot) -> Iterator[Check]:
 
 
 def _checks_while_starting(server: ServerSnapshot, steps: Sequence[str]) -> Iterator[Check]:
-    """How far one came that is still starting."""
+    """The phases of a server that is still starting."""
     reached = [step for step in steps if step in server.timings]
     for step in reached:
         yield Check(step, CheckVerdict.OK, _achievement(step, server, None))
@@ -196,7 +196,7 @@ def of_sandbox(server: ServerSnapshot) -> Iterator[Check]:
 
 
 def of_nothing(server: ServerSnapshot) -> Iterator[Check]:
-    """What could not be tried, because what it takes is not there."""
+    """Phases that could not be tried."""
     return _skip(_steps(server))
 
 
@@ -244,7 +244,7 @@ def _about_tool(warning: str) -> bool:
 
 
 def _steps(server: ServerSnapshot) -> tuple[str, ...]:
-    """What it takes to be connected."""
+    """The phases of connecting."""
     if server.transport == "stdio":
         return ("spawn", "handshake", "list")
     return ("handshake", "auth", "list")
@@ -266,7 +266,7 @@ def _unset(reference: Reference, scope: Scope) -> ConfigError | None:
 
 
 def _stop(failure: Failure | None) -> str | None:
-    """The step that failed; None: none of those that lead to a connection."""
+    """The phase that failed; None if none of those before the connection did."""
     if failure is None or failure.phase in {Phase.CALL, Phase.HEALTH}:
         return None
     return "auth" if failure.code is FailureCode.AUTH else failure.phase.value

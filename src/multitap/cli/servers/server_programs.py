@@ -20,17 +20,17 @@ from multitap.wire.process.stdio_wire import locate
 TIMEOUT = 5.0
 
 _TELLS_VERSION = re.compile(r"npx|npm|node|bunx?|deno|uvx?|python[0-9.]*|docker|podman")
-"""Who tells its version and does nothing else when asked; another program might begin to work."""
+"""Programs whose `--version` is safe to run; others might start working."""
 _LONGEST = 60
 
 
 def of_address(config: HttpServer) -> Check:
-    """Where a server is, as it is written: what variables hold may be secret."""
+    """A server's address as written: values of variables may be secret."""
     return Check("address", CheckVerdict.OK, masked_url(config.url))
 
 
 async def of_program(config: StdioServer) -> Check:
-    """Whether the program of a server is there; its variables are already put in."""
+    """Whether the program of a server exists; its variables are already expanded."""
     env = child_environment(os.environ, config.env)
     try:
         path = locate(config.command, env, config.start_folder)
@@ -41,7 +41,7 @@ async def of_program(config: StdioServer) -> Check:
 
 
 def of_package(config: StdioServer, known: LockedPackage | None) -> Check | None:
-    """Whether a launcher starts the same package every time; None where it starts none.
+    """Whether a launcher always starts the same package; None if it starts none.
 
     Args:
         config: The server, as it is written.
@@ -62,10 +62,10 @@ def of_package(config: StdioServer, known: LockedPackage | None) -> Check | None
 
 
 async def _version(path: str, env: dict[str, str]) -> str:
-    """What it says about itself; nothing where it does not say it soon."""
+    """The program's version; empty if it does not answer soon."""
     if not _TELLS_VERSION.fullmatch(Path(path).name):
         return ""
-    home = Path.home()  # the current folder may hold settings of a stranger
+    home = Path.home()  # the current folder may contain a stranger's settings
     with anyio.move_on_after(TIMEOUT):
         try:
             done = await anyio.run_process(

@@ -34,7 +34,7 @@ _COLOURS: dict[str, Colour] = {
 
 
 def status(options: CommonOptions, *, as_json: bool) -> int:
-    """Tell how the servers of a running gateway are; without one, start what is not lazy."""
+    """Show the servers of a running gateway; without one, start all except lazy ones."""
     loaded = load_configuration(options)
     live = choose_gateway(options, loaded)
     ours = live is None or live.runs(loaded)
@@ -67,14 +67,14 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
 
 
 def verdict(known: Sequence[Problem], told: Sequence[StatusLine]) -> Exit:
-    """How the program ends for such problems of the configuration and such servers."""
+    """The exit code for these problems and servers."""
     if any(problem.severity is Severity.ERROR for problem in known):
         return Exit.CONFIG
     return Exit.DONE if all(line.fine for line in told) else Exit.UNAVAILABLE
 
 
 def status_lines_of(live: RunningGateway, loaded: Loaded) -> tuple[StatusLine, ...]:
-    """The servers of a running gateway, after a word if the files name others by now."""
+    """The servers of a running gateway, with a note if the files now have others."""
     return lines_from_state(live, loaded, live.state())
 
 
@@ -85,11 +85,11 @@ def lines_from_state(
     if not live.runs(loaded):
         return status_lines_of_gateway(state.snapshot, state.asleep, {})
     servers = state.snapshot.servers
-    running = {server.name for server in servers if server.transport != "local"}  # no file's
+    running = {server.name for server in servers if server.transport != "local"}  # not from a file
     held = {name for name, one in loaded.held.items() if one.standing is TrustState.CHANGED}
-    # what the files cannot say now keeps running, and is not a difference
+    # servers of unreadable files keep running, and are not a difference
     others = running - loaded.broken.keys() - held != set(loaded.settings.servers)
-    if others and loaded.intact:  # else the gateway takes nothing over
+    if others and loaded.intact:  # otherwise the gateway applies nothing
         note("the files now name other servers")
         advise("`multitap reload` applies them to the gateway")
     return status_lines_of_gateway(state.snapshot, state.asleep, loaded.broken)

@@ -19,16 +19,16 @@ from multitap.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StatusLine:
-    """One server: its state, whether that is as it should be, and why."""
+    """One server: its state, whether that is fine, and why not."""
 
     name: str
     state: str
     fine: bool
     note: str = ""
     server: ServerSnapshot | None = None
-    """None where its configuration cannot be used."""
+    """None if its configuration cannot be used."""
     problems: tuple[Problem, ...] = ()
-    """What is wrong with its configuration."""
+    """Problems of its configuration."""
 
 
 def status_lines(
@@ -56,7 +56,7 @@ def status_lines(
 def status_lines_of_gateway(
     snapshot: Snapshot, asleep: Collection[str], broken: Mapping[str, tuple[Problem, ...]]
 ) -> tuple[StatusLine, ...]:
-    """All servers of a running gateway, then those that it cannot, or may not, have.
+    """All servers of a running gateway, then those that are broken or not trusted.
 
     Args:
         snapshot: How its servers are.
@@ -78,7 +78,7 @@ def status_lines_of_gateway(
 
 
 def latency(server: ServerSnapshot) -> float | None:
-    """Seconds the last health check took; before the first one, what its lists took."""
+    """Seconds of the last health check; before the first one, of its lists."""
     if server.state is not LinkState.CONNECTED:
         return None
     return server.timings.get("list") if server.latency is None else server.latency
@@ -131,7 +131,7 @@ def _held_line(pending: Pending | Withheld) -> StatusLine:
 
 
 def _as_before(line: StatusLine, withheld: Withheld | None) -> StatusLine:
-    """A server that runs as it was trusted, though its configuration has changed."""
+    """A server that runs with its trusted configuration, although the file has changed."""
     if withheld is None:
         return line
     return replace(line, fine=False, note="; ".join(filter(None, (withheld.words, line.note))))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from multitap.http.loopback import is_loopback
 
-# Programs that open pages are often shell scripts themselves: nothing that a shell would look at.
+# Programs that open pages are often shell scripts: no characters that a shell interprets.
 _HARMLESS = re.compile(r"https?://[A-Za-z0-9._~:/?&=%+,;@#\[\]-]+")
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
 _OPENERS = ("xdg-open", "wslview", "gio open")
@@ -30,8 +30,8 @@ def open_page(address: str) -> bool:
 
 
 def open_picture(path: Path) -> bool:
-    """Show a file that is a picture by its name; whether there is a viewer."""
-    # by its name, because viewers go by it: nothing that could be a program or a page
+    """Show a picture file; returns whether there is a viewer."""
+    # checked by its name, which viewers use: not a program or a page
     return path.suffix in _PICTURES and _opened(str(path))
 
 

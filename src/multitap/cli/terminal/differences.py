@@ -30,7 +30,7 @@ def show_differences(previews: Iterable[Preview]) -> None:
 
 
 def _secrets(text: str, path: Path) -> set[str]:
-    """What is secret in a file: by what its servers are given, and by its looks."""
+    """The secrets in a file: of its servers, and those that look like secrets."""
     found = {secret for line in text.splitlines() for secret in in_text(line)}
     document, _ = read_text(text, path)
     if document is not None:

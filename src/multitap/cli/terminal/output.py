@@ -24,7 +24,7 @@ def note(text: str) -> None:
 
 
 def complain(text: str, hint: str | None = None) -> None:
-    """What went wrong, and what to do about it."""
+    """Print an error and its hint."""
     click.echo(f"{colour_text('error', 'red', sys.stderr)}: {printable(text)}", err=True)
     if hint:
         advise(hint)
@@ -43,7 +43,7 @@ def quote_last_lines(stderr: str) -> None:
 
 
 def short_path(path: Path) -> str:
-    """A path as people say it: `~` is their home."""
+    """A path with `~` for the home folder."""
     home = Path.home()
     return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
 
@@ -66,7 +66,7 @@ def _escape(char: str) -> str:
 
 
 def say_text(text: str) -> None:
-    """Text of a server: as it came into a file or pipe, made harmless on a terminal."""
+    """Print a server's text: unchanged to a file or pipe, made harmless on a terminal."""
     say(printable(text) if sys.stdout.isatty() else text)
 
 
@@ -82,5 +82,5 @@ def wants_colour(stream: TextIO) -> bool:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Whether it is a terminal that understands more than text."""
+    """Whether it is a terminal that supports control sequences."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"

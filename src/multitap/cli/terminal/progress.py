@@ -37,7 +37,7 @@ async def progress(hub: Hub) -> AsyncGenerator[None]:
 
 
 def lines(servers: Sequence[ServerSnapshot], *, now: float, rows: int, columns: int) -> list[str]:
-    """What to show, those still on their way first where there is not room for all."""
+    """The lines to show, servers that are still starting first if not all fit."""
     shown = [server for server in servers if server.state is not LinkState.DISABLED]
     shown.sort(key=lambda server: server.state is not LinkState.CONNECTING)
     width = max((len(one_line(server.name)) for server in shown), default=0)
@@ -63,7 +63,7 @@ def _words(server: ServerSnapshot, now: float) -> str:
 
 @contextmanager
 def ticker() -> Generator[OnProgress]:
-    """Takes a call's progress while the block runs, and shows it in one line."""
+    """Show a call's progress in one line while the block runs."""
     visible = can_draw(sys.stderr)
 
     def tick(done: float, total: float | None, message: str | None) -> None:
@@ -94,7 +94,7 @@ async def _draw(hub: Hub) -> None:
 
 
 def _erase(count: int) -> str:
-    """Up to the first of our lines, and away with all of them."""
+    """Move to the first of our lines, and erase all of them."""
     return f"\x1b[{count}F\x1b[J" if count else ""
 
 

@@ -1,4 +1,4 @@
-"""Saves what a server returned as files."""
+"""Saves the content of results as files."""
 
 import mimetypes
 from collections.abc import Iterable
@@ -16,14 +16,14 @@ _LONGEST = 80
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Bytes and what they are."""
+    """Bytes with their media type."""
 
     data: bytes
     mime_type: str | None
 
 
 def attachments(blocks: Iterable[Block]) -> tuple[Attachment, ...]:
-    """The pieces of an answer that are files rather than words."""
+    """The parts of an answer that are files, not text."""
     found: list[Attachment] = []
     for block in blocks:
         match block:
@@ -39,7 +39,7 @@ def attachments(blocks: Iterable[Block]) -> tuple[Attachment, ...]:
 
 
 def save_all(found: Iterable[Attachment], folder: Path, stem: str) -> None:
-    """Write each to a file of its own, and say where.
+    """Write each to its own file, and print the paths.
 
     Raises:
         MultitapError: The folder cannot be written to.
@@ -49,7 +49,7 @@ def save_all(found: Iterable[Attachment], folder: Path, stem: str) -> None:
 
 
 def save_attachments(found: Iterable[Attachment], folder: Path, stem: str) -> tuple[Path, ...]:
-    """Write each to a file of its own, over none that is there; where they are.
+    """Write each to its own new file; returns the paths.
 
     Raises:
         MultitapError: The folder cannot be written to.

@@ -52,7 +52,7 @@ def table(
 
 
 def one_line(text: str) -> str:
-    """The text without line breaks and without what would steer a terminal."""
+    """The text without line breaks and terminal control characters."""
     return printable(_BREAKS.sub(" ", text)).strip()
 
 
@@ -65,14 +65,14 @@ def cut(text: str, room: int) -> str:
 
 
 def cells(text: str) -> int:
-    """How wide a terminal shows the text."""
+    """The width of the text on a terminal."""
     if text.isascii():
         return len(text)
     return sum(_cells(char) for char in text)
 
 
 def _room(widths: Sequence[int]) -> int | None:
-    """Cells left for the last column; None: as many as it takes."""
+    """Cells left for the last column; None for no limit."""
     if not sys.stdout.isatty():
         return None
     before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)

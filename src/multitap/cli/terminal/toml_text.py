@@ -15,7 +15,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def toml(data: Mapping[str, Any]) -> str:
-    """The text of a document that holds the data."""
+    """The data as the text of a document."""
     return "\n".join(_lines(data, ())).strip()
 
 

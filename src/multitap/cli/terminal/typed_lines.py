@@ -1,4 +1,4 @@
-"""Reads the lines that a person types in answer to a question."""
+"""Reads the lines that a user types in answer to a question."""
 
 import os
 import select
@@ -10,7 +10,7 @@ import click
 from multitap.printable import printable
 
 LOOK = 0.1
-"""Seconds between two checks that the answer is still wanted."""
+"""Seconds between two checks that the answer is still needed."""
 LONGEST = 64 * 1024
 _CHUNK = 4096
 
@@ -18,7 +18,7 @@ _CHUNK = 4096
 class TypedLines:
     """Standard input, line by line.
 
-    It is read by its descriptor: what Python keeps in a buffer would look as if nobody typed.
+    Reads the descriptor directly: input in Python's buffer would not be noticed.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class TypedLines:
                 continue
             try:
                 received = os.read(fd, _CHUNK)
-            except OSError:  # the terminal is gone
+            except OSError:  # the terminal has closed
                 raise EOFError from None
             if not received or len(self._typed) > LONGEST:
                 click.echo(err=True)

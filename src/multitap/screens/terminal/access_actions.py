@@ -118,7 +118,7 @@ def _token_request(filled: Mapping[str, Any]) -> AskCreateToken:
     try:
         lasts = None if expires is None else seconds(expires, bare="s")
     except ValueError:
-        raise MultitapError(f"{expires!r} is not a span of time", hint="such as 12h") from None
+        raise MultitapError(f"{expires!r} is not a duration", hint="such as 12h") from None
     allow = str(filled.get("allow") or "").split(",")
     return AskCreateToken(
         name=filled["name"],

@@ -1,4 +1,4 @@
-"""Addresses that mean this machine."""
+"""Recognizes loopback addresses."""
 
 import ipaddress
 

@@ -1,7 +1,7 @@
-"""Collects bytes that arrive in small pieces, without multiplying their memory."""
+"""Collects bytes that arrive in small pieces, with little memory overhead."""
 
 _MANY = 1024  # pieces joined early: millions of tiny ones would cost more than their bytes
-_BLOCK = 1024 * 1024  # bytes joined early: once free, small pieces leave holes that stay ours
+_BLOCK = 1024 * 1024  # bytes joined early: small pieces would fragment the memory
 
 
 class ChunkBuffer:

@@ -12,19 +12,19 @@ from multitap.http.client.response_reader import HEAD, TOO_LONG, ResponseReader
 from multitap.http.client.unparsed_bytes import UnparsedBytes
 
 Heard = Callable[[Response | WireFault], None]
-"""Called once for a request: when the head of its answer is there, or why there is none.
+"""Called once per request, with the response once its head has arrived, or with the fault.
 
-A small answer is complete by then.
+A small response is complete by then.
 """
 
 _WHOLE = 64 * 1024
-"""Bytes up to which a message is joined to its head: copying costs less than another write."""
+"""Bytes up to which a body is joined to its head: a copy costs less than another write."""
 _END = b"\r\n\r\n"
 
 
 @runtime_checkable
 class Transport(Protocol):
-    """What a connection needs of one; the transports of uvloop are not `asyncio.Transport`s."""
+    """The part of a transport that is used; those of uvloop are not `asyncio.Transport`s."""
 
     def write(self, data: bytes, /) -> None: ...
     def abort(self) -> None: ...
@@ -34,34 +34,34 @@ class Transport(Protocol):
 
 
 class ConnectionOwner(Protocol):
-    """Who owns the connections to one place."""
+    """The owner of the connections to one origin."""
 
     name: str
-    """Who the server is."""
+    """The server's name for messages."""
     loop: asyncio.AbstractEventLoop
 
     def enter(self, connection: "ClientConnection") -> None:
-        """It is open."""
+        """Called when a connection is open."""
         ...
 
     def give_back(self, connection: "ClientConnection") -> None:
-        """Its answer is complete, and it can be used again."""
+        """Called when a response is complete and the connection can be reused."""
         ...
 
     def leave(self, connection: "ClientConnection") -> None:
-        """It is closed."""
+        """Called when a connection is closed."""
         ...
 
     def doubt(self) -> None:
-        """One broke in the middle of a request: the server may be another one by now."""
+        """Called when a connection broke during a request: the server may have been replaced."""
         ...
 
 
 class ClientConnection(asyncio.Protocol):
-    """Asks and is answered, one request at a time; nothing here waits.
+    """Sends one request at a time and receives its response; nothing here waits.
 
-    It owns the transport and who hears the answer; its backlog owns what is not parsed yet, and
-    its reader the answer that comes in.
+    It owns the transport and the callback; its backlog owns the unparsed bytes, and its reader the
+    incoming response.
     """
 
     def __init__(self, keeper: ConnectionOwner) -> None:
@@ -77,16 +77,16 @@ class ClientConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it seems open from here."""
+        """Whether it seems to be open."""
         return self.transport is not None and not self.transport.is_closing()
 
     @property
     def silent(self) -> bool:
-        """Whether the server closed it without a byte of an answer."""
+        """Whether the server closed it without sending a byte."""
         return self.transport is None and not self._reader.unseen
 
     def send(self, head: bytes, body: bytes | None, heard: Heard) -> None:
-        """Write a request; the connection must be usable, and nothing under way."""
+        """Write a request; the connection must be usable and idle."""
         transport = self.transport
         if transport is None:
             raise RuntimeError("the connection is closed")
@@ -101,13 +101,13 @@ class ClientConnection(asyncio.Protocol):
             transport.write(body)
 
     def forget(self, heard: Heard) -> None:
-        """Close it if `heard` has not been called yet: the answer is no longer wanted."""
+        """Close the connection if `heard` has not been called yet: its request is cancelled."""
         if self._heard is heard:
             self._heard = None
             self.abort()
 
     def abort(self) -> None:
-        """Close it now."""
+        """Close the connection now."""
         self._fail(RequestFailed(f"the connection to {self.name} is closed", sent=True))
 
     def resume(self) -> None:
@@ -136,7 +136,7 @@ class ClientConnection(asyncio.Protocol):
             end = data.find(_END) + len(_END)
             known = reader.heads.get(data[:end])
             if known is not None and end + known.length == len(data):
-                # taken out first: `heard` may send the next request on this very connection
+                # removed first: `heard` may send the next request on this connection
                 self._heard = None
                 transport = self.transport
                 if transport is not None and not self._unsent and not transport.is_closing():
@@ -150,7 +150,7 @@ class ClientConnection(asyncio.Protocol):
                 self._unparsed.take(data)
                 reader.remember(data, end)
         elif heard is None and reader.response is None:
-            self.abort()  # nothing was asked
+            self.abort()  # no request was sent
         else:
             self._unparsed.take(data)
 
@@ -184,10 +184,10 @@ class ClientConnection(asyncio.Protocol):
     def _go_on(self, response: Response) -> None:
         reader, data = self._reader, self._reader.take_body()
         if data:
-            # the rest were frames: a body in tiny chunks is not worth more than its share
+            # the rest was framing: a body in tiny chunks gets no larger share
             self._unparsed.pace.useful |= 2 * len(data) >= reader.unseen
             reader.unseen = 0
-        elif reader.unseen > HEAD:  # the parser keeps what comes after the last chunk
+        elif reader.unseen > HEAD:  # the parser keeps trailers
             self._fail(_cut_off(self.name))
             return
         response.add(data)
@@ -201,7 +201,7 @@ class ClientConnection(asyncio.Protocol):
         reader, heard = self._reader, self._heard
         data = reader.take_body()
         self._heard = reader.response = None
-        clean = reader.is_whole and not self._unparsed  # nothing of it can pass for the next answer
+        clean = reader.is_whole and not self._unparsed  # else the rest would corrupt the next
         if clean and reader.keeps_alive:
             reader.begin_next()
             self._unparsed.catch_up()
@@ -213,7 +213,7 @@ class ClientConnection(asyncio.Protocol):
             heard(response)
 
     def _give_back(self) -> None:
-        """Let the next request have it, unless the last one is still being sent."""
+        """Return the connection to its owner, unless the request is still being sent."""
         transport = self.transport
         if transport is not None and not self._unsent and not transport.is_closing():
             self._keeper.give_back(self)
@@ -222,7 +222,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _fail(self, fault: WireFault) -> None:
         heard, response = self._heard, self._reader.response
-        # before anybody is told: `_cut` calls back here when the transport is lost
+        # before the callbacks: `_cut` calls back here when the transport is lost
         self._heard = self._reader.response = None
         self._cut()
         if response is not None:
@@ -239,7 +239,7 @@ class ClientConnection(asyncio.Protocol):
         reader = self._reader
         if reader.response is None:
             self._fail(_no_http(self.name, _flaw(exc)))
-        elif reader.is_whole:  # what comes after it does not make it wrong
+        elif reader.is_whole:  # bytes after a complete response do not invalidate it
             reader.keeps_alive = False
             self._finish(reader.response)
         else:

@@ -10,9 +10,9 @@ from multitap.http.client.client_connection import ClientConnection
 from multitap.http.client.origin_route import OriginRoute, ProxyRefused
 
 KEEP_ALIVE = 4.0
-"""Seconds a connection may be idle; many servers close at 5, and a request must not meet that."""
+"""Seconds a connection may be idle; many servers close at 5, which must not hit a request."""
 
-_UNEXPLAINED = "Connect call failed"  # all that asyncio says
+_UNEXPLAINED = "Connect call failed"  # the whole message of asyncio
 _NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -20,10 +20,10 @@ class ConnectionPool:
     """Hands out connections, each to one request at a time; a `ConnectionOwner` of them.
 
     Args:
-        name: Who the server is.
+        name: The server's name for messages.
         route: How to reach it.
-        loop: Where the connections live.
-        keep_alive: Seconds that they may be idle.
+        loop: The event loop.
+        keep_alive: Seconds a connection may be idle.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class ConnectionPool:
         self._closed: asyncio.Future[None] | None = None
 
     def take(self) -> ClientConnection | None:
-        """The idle connection that was used last: it is the least likely to be closed soon."""
+        """Take the idle connection that was used last: the least likely to be closed soon."""
         oldest = self.loop.time() - self._keep_alive
         while self._idle:
-            # taken out before it is used, and without an await: no two requests can share it
+            # removed before it is used, without an await: no two requests can share it
             connection = self._idle.pop()
             transport = connection.transport
-            # as `usable` has it, which would be one more frame for every request
+            # inlined from `usable`, to save a frame
             if connection.idle_since > oldest and transport and not transport.is_closing():
                 return connection
             connection.abort()
@@ -55,7 +55,7 @@ class ConnectionPool:
         """A new connection.
 
         Raises:
-            RequestFailed: There is no way to the server.
+            RequestFailed: The server cannot be reached.
         """
         made: list[ClientConnection] = []
 
@@ -76,17 +76,17 @@ class ConnectionPool:
             raise RequestFailed(words, sent=False) from None
         except BaseException:
             for one in made:
-                self.leave(one)  # uvloop tells nobody that it closed what was given up
+                self.leave(one)  # uvloop does not report the ones that it closed
             raise
-        # it may have been closed again between its opening and our turn
+        # it may have been closed again before our turn
         if not connection.usable:
             words = f"{self.name} closed the connection at once"
             raise RequestFailed(words, sent=False)
         return connection
 
     async def close(self) -> None:
-        """Close all connections, whatever they are at."""
-        # before they are aborted: `leave` may be called right there
+        """Close all connections, also those in use."""
+        # before they are aborted: `leave` may be called during that
         self._closed = self.loop.create_future()
         if self._timer is not None:
             self._timer.cancel()
@@ -97,7 +97,7 @@ class ConnectionPool:
 
     def enter(self, connection: ClientConnection) -> None:
         self._open.add(connection)
-        # it was on its way when the pool was closed
+        # it was connecting when the pool was closed
         if self._closed is not None:
             connection.abort()
 
@@ -113,12 +113,12 @@ class ConnectionPool:
             self._closed.set_result(None)
 
     def doubt(self) -> None:
-        """Use no more idle connections that may have broken in the same way."""
+        """Close idle connections, which may have broken in the same way."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.abort()
 
-    # One timer for all of them: to set and cancel one for each request costs more.
+    # One timer for all: setting and cancelling one per request costs more.
     def _look(self) -> None:
         oldest = self.loop.time() - self._keep_alive
         while self._idle and self._idle[0].idle_since <= oldest:

@@ -3,8 +3,8 @@
 import zlib
 from typing import Protocol
 
-_PIECE = 64 * 1024  # bytes given at a time: a thousand times that may come out of what is taken
-_SLICE = 16 * 1024  # bytes looked at in one go: whatever follows a member is copied for each
+_PIECE = 64 * 1024  # bytes of output at a time: compressed data may expand a thousandfold
+_SLICE = 16 * 1024  # bytes of input at a time: the rest after a member is copied for each
 _GZIP = 31
 _DEFLATE = 15
 _RAW = -15
@@ -12,7 +12,7 @@ _ZLIB = 8  # the method in the first byte of a zlib header; many servers leave t
 
 
 class _Member(Protocol):
-    """One compressed stream of perhaps several, as `zlib` takes it apart."""
+    """The decompressor of one compressed stream; a body may have several."""
 
     @property
     def eof(self) -> bool: ...
@@ -30,7 +30,7 @@ class Decompressor:
         encoding: Its `Content-Encoding`.
 
     Raises:
-        ValueError: The encoding is none that we asked for.
+        ValueError: We did not ask for this encoding.
         zlib.error: From `piece`: the body is damaged.
     """
 
@@ -44,15 +44,15 @@ class Decompressor:
 
     @property
     def hungry(self) -> bool:
-        """Whether it needs more to go on."""
+        """Whether it needs more input."""
         return not self._tail and not self._input
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes; only when it is hungry."""
+        """Add the next bytes; only when it is `hungry`."""
         self._input = memoryview(data)
 
     def piece(self) -> bytes:
-        """What comes next, perhaps nothing yet."""
+        """The next piece of output; may be empty."""
         if not self._tail:
             self._tail = bytes(self._input[:_SLICE])
             self._input = self._input[_SLICE:]
@@ -67,7 +67,7 @@ class Decompressor:
         return plain
 
     def _begin(self) -> _Member | None:
-        """The next of several members, which some pad with zeros."""
+        """Begin the next member; some servers pad with zeros."""
         if self._bits == _GZIP:
             self._tail = self._tail.lstrip(b"\0")
         if not self._tail:

@@ -7,19 +7,19 @@ from multitap.http.client.chunk_buffer import ChunkBuffer
 from multitap.pace import Budget
 
 _BOM = b"\xef\xbb\xbf"
-_EDGE = 512  # bytes of an oversized event: enough to find whose answer it was
-_WINDOW = 1024  # bytes cut into lines in one go: even blank lines take less than a millisecond
-_FIELDS = 3  # that an event may have beside its data
+_EDGE = 512  # bytes of an oversized event: enough to find the id of its request
+_WINDOW = 1024  # bytes split into lines at a time: even blank lines take less than a millisecond
+_FIELDS = 3  # fields that an event may have beside its data
 _LEAST_WASTE = 64  # bytes: a short line costs as much as one of this size
 _LONGEST_ID = 1024  # it goes back to the server in a header
 _LONGEST_RETRY = 9  # digits
 _LONE = re.compile(rb"(?:event: message\r?\n)?data: ")
-"""How the one event begins that most answers are."""
+"""The beginning of the usual response: a single event."""
 _ENDS = (b"\n", b"\r\n")
 
 
 class Event(NamedTuple):
-    """One event; of an oversized one only the first and last bytes."""
+    """One event; for an oversized one, only its first and last bytes."""
 
     kind: str
     data: bytes
@@ -27,9 +27,9 @@ class Event(NamedTuple):
 
 
 class EventParser:
-    """Takes chunks as they come and gives the events they complete, one at a time.
+    """Takes chunks as they arrive and returns complete events, one at a time.
 
-    Events are cut out only when they are taken: the taker decides how much work that is.
+    Parsing happens in `take`, so that the caller controls the work per turn.
 
     Args:
         limit: Bytes of one event.
@@ -37,13 +37,13 @@ class EventParser:
 
     def __init__(self, limit: int) -> None:
         self.last_id = ""
-        """Where to resume; empty when the server gave no ids."""
+        """The last event id, to resume from; empty if the server sends none."""
         self.retry: float | None = None
-        """Seconds the server wants us to wait before we come back."""
+        """Seconds that the server wants us to wait before we reconnect."""
         self.oversized = False
-        """Whether the event under way is over the limit already."""
+        """Whether the current event is over the limit."""
         self.wasted = 0
-        """Bytes of comments, blank lines and the like; the counter sets it to 0."""
+        """Bytes of comments and blank lines since the reader last reset it."""
         self._limit = limit
         self._data = ChunkBuffer(b"\n")
         self._size = self._fields = 0
@@ -51,10 +51,10 @@ class EventParser:
         self.restart()
 
     def restart(self) -> None:
-        """Begin a new connection: an event that the old one cut off is lost."""
+        """Begin with a new connection: an incomplete event is dropped."""
         self._chunk = b""
         self._at = 0
-        self._lines: list[bytes] = []  # of the window, the next one last
+        self._lines: list[bytes] = []  # lines of the window, in reverse order
         self._at_start = True
         self._after_cr = False
         self._partial = ChunkBuffer()
@@ -63,18 +63,18 @@ class EventParser:
 
     @property
     def drained(self) -> bool:
-        """Whether all that was fed has been looked at."""
+        """Whether all input has been parsed."""
         return not self._chunk and not self._lines
 
     def feed(self, chunk: bytes) -> None:
-        """Add what has come in."""
+        """Add received bytes."""
         self._chunk = self._chunk[self._at :] + chunk if self._chunk else chunk
         self._at = 0
 
     def take(self, budget: Budget) -> Event | None:
-        """The next event; None if there is no whole one, or the time is over.
+        """The next event; None if there is no complete one, or the budget is spent.
 
-        Each call gets a little further, whatever the time is.
+        Each call makes some progress, even without budget.
         """
         if not self._lines and not self._at and (lone := self._lone()) is not None:
             return lone
@@ -167,7 +167,7 @@ class EventParser:
         elif name == b"retry" and value.isdigit() and len(value) <= _LONGEST_RETRY:
             self.retry = int(value) / 1000
         else:
-            self._fields = _FIELDS + 1  # a comment, or a field that nobody knows
+            self._fields = _FIELDS + 1  # a comment, or an unknown field
         if self._fields > _FIELDS:
             self.wasted += max(size, _LEAST_WASTE)
 
@@ -206,9 +206,9 @@ class EventParser:
 
 
 def _window(chunk: bytes, start: int) -> tuple[int, bool]:
-    """Where to stop, so that no line is cut without need; and whether it is one line for certain.
+    """The end of the next window, at a line end if possible; and whether it has one line only.
 
-    It is found much faster than lines are split.
+    Finding it is much faster than splitting lines.
     """
     end = start + _WINDOW
     if end >= len(chunk):

@@ -12,16 +12,16 @@ Headers = Mapping[str, str]
 
 DEFAULTS: Headers = {"User-Agent": "multitap", "Accept-Encoding": "gzip, deflate"}
 
-# as RFC 9110 has it: a line break in a value would begin another header, or another request
+# RFC 9110; a line break in a value would begin another header, or another request
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\0\r\n]*")
 _TARGET = re.compile(r"[!-~]+")
 _OURS = frozenset({"content-length", "transfer-encoding"})
-"""What frames a message follows from the message."""
+"""Framing headers, which are derived from the message."""
 
 
 def merge(*layers: Headers) -> dict[str, str]:
-    """Headers of several layers; the last one that names a header, in whatever case, wins."""
+    """Merge headers; later ones override earlier ones, in any case."""
     spelled: dict[str, str] = {}
     result: dict[str, str] = {}
     for layer in layers:
@@ -31,15 +31,15 @@ def merge(*layers: Headers) -> dict[str, str]:
 
 
 def without(headers: Headers, name: str) -> dict[str, str]:
-    """`headers` but for one."""
+    """`headers` without one of them."""
     return {key: value for key, value in headers.items() if key.lower() != name.lower()}
 
 
 def encode_head(method: str, url: URL, headers: Headers, *, proxied: bool = False) -> bytes:
-    """The head up to where headers of one request only, and its length, are added.
+    """The head of a request, without its own headers and its length.
 
     Raises:
-        RequestFailed: Something in it would end a line early.
+        RequestFailed: The URL or a header contains a line break.
     """
     target = f"{url.scheme}://{url.host_port_subcomponent}" if proxied else ""
     target += url.raw_path_qs
@@ -50,7 +50,7 @@ def encode_head(method: str, url: URL, headers: Headers, *, proxied: bool = Fals
 
 
 def lines(headers: Headers) -> bytes:
-    """All headers but those that frame the message, each in a line.
+    """All headers but the framing ones, one per line.
 
     Raises:
         RequestFailed: See `line`.
@@ -63,7 +63,7 @@ def line(name: str, value: str) -> bytes:
     """One header.
 
     Raises:
-        RequestFailed: It would be more than one, or none; a value may be secret and is not shown.
+        RequestFailed: Name or value is not valid; the value may be secret and is not shown.
     """
     if _NAME.fullmatch(name) and _VALUE.fullmatch(value):
         try:

@@ -16,37 +16,37 @@ from multitap.http.client.origin_route import OriginRoute, Resolve
 from multitap.http.client.origins import proxy_for, show_url
 from multitap.http.client.response import Response
 
-_PATIENCE = 1.0  # seconds for a tidy close; what is not closed then is left to the system
+_PATIENCE = 1.0  # seconds for a clean close; the rest is left to the system
 _REPEATABLE = frozenset({"GET", "DELETE"})  # a POST may be a call, which must not be made twice
 
 
 class PreparedHead(NamedTuple):
-    """The beginning of requests that are alike, and where they go."""
+    """The encoded head of similar requests, and their pool."""
 
     pool: ConnectionPool
     text: bytes
     repeatable: bool
-    """Whether such a request may be sent again where it is not certain that it arrived."""
+    """Whether such a request may be sent again if it may not have arrived."""
 
 
 class Sent(Protocol):
-    """Called when the server may have seen a request."""
+    """Records that the server may have received a request."""
 
     sent: bool
 
 
 class HttpClient:
-    """Keeps connections to a server, and asks it.
+    """Sends requests to a server over a pool of connections.
 
     Args:
-        name: Who the server is, for the words of failures.
-        tls: Who is trusted; whom the system trusts, if None.
-        keep_alive: Seconds that a connection may be idle.
-        resolve: Finds addresses, where not every one may be used.
+        name: The server's name for messages.
+        tls: The TLS context; None: the system's trust store.
+        keep_alive: Seconds a connection may be idle.
+        resolve: Resolves host names, if not every address may be used.
 
     Raises:
-        RequestFailed: From every method: the request or its answer did not get through.
-        AnswerInvalid: What came back is not HTTP.
+        RequestFailed: From every method: the request or its response was lost.
+        AnswerInvalid: The response is not valid HTTP.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class HttpClient:
         keep_alive: float = KEEP_ALIVE,
         resolve: Resolve | None = None,
     ) -> None:
-        self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
+        self.loop = asyncio.get_running_loop()  # looked up once: that is a system call
         self._name = name
         self._tls = tls
         self._keep_alive = keep_alive
@@ -71,13 +71,13 @@ class HttpClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close all connections, whatever they are at."""
+        """Close all connections, also those in use."""
         with anyio.move_on_after(_PATIENCE, shield=True):
             for pool in self._pools.values():
                 await pool.close()
 
     def head(self, method: str, url: URL, headers: Headers) -> PreparedHead:
-        """Prepare requests; those of HEAD have answers that are not understood."""
+        """Prepare the head of requests; the HEAD method is not supported."""
         pool = self._pool(url)
         if pool.route.proxied:
             headers = merge(headers, pool.route.headers)
@@ -87,20 +87,20 @@ class HttpClient:
     async def send(
         self, head: PreparedHead, body: bytes | None, pending: Sent | None = None
     ) -> Response:
-        """Send one; its answer is there when its head is.
+        """Send a request; returns the response once its head has arrived.
 
         Args:
-            head: How it begins.
-            body: What is sent, if anything.
-            pending: Called when the server may have seen it.
+            head: The prepared head.
+            body: The body, if any.
+            pending: Notified when the server may have received it.
         """
         connection = head.pool.take()
         if connection is not None:
             try:
                 return await self._ask(connection, head.text, body, pending)
             except RequestFailed:
-                # a server may close an idle connection at the moment in which we use it, and see
-                # nothing
+                # a server may close an idle connection just when we use it, without reading the
+                # request
                 if not (head.repeatable and connection.silent):
                     raise
         connection = await head.pool.connect()
@@ -112,14 +112,14 @@ class HttpClient:
         answer: asyncio.Future[Response | WireFault] = self.loop.create_future()
         heard = partial(_settle, answer)
         if pending is not None:
-            # before it is written: once it is, nobody can say that it did not arrive
+            # before it is written: after that, it may have arrived
             pending.sent = True
         connection.send(head, body, heard)
         try:
             outcome = await answer
         except BaseException:
             connection.forget(heard)
-            # answered and given up in one turn: nobody else lets go of the response
+            # answered and cancelled in the same turn: close the response, which has no other owner
             if answer.done() and not answer.cancelled():
                 _drop(answer.result())
             raise
@@ -152,7 +152,7 @@ def http_client(url: URL) -> HttpClient:
 
 def _settle(answer: "asyncio.Future[Response | WireFault]", outcome: Response | WireFault) -> None:
     if answer.done():
-        _drop(outcome)  # nobody waits
+        _drop(outcome)  # the caller was cancelled
     else:
         answer.set_result(outcome)
 

@@ -1,4 +1,4 @@
-"""Streams whose answer has arrived, given a moment to end on their own."""
+"""Gives answered streams a moment to end, so that their connections can be reused."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ _LINGER = 0.1  # seconds at least, twice that at most, since one timer serves al
 
 
 class Lingering:
-    """Closes streams that do not end: the connection of one that does can be used again."""
+    """Closes streams that do not end in time; connections of those that do can be reused."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -19,7 +19,7 @@ class Lingering:
         return len(self._until)
 
     def add(self, response: Response) -> None:
-        """Give it its moment, unless it has ended already."""
+        """Close a response soon, unless it ends before."""
         if response.ended:
             return
         self._until[response] = self._loop.time() + _LINGER
@@ -44,7 +44,7 @@ class Lingering:
 
         response.heed(heard)
 
-    # One timer for all of them: to set and cancel one for each costs more.
+    # One timer for all: setting and cancelling one for each costs more.
     def _look(self) -> None:
         now = self._loop.time()
         for response, until in tuple(self._until.items()):

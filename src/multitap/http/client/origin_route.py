@@ -15,38 +15,38 @@ from yarl import URL
 from multitap.http.client.headers import lines
 from multitap.http.client.origins import without_credentials
 
-# seconds, seconds, times: a peer that vanished is noticed within a minute
+# seconds, seconds, probes: a vanished peer is noticed within a minute
 _PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-_HEAD_START = 0.25  # seconds an address has before the next one is tried as well
-_LONGEST_REPLY = 64 * 1024  # bytes of a proxy's answer
+_HEAD_START = 0.25  # seconds before the next address is tried in parallel
+_LONGEST_REPLY = 64 * 1024  # bytes of a proxy's response
 _STATUS = re.compile(rb"HTTP/1\.[01] (\d{3})")
 
 _Made = TypeVar("_Made", bound=asyncio.Protocol)
 Address = tuple[int, int, int, str, Any]
-"""Family, kind, protocol, a name that nobody wants, and where it is."""
+"""An entry of `getaddrinfo`: family, type, protocol, canonical name, socket address."""
 Resolve = Callable[[asyncio.AbstractEventLoop, str, int], Awaitable[Sequence[Address]]]
-"""The addresses of a host and port; an `OSError` where there are none that may be used."""
+"""Resolves a host and port; raises `OSError` if there is no address that may be used."""
 
 
 class OpenedConnection(NamedTuple, Generic[_Made]):
-    """A connection, and the receiver of what comes in on it."""
+    """A transport and its protocol."""
 
     transport: asyncio.Transport
     protocol: _Made
 
 
 class ProxyRefused(Exception):
-    """The proxy refuses; with what it says."""
+    """The proxy refuses the connection; the message is its reason."""
 
 
 class OriginRoute:
     """How to reach the origin of `url`.
 
     Args:
-        url: Where to.
-        proxy: The address of a web proxy, with the credentials it wants.
-        tls: Who is trusted; whom the system trusts, if None.
-        resolve: Finds the origin's addresses; a proxy finds them by itself.
+        url: The origin.
+        proxy: The URL of a web proxy, with its credentials.
+        tls: The TLS context; None: the system's trust store.
+        resolve: Resolves the origin's host; a proxy resolves it itself.
 
     Raises:
         ValueError: The proxy has no valid address.
@@ -64,20 +64,20 @@ class OriginRoute:
         self._resolve = resolve
         self._proxy: URL | None = None
         self.headers: dict[str, str] = {}
-        """What each request has to say to the proxy."""
+        """Headers of each request for the proxy."""
         self.proxied = False
-        """Whether each request goes to the proxy, rather than through it."""
+        """Whether requests are sent to the proxy itself instead of through a tunnel."""
         if proxy is not None:
             self._proxy, credentials = without_credentials(URL(proxy))
             self.headers = {f"Proxy-{name}": value for name, value in credentials.items()}
             self.proxied = url.scheme == "http"
 
     async def open(self, loop: asyncio.AbstractEventLoop, make: Callable[[], _Made]) -> _Made:
-        """Connect what `make` makes; it may make more, which come to nothing.
+        """Connect a protocol that `make` creates; protocols of failed attempts are discarded.
 
         Raises:
-            OSError: There is no way, or no trust.
-            ProxyRefused: There is a proxy in the way.
+            OSError: The origin cannot be reached, or is not trusted.
+            ProxyRefused: The proxy refuses the connection.
         """
         if self._proxy is None or self.proxied:
             here = self._proxy or self._url
@@ -115,7 +115,7 @@ class OriginRoute:
 
 
 class _Reply(asyncio.Protocol):
-    """What a proxy says to CONNECT."""
+    """Receives a proxy's response to CONNECT."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.welcome: asyncio.Future[None] = loop.create_future()
@@ -123,7 +123,7 @@ class _Reply(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.welcome.done():
-            return  # it is closed as soon as somebody looks
+            return  # the caller closes it
         self._data += data
         head, end, rest = self._data.partition(b"\r\n\r\n")
         if end or len(self._data) > _LONGEST_REPLY:
@@ -154,7 +154,7 @@ def _objection(head: bytes, rest: bytes) -> Exception | None:
 
 @cache
 def _system_trust() -> ssl.SSLContext:
-    """Read once: it takes longer than a handshake."""
+    """The system's trust store; read once, because that takes longer than a handshake."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context
@@ -171,7 +171,7 @@ async def open_route(
     resolve: Resolve | None = None,
     **security: Any,
 ) -> OpenedConnection[_Made]:
-    """A connection to one of the host's addresses: the first that answers."""
+    """Connect to the first of the host's addresses that answers."""
     addresses = in_turns(await (resolve or resolve_host)(loop, url.raw_host or "", url.port or 0))
     if len(addresses) == 1:
         return await _open_at(addresses[0], loop, make, security)
@@ -198,7 +198,7 @@ async def open_route(
     except BaseException:
         _abort(won)
         raise
-    # two may have answered before the first one could end the others
+    # two may have connected before the first could cancel the others
     _abort(won[1:])
     if not won:
         raise faults[0] if faults else OSError(None, "the host name does not resolve")
@@ -215,13 +215,13 @@ async def resolve_host(loop: asyncio.AbstractEventLoop, host: str, port: int) ->
     try:
         return socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
-        )  # which takes no time, and no thread
+        )  # a numeric address, without a lookup in a thread
     except (socket.gaierror, UnicodeError):
         return await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def in_turns(addresses: Sequence[Address]) -> Sequence[Address]:
-    """Addresses of both families by turns, as many hosts are only reached by one of them."""
+    """Alternate IPv6 and IPv4 addresses, since many hosts are reachable over only one."""
     if not addresses:
         return []
     like_first = [one for one in addresses if one[0] == addresses[0][0]]
@@ -229,7 +229,7 @@ def in_turns(addresses: Sequence[Address]) -> Sequence[Address]:
     return [one for one in chain(*zip_longest(like_first, others)) if one is not None]
 
 
-# By address, not on a socket of ours: given up just then, uvloop would close that twice.
+# By address, not with a socket of ours: uvloop would close it twice after a cancellation.
 async def _open_at(
     address: Address,
     loop: asyncio.AbstractEventLoop,
@@ -246,7 +246,7 @@ async def _open_at(
 
 
 def _probe(connected: socket.socket) -> None:
-    """Notice when the peer is gone without a word, however long it is waited for."""
+    """Enable TCP keep-alive, so that a vanished peer is noticed during long waits."""
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in _PROBES.items():
         if (number := getattr(socket, option, None)) is not None:

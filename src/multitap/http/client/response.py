@@ -11,29 +11,29 @@ from multitap.faults import AnswerInvalid, WireFault
 from multitap.http.client.decompression import Decompressor
 
 UNREAD = 256 * 1024
-"""Bytes of a body that may wait for the reader; then the server has to wait."""
+"""Bytes of a body that may wait for the reader; beyond that, reading pauses."""
 
 
 class BodySource(Protocol):
-    """Where the body comes from."""
+    """The connection that a body arrives on."""
 
     name: str
-    """Who the server is."""
+    """The server's name for messages."""
     loop: asyncio.AbstractEventLoop
 
     def resume(self) -> None:
-        """Go on reading: what was unread has been taken."""
+        """Continue reading: the waiting bytes have been taken."""
         ...
 
     def abort(self) -> None:
-        """Hear no more of it."""
+        """Close the connection."""
         ...
 
 
 class Response(msgspec.Struct, eq=False):
-    """One answer, from when its head is there.
+    """One response, created when its head has arrived.
 
-    The connection is given back as soon as the body is complete, whether it was read or not.
+    The connection is returned to the pool once the body is complete, read or not.
 
     Raises:
         RequestFailed: From `chunk`: the body broke off.
@@ -47,11 +47,11 @@ class Response(msgspec.Struct, eq=False):
     content_type: str
     """The type of the body, without parameters; empty when the server does not say."""
     body: bytes | None = None
-    """All of it, where it came at once and is not encoded; nobody need wait for it."""
+    """The whole body, if it arrived at once and is not compressed."""
     held: int = 0
     """Bytes that wait to be read."""
     ended: bool = False
-    """Whether nothing more comes in."""
+    """Whether the body is complete or broken off."""
     _unread: list[bytes] = []
     _news: Callable[[], None] | None = None
     _fault: WireFault | None = None
@@ -67,38 +67,38 @@ class Response(msgspec.Struct, eq=False):
         return None if value is None else value.decode("utf-8", "replace").strip()
 
     def whole(self) -> bytes | None:
-        """All of the body, if it is here and as it is meant; it is taken with that."""
+        """Take the whole body, if it is complete and not compressed."""
         if self.ended and self._fault is None and b"content-encoding" not in self.fields:
             return self._take()
         return None
 
     def here(self) -> bytes | None:
-        """Take what has arrived of the body; None if it is compressed."""
+        """Take the bytes that have arrived; None if the body is compressed."""
         return None if b"content-encoding" in self.fields else self._take()
 
     async def chunk(self) -> bytes:
-        """Take what has arrived of the body, decompressed in bounded pieces; empty at its end."""
+        """Wait for the next bytes of the body, decompressed in bounded pieces; empty at its end."""
         try:
             decoder = self._decoder or self._begin_decoding()
             if decoder is None:
                 return await self._wait_arrived()
             return await self._decompress(decoder)
-        # a reader that is cancelled here never comes back, and the connection would wait for it
+        # a reader that is cancelled here does not return, and the connection would wait for it
         except BaseException:
             self.close()
             raise
 
     def heed(self, news: Callable[[], None] | None) -> None:
-        """Have `news` called once: when there is more of the body, or no more to come."""
+        """Call `news` once, when there is more of the body, or its end."""
         self._news = news
 
     def close(self) -> None:
-        """Let go of it: a body that is not complete takes its connection along."""
+        """Discard the response; if its body is incomplete, the connection is closed."""
         if not self.ended:
             self.source.abort()
 
     def add(self, data: bytes) -> None:
-        """More of the body has come in."""
+        """Add received bytes of the body."""
         if data:
             self._unread.append(data)
             self.held += len(data)
@@ -107,7 +107,7 @@ class Response(msgspec.Struct, eq=False):
             news()
 
     def end(self, data: bytes, fault: WireFault | None = None) -> None:
-        """The last of the body has come in, or `fault` says why the rest never will."""
+        """End the body, with its last bytes or with a fault."""
         self.ended = True
         self._fault = fault
         self.add(data)
@@ -135,7 +135,7 @@ class Response(msgspec.Struct, eq=False):
 
     async def _more(self) -> None:
         more = self.source.loop.create_future()
-        # a reader that was cancelled leaves a future that is done
+        # the future of a cancelled reader is already done
         self._news = lambda: None if more.done() else more.set_result(None)
         try:
             await more
@@ -160,7 +160,7 @@ class Response(msgspec.Struct, eq=False):
                     return b""
                 decoder.feed(data)
             else:
-                await asyncio.sleep(0)  # it is there without waiting for it
+                await asyncio.sleep(0)  # no need to wait
             try:
                 plain = decoder.piece()
             except zlib.error:

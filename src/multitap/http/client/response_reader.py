@@ -8,18 +8,18 @@ import httptools
 from multitap.http.client.response import BodySource, Response, content_type
 
 HEAD = 64 * 1024
-"""Bytes of the head of an answer, and of anything else around its body."""
+"""Bytes of the head of a response, or of the framing of its body."""
 TOO_LONG = f"its head has more than {HEAD:,} bytes"
 _FIELDS = 256  # headers of one answer
-_FINAL = 200  # below this a status is only informational
+_FINAL = 200  # lower statuses are informational
 _HEADS = 32
-"""Heads that a connection knows again: many answers differ in their length, or in the second."""
+"""Heads that a connection remembers: many responses differ only in length or date."""
 _ODD = frozenset({b"connection", b"content-encoding", b"transfer-encoding", b"upgrade"})
-"""Headers that say more than what an answer is."""
+"""Headers that need special treatment."""
 
 
 class KnownHead(NamedTuple):
-    """What the head of a plain answer says."""
+    """The parsed head of a plain response."""
 
     status: int
     fields: dict[bytes, bytes]
@@ -28,7 +28,7 @@ class KnownHead(NamedTuple):
 
 
 class ResponseReader:
-    """Owns the parser, and the answer that comes in."""
+    """Owns the parser, and the incoming response."""
 
     __slots__ = (
         "_fields", "_parser", "_pieces", "_plain", "_source", "heads", "is_chunked", "is_whole",
@@ -38,51 +38,51 @@ class ResponseReader:
     def __init__(self, source: BodySource) -> None:
         self._source = source
         self.response: Response | None = None
-        """The answer, from when its head is there."""
+        """The response, once its head has arrived."""
         self.is_whole = False
         self.is_chunked = False
         self.until_closed = False
-        """Whether only the end of the connection says that it is whole."""
+        """Whether the body ends with the connection."""
         self.keeps_alive = False
         self.unseen = 0
-        """Bytes that came, and of which nothing came out of the parser yet."""
+        """Bytes that the parser has received without producing output."""
         self.heads: dict[bytes, KnownHead] = {}
-        """Those of the last plain answers, by their very bytes."""
+        """The heads of the last plain responses, by their exact bytes."""
         self.last: KnownHead | None = None
-        """The head of an answer that has just ended."""
+        """The head of the response that has just ended."""
         self._plain: KnownHead | None = None
         self._fields: dict[bytes, bytes] = {}
         self._pieces: list[bytes] = []
-        # functions of C, found by the parser: each of ours would cost more than what it does
+        # C functions as parser callbacks: Python ones would cost more than their work
         self.on_header = self._fields.setdefault
         self.on_body = self._pieces.append
         self._parser = self._fresh_parser()
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Parse what came.
+        """Parse received bytes.
 
         Raises:
-            HttpParserError, HttpParserUpgrade: This is not an answer, or not one to our request.
+            HttpParserError, HttpParserUpgrade: They are not a response to our request.
         """
         self.unseen += len(data)
         self._parser.feed_data(data)
 
     def take_body(self) -> bytes:
-        """What came of the body since the last look."""
+        """Take the bytes of the body since the last call."""
         pieces = self._pieces
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         pieces.clear()
         return data
 
     def begin_next(self) -> None:
-        """Be ready for the next answer: this one was whole."""
+        """Prepare for the next response: this one is complete."""
         self.last = self._plain
         self.is_whole = False
         if self.is_chunked:
             self._parser = self._fresh_parser()
 
     def remember(self, data: bytes, end: int) -> None:
-        """Know a head again by its very bytes, if all of a plain answer came at once."""
+        """Remember a head by its exact bytes, if a plain response arrived at once."""
         last, self.last = self.last, None
         if last is not None and last.length == len(data) - end:
             if len(self.heads) >= _HEADS:
@@ -118,10 +118,10 @@ class ResponseReader:
             self.keeps_alive = self._parser.should_keep_alive()
 
     def _fresh_parser(self) -> httptools.HttpResponseParser:
-        """It remembers what comes after the last chunk as if it came before the next answer."""
+        """A new parser: an old one would report trailers as headers of the next response."""
         self._fields.clear()
         parser = httptools.HttpResponseParser(self)
-        parser.set_dangerous_leniencies(  # those of browsers: there is nobody to smuggle past
+        parser.set_dangerous_leniencies(  # as lenient as browsers
             lenient_headers=True,
             lenient_optional_cr_before_lf=True,
             lenient_spaces_after_chunk_size=True,

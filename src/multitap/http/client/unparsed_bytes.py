@@ -6,18 +6,17 @@ from collections.abc import Callable
 from multitap.pace import FULL_READ, Budget, Pace, Readable
 
 _SLICE = 64 * 1024
-"""Bytes parsed in one go: in chunks of one byte they take most of a millisecond."""
+"""Bytes parsed at a time: in chunks of one byte, that takes most of a millisecond."""
 
 
 class UnparsedBytes:
-    """Owns these bytes, and with them whether more is read.
+    """Owns the unparsed bytes, and pauses reading.
 
-    It is what its own `Pace` holds back: reading goes on only when neither that nor the reader of
-    the answer minds.
+    Reading is paused while its own `Pace` or the reader of the response is behind.
 
     Args:
-        parse: Takes the bytes, a bounded piece at a time.
-        on_end: Called once nothing more comes and all is parsed, with what ended it.
+        parse: Parses bytes, a bounded piece at a time.
+        on_end: Called once everything is parsed and nothing more arrives, with the reason.
     """
 
     __slots__ = ("_ended", "_is_behind", "_on_end", "_parse", "_pieces", "_transport", "pace")
@@ -32,7 +31,7 @@ class UnparsedBytes:
         self._on_end = on_end
         self._transport: Readable | None = None
         self._pieces: deque[memoryview] = deque()
-        self._is_behind = False  # the reader of the answer
+        self._is_behind = False  # whether the reader of the response is behind
         self._ended: tuple[Exception | None] | None = None
 
     def __len__(self) -> int:
@@ -44,9 +43,9 @@ class UnparsedBytes:
         self.pace.reads(self)
 
     def take(self, data: bytes) -> None:
-        """Parse what came, now or later."""
+        """Parse received bytes, now or in a later turn."""
         if self.pace.holding:
-            self._pieces.append(memoryview(data))  # TLS hands on what it has already read
+            self._pieces.append(memoryview(data))  # TLS passes on what it has already read
         elif len(data) < FULL_READ:
             self._parse(data)
         else:
@@ -55,7 +54,7 @@ class UnparsedBytes:
             self.pace.hold()
 
     def end(self, exc: Exception | None) -> None:
-        """Nothing more comes; the end of the answer may be among what did."""
+        """Note that nothing more arrives; unparsed bytes may contain the end of the response."""
         self._transport = None
         if self._pieces:
             self._ended = (exc,)
@@ -63,26 +62,26 @@ class UnparsedBytes:
             self._on_end(exc)
 
     def clear(self) -> None:
-        """Forget all of it: nobody wants it."""
+        """Drop all unparsed bytes."""
         self._pieces.clear()
         self._ended = None
         self.pace.stop()
 
     def fall_behind(self) -> None:
-        """The reader of the answer is behind: read nothing more until it has caught up."""
+        """Pause reading: the reader of the response is behind."""
         if not self._is_behind and self._transport is not None and not self.is_closing():
             self._is_behind = True
             self._transport.pause_reading()
 
     def catch_up(self) -> None:
-        """The reader of the answer is no longer behind."""
+        """Resume reading: the reader of the response has caught up."""
         if self._is_behind and self._transport is not None:
             self._is_behind = False
             if not self.pace.holding:
                 self._transport.resume_reading()
 
     def is_closing(self) -> bool:
-        """For its pace: whether there is nothing to hold back."""
+        """For its pace: whether the transport is closing."""
         return self._transport is None or self._transport.is_closing()
 
     def pause_reading(self) -> None:
@@ -91,12 +90,12 @@ class UnparsedBytes:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """For its pace: read again, unless the reader of the answer is behind."""
+        """For its pace: resume reading, unless the reader of the response is behind."""
         if self._transport is not None and not self._is_behind:
             self._transport.resume_reading()
 
     def _work(self) -> bool:
-        """Parse what is there, until the budget of this turn is spent; whether anything is left."""
+        """Parse within the budget of this turn; returns whether bytes are left."""
         pieces, budget = self._pieces, Budget()
         while pieces:
             piece = pieces.popleft()

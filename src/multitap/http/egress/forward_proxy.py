@@ -25,13 +25,13 @@ from multitap.tasks import Tasks
 _LONGEST_HEAD = 32 * 1024  # bytes; a longer one is refused with 431
 _PIECE = 64 * 1024
 _PATIENCE = 30.0  # seconds for a request's head, and for a connection to its host
-_LINGER = 60.0  # seconds a host may go on after the program has said everything
-_MOST_CONNECTIONS = 256  # of one program: each costs us two descriptors
+_LINGER = 60.0  # seconds a host may continue after the program has closed its end
+_MOST_CONNECTIONS = 256  # connections per program: each needs two descriptors
 _HOP = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"upgrade")
 
 
 class ProxyAccess:
-    """What one program may reach, and what it did."""
+    """The rules of one program, and its traffic."""
 
     def __init__(self, name: str, hosts: Sequence[str], traffic: Traffic) -> None:
         self.name = name
@@ -39,7 +39,7 @@ class ProxyAccess:
         self.rules = HostRules(hosts)
         self.traffic = traffic
         self.everything = False
-        """Whether it may reach every host: what it reaches is to be learned."""
+        """Whether every host is allowed, to learn which ones it uses."""
         self.connections = 0
 
 
@@ -47,14 +47,14 @@ class _Target(NamedTuple):
     host: str
     port: int
     head: bytes
-    """What is to be said first; empty for a tunnel."""
+    """The rewritten head of the request; empty for a tunnel."""
 
     def __str__(self) -> str:
         return f"{self.host}:{self.port}"
 
 
 class _Refused(Exception):
-    """The request is answered by us."""
+    """The proxy answers the request itself, with an error."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -62,7 +62,7 @@ class _Refused(Exception):
 
 
 class ForwardProxy:
-    """Forwards for the programs that were admitted."""
+    """Forwards requests of admitted programs."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
@@ -71,19 +71,19 @@ class ForwardProxy:
         self.port = 0
 
     async def start(self) -> None:
-        """Listen on a free port of loopback."""
+        """Listen on a free loopback port."""
         self._server = await asyncio.start_server(
             self._on_connection, "127.0.0.1", 0, limit=_LONGEST_HEAD, backlog=1024
         )
         self.port = self._server.sockets[0].getsockname()[1]
 
     def close(self) -> None:
-        """Take no more connections; those that there are end with their tasks."""
+        """Stop listening; open connections end with their tasks."""
         if self._server is not None:
             self._server.close()
 
     def admit(self, access: ProxyAccess) -> str:
-        """Admit a program; the address of the proxy for it alone."""
+        """Admit a program; returns a proxy URL with its own credentials."""
         word = f"multitap:{access.password}"
         self._accesses[base64.b64encode(word.encode())] = access
         return f"http://{word}@127.0.0.1:{self.port}"
@@ -212,7 +212,7 @@ async def _resolve(target: _Target) -> list[str]:
 
 
 async def _through(proxy: str, target: _Target) -> tuple[StreamReader, StreamWriter]:
-    """A tunnel through the proxy that all of this machine's connections have to take."""
+    """Open a tunnel through the machine's own web proxy."""
     url = URL(proxy)
     secure = url.scheme == "https" or None
     there, back = await asyncio.open_connection(
@@ -239,7 +239,7 @@ Stream = tuple[StreamReader, StreamWriter]
 
 
 async def _relay(program: Stream, host: Stream, access: ProxyAccess, name: str) -> None:
-    """Pass on both directions until both have ended, or one is broken."""
+    """Relay both directions until both have ended, or one breaks."""
     traffic = access.traffic
 
     async def send() -> None:
@@ -249,7 +249,7 @@ async def _relay(program: Stream, host: Stream, access: ProxyAccess, name: str) 
 
     async def receive() -> None:
         await _copy(host[0], program[1], lambda size: traffic.on_received(name, size))
-        tasks.cancel_scope.cancel()  # nobody is there to be sent anything
+        tasks.cancel_scope.cancel()  # the other side is gone
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(send)

@@ -1,4 +1,4 @@
-"""Which hosts a program may reach, and at which addresses."""
+"""Rules for the hosts and addresses that a program may reach."""
 
 import ipaddress
 import re
@@ -19,7 +19,7 @@ _INNER = tuple(
         *("::/3", "2001::/32", "4000::/2", "8000::/1"),
     )
 )
-"""This machine, its networks, and addresses that mean many or none."""
+"""Loopback, private, multicast and unspecified networks."""
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -35,10 +35,10 @@ class HostRule:
 
     @classmethod
     def of(cls, text: str) -> "HostRule":
-        """From words such as `api.example.com`, `*.example.com:8443`, `10.0.0.0/8`, `[::1]:80`.
+        """Parse a rule such as `api.example.com`, `*.example.com:8443`, `10.0.0.0/8`, `[::1]:80`.
 
         Raises:
-            ValueError: It is none of these.
+            ValueError: It has none of these forms.
         """
         host, port = _split(text.strip().lower())
         ports = _PORTS if port is None else frozenset({port})
@@ -55,7 +55,7 @@ class HostRule:
             return False
         if self.name.startswith("*."):
             return host.endswith(self.name[1:])
-        if self.name == "*":  # this machine is opened by its own name only
+        if self.name == "*":  # loopback needs a rule with its own name
             return host != "localhost"
         return host == self.name
 
@@ -83,10 +83,10 @@ class HostRules:
         return None
 
     def permits(self, host: str, address: str, port: int) -> bool:
-        """Whether a host that may be reached may be reached at this address.
+        """Whether an allowed host may be reached at this address.
 
         The owner of a name decides where it leads: only a rule for the address itself opens
-        this machine, its network, or what a cloud keeps at link-local addresses.
+        loopback, private networks, or the metadata services of clouds.
         """
         found = ipaddress.ip_address(address.partition("%")[0])
         plain = _plain(found)
@@ -108,7 +108,7 @@ def _address(host: str) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 address stands for, if it does."""
+    """The IPv4 address embedded in an IPv6 address, if any."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -120,7 +120,7 @@ def _plain(address: Address) -> Address:
 
 
 def _split(text: str) -> tuple[str, int | None]:
-    """A host and its port; colons of an IPv6 address are none of a port."""
+    """Split a host from its port; IPv6 addresses contain colons themselves."""
     if text.startswith("["):
         host, _, port = text.partition("]")
         return host[1:], int(port[1:]) if port.startswith(":") else None

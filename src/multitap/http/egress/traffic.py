@@ -1,8 +1,8 @@
-"""What one program sent to which host, and what was refused."""
+"""The traffic of one program by host, and its refused connections."""
 
 from multitap.events import HostTraffic, RefusedHost
 
-_MOST = 200  # hosts that are told apart; a program may ask for more names than anybody reads
+_MOST = 200  # hosts that are counted separately: a program may try any number of names
 
 
 class Traffic:

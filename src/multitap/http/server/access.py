@@ -22,24 +22,24 @@ _PUBLIC_MODE = 0o077
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(.+)")
 _KNOWN = 256
-"""Addresses that need no second look."""
+"""Accepted combinations of Host, Origin and site that are remembered."""
 _SINGLE = frozenset(
     {b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"sec-fetch-site"}
 )
-"""Headers whose second value would be anybody's guess."""
+"""Headers that must not be repeated, because receivers would disagree about their value."""
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
-"""What browsers say of requests that no page of somebody else made; other programs say nothing."""
+"""`Sec-Fetch-Site` of requests that are not from other sites; other programs do not send it."""
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _FORWARDED = frozenset(
     {b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip"}
 )
-"""Headers of requests that a proxy passes on, besides `X-Forwarded-…`."""
+"""Headers that proxies add, besides `X-Forwarded-…`."""
 TEXT = b"text/plain; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One secret that lets a client in."""
+    """One token of a token file."""
 
     secret: bytes = field(repr=False)
     principal: str
@@ -48,46 +48,46 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """Why a request is not even looked at."""
+    """The response to a request that is not admitted."""
 
     status: int
     words: str
     extra: tuple[tuple[bytes, bytes], ...] = ()
-    """Headers that go with it."""
+    """Further response headers."""
     kind: bytes = TEXT
-    """What the words are."""
+    """The content type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Whom a request is from."""
+    """The principal of an admitted request, and its rights."""
 
     principal: str = ""
     profile: str | None = None
     allow: tuple[str, ...] = ()
-    """Globs over the names of tools that it may use; empty: any."""
+    """Globs for the tools that it may use; empty: all."""
     rate: RateLimit | None = None
-    """Counts its requests; None if it may make as many as it likes."""
+    """Its rate limit, if any."""
 
 
 ANYBODY = Admitted()
-"""The principal of every client without a token, where that is let in."""
+"""What clients without a token get, if they are admitted."""
 
 
 class AnonymousAccess(Enum):
-    """What becomes of a request without a token."""
+    """How requests without a token are treated."""
 
     ADMITTED = "admitted"
     OWN_USER = "own user"
-    """It is let in if it comes from our own user on this machine."""
+    """Admitted if it comes from our own user on this machine."""
     REFUSED = "refused"
 
 
 class TokenHashes(Protocol):
-    """Tokens that are known only by their hashes."""
+    """Tokens that are stored as hashes."""
 
     def find(self, bearer: bytes) -> Admitted | None:
-        """Whose token it is; None: nobody's, or one that holds no more."""
+        """What a token admits; None if it is unknown or no longer valid."""
         ...
 
 
@@ -95,11 +95,11 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     """The tokens in a file: one a line, as `TOKEN`, `NAME=TOKEN` or `NAME@PROFILE=TOKEN`.
 
     Raises:
-        ConfigError: The file cannot be used; says why, and never what is in it.
+        ConfigError: The file cannot be used; the message never contains its contents.
     """
     try:
         with path.open(encoding="utf-8") as file:
-            # of the open file, not of the path: what is checked is what is read
+            # of the open file, not of the path, so that the checked file is the one that is read
             if os.fstat(file.fileno()).st_mode & _PUBLIC_MODE:
                 raise ConfigError(
                     f"{path}: other users can read it", hint=f"run `chmod 600 {path}`"
@@ -118,7 +118,7 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
         raise ConfigError(f"{path}: it has no tokens", hint="write one per line")
     if len({token.secret for token in tokens}) < len(tokens):
         raise ConfigError(f"{path}: a token appears twice", hint="give each client its own")
-    # who comes by one name shares sessions
+    # tokens with the same name would share sessions
     if len({token.principal for token in tokens}) < len(tokens):
         raise ConfigError(f"{path}: a name appears twice", hint="give each token its own")
     return tuple(tokens)
@@ -139,18 +139,17 @@ def _token(line: str, place: str, number: int) -> Token:
 
 
 class Access:
-    """Decides about each request by its headers alone.
+    """Admits or rejects each request by its headers alone.
 
-    A token that is sent has to be right, whether or not one is required: one that was revoked is
-    worth less than none.
+    A token must be valid even if none is required, so that a revoked one is refused.
 
     Args:
         host: Where the gateway listens.
-        tokens: Who is let in.
-        hosts: Names by which it may be called besides.
-        keys: Who is let in, too.
-        unnamed: What becomes of requests without a token; they are refused if there are tokens.
-        users: Knows the users of this machine.
+        tokens: Tokens of a file.
+        hosts: Further host names that it answers to.
+        keys: Tokens stored as hashes.
+        unnamed: How requests without a token are treated; by default, refused if there are tokens.
+        users: Identifies local users.
     """
 
     def __init__(
@@ -175,7 +174,7 @@ class Access:
     def decide(
         self, headers: Mapping[bytes, bytes], peer: Peer | None = None
     ) -> Admitted | Rejected:
-        """Whom a request is from, or why it is turned away."""
+        """Admit or reject a request by its headers and its peer."""
         key = (
             headers.get(b"host", b""),
             headers.get(b"origin", b""),
@@ -184,7 +183,7 @@ class Access:
         if key not in self._known:
             if (denied := self._address(*key)) is not None:
                 return denied
-            # no more: strangers can make up as many as they like
+            # bounded: strangers can invent any number of them
             if len(self._known) < _KNOWN:
                 self._known.add(key)
         scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
@@ -193,14 +192,14 @@ class Access:
         return self._without_token(headers, peer)
 
     def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Rejected | None:
-        """Why a request is turned away by its Host and its local user alone, if it is.
+        """Check Host and local user only; returns the rejection, if any.
 
-        For what has credentials and rules about origins of its own.
+        For the console, which has its own credentials and rules about origins.
         """
         called = _name(headers.get(b"host", b"").decode("latin-1"))
         if called is None or not self._is_ours(called):
             return Rejected(421, "this Host is not served here; `--allow-host` allows it")
-        # where nobody needs a token, our own user is all that tells friends from strangers
+        # without tokens, the local user is the only protection
         users = self._users if self._unnamed is AnonymousAccess.OWN_USER else None
         if users is not None and peer.is_own(users) is not True:
             return Rejected(403, "other users of this machine may not use the console")
@@ -215,15 +214,15 @@ class Access:
             came_from = _name(page[1]) if page else None
             if came_from is None or (came_from not in self._names and came_from != called):
                 return Rejected(403, "this Origin may not use the gateway")
-        elif site.lower() not in _OWN_SITES:  # an image, a script, a link: they name no Origin
+        elif site.lower() not in _OWN_SITES:  # images, scripts and links send no Origin
             return Rejected(403, "pages of other sites may not use the gateway")
         return None
 
     def _is_ours(self, name: str) -> bool:
-        """Whether we may be called so: by a name that somebody else points at us, we may not.
+        """Whether a Host is ours, as a protection against DNS rebinding.
 
-        Where every address is ours, a numeric one cannot have been made up. A token is proof
-        enough, whatever the name.
+        If we listen on all addresses, any numeric one is accepted. If tokens are required, every
+        name is.
         """
         return name in self._names or (
             self._anywhere and (self._unnamed is AnonymousAccess.REFUSED or _is_address(name))
@@ -231,7 +230,7 @@ class Access:
 
     def _bearer(self, given: bytes) -> Admitted | Rejected:
         admitted = None
-        for token in self.tokens:  # to the end: how long it takes tells nothing
+        for token in self.tokens:  # no early exit: constant time
             if hmac.compare_digest(given, token.secret):
                 admitted = Admitted(token.principal, token.profile)
         if admitted is None and self.keys is not None:
@@ -245,7 +244,7 @@ class Access:
             return ANYBODY
         if self._unnamed is AnonymousAccess.REFUSED or peer is None or self._users is None:
             return Rejected(401, "a bearer token is required", _CHALLENGE)
-        # the proxy may be ours, and its clients are anybody
+        # the proxy may run as our user, but its clients can be anyone
         if any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in headers):
             return Rejected(401, "a request through a proxy needs a bearer token", _CHALLENGE)
         is_own = peer.is_own(self._users)
@@ -258,7 +257,7 @@ class Access:
 
 
 def repeated_header(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
-    """A header that must not be there twice, and is."""
+    """The first header that must not be repeated and is, if any."""
     seen: set[bytes] = set()
     for name, _ in pairs:
         if name in seen:
@@ -269,7 +268,7 @@ def repeated_header(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def _name(host: str) -> str | None:
-    """A host without its port; None for what is none."""
+    """A host without its port; None if it is not valid."""
     found = _HOST.fullmatch(host.strip().lower())
     return found[1] if found else None
 

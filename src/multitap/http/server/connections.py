@@ -16,48 +16,48 @@ from multitap.shares import Shares
 from multitap.tasks import Tasks
 
 READ = 16 * 1024
-"""Bytes that are read at once from who may send anything: what cannot be parsed yet is kept."""
+"""Bytes read at once, except from long bodies: unparsed ones are kept."""
 _MOST_READ = 256 * 1024
-"""Bytes that are read at once of a long body."""
+"""Bytes read at once from a long body."""
 _AT_ONCE = 100
-"""One in this many connections is closed at once to make room."""
+"""To make room, one of this many connections is closed."""
 _NETWORK = 64
-"""Bits of an IPv6 address that its owner has from somebody else."""
+"""Bits of an IPv6 network prefix; the owner chooses the rest of an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class HttpLimits:
-    """What connections may cost."""
+    """Limits of connections."""
 
     connections: int = 20_000
-    """At the same time, or half of the descriptors that the system allows, if that is less."""
+    """Connections at the same time; at most half of the allowed descriptors."""
     head: int = 64 * 1024
-    """Bytes of a request's head, and of anything else around a body."""
+    """Bytes of a request's head, or of the framing of its body."""
     fields: int = 100
-    """Headers of a request, with those after its body."""
+    """Headers and trailers of a request."""
     body: int = 32 * 1024 * 1024
     """Bytes of a request's body."""
     memory: int = 44 * 1024 * 1024
-    """Bytes that all requests hold that are not answered yet; one holder's share has room for one
-    with the longest body."""
+    """Bytes of all unanswered requests; the share of one holder has room for one with the longest
+    body."""
     queued: int = 16
-    """Requests that may wait for the one before them."""
+    """Pipelined requests that may wait on one connection."""
     request_timeout: float = 30.0
     """Seconds from the first byte of a request to its last."""
     keep_alive: float = 120.0
     """Seconds a connection may be silent between requests."""
     write_timeout: float = 60.0
-    """Seconds a client may leave unread what it is sent."""
+    """Seconds a client may leave responses unread."""
     linger: float = 5.0
-    """Seconds a client has to read the last words on a connection."""
+    """Seconds a client has to read the last response on a connection."""
     ping: float = 15.0
-    """Seconds of silence after which a client is shown that its request is still worked on."""
+    """Seconds of silence after which a client gets a keep-alive for its request."""
     drain: float = 2.0
-    """Seconds for requests in progress when the server ends; then their connections are closed."""
+    """Seconds for requests in progress when the server stops; then their connections are closed."""
 
 
 _FIRST_REQUEST = 0.25
-"""Seconds for the first request of a connection that was made just before the end."""
+"""Seconds for the first request of a connection that was opened just before the end."""
 
 
 class OpenConnection(TurnTaker, Protocol):
@@ -70,12 +70,12 @@ class OpenConnection(TurnTaker, Protocol):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for an answer on it."""
+        """Whether no request on it is unanswered."""
         ...
 
     @property
     def arriving(self) -> int:
-        """Bytes of its request that is not complete yet."""
+        """Bytes of its incomplete request."""
         ...
 
     def look(self, now: float) -> None:
@@ -83,15 +83,15 @@ class OpenConnection(TurnTaker, Protocol):
         ...
 
     def concerns(self, is_meant: Callable[[RequestHead], bool]) -> bool:
-        """Whether a request on it that is not answered yet is one of those."""
+        """Whether `is_meant` holds for an unanswered request on it."""
         ...
 
     def shed(self, words: str) -> None:
-        """Give up the request that arrives on it."""
+        """Refuse its incomplete request."""
         ...
 
     def close(self) -> None:
-        """Take no further request; the current one is still answered."""
+        """Accept no further request; the current one is still answered."""
         ...
 
     def abort(self) -> None:
@@ -109,11 +109,11 @@ class Connections:
         self.loop = asyncio.get_running_loop()
         self.fair_turns = FairTurns()
         self.space = memoryview(bytearray(_MOST_READ))
-        """What is read goes here first, from all connections: it is looked at at once."""
+        """The read buffer of all connections; its contents are handled at once."""
         self.room = self.space[:READ]
         self.closing = False
         self.edition = object()
-        """What every remembered head is compared with; see `forget_heads`."""
+        """Remembered heads are valid while they refer to this object; see `forget_heads`."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = min(limits.connections, files // 2)  # servers need some too
         self.under_way = Shares(self.most, "requests at a time")
@@ -122,7 +122,7 @@ class Connections:
 
     def enter(self, member: OpenConnection) -> bool:
         """Count a new connection; False if there are too many."""
-        # also while it closes: the system had accepted it before the last answers go out
+        # also while closing: the system had already accepted the connection
         if len(self._members) >= self.most and not self._make_room():
             return False
         self._members.add(member)
@@ -133,10 +133,10 @@ class Connections:
         self.weigh(member, 0)
 
     def weigh(self, member: OpenConnection, weight: int) -> None:
-        """Count the memory that a connection holds.
+        """Count the memory of a connection.
 
-        Where it gets no more, the longest request gives way that its holder has not sent to the
-        end: small ones are not kept out by large ones.
+        If its holder has too much, the longest incomplete request of the holder is refused, so
+        that large requests do not keep out small ones.
         """
         grown, holder = weight - member.weight, member.holder
         if grown <= 0:
@@ -153,42 +153,42 @@ class Connections:
         member.weight = weight
 
     def forget_heads(self) -> None:
-        """Have every request decided about again, also those that are known by their heads."""
+        """Have `admit` called again for every request, also for remembered heads."""
         self.edition = object()
 
     def abort(self, is_meant: Callable[[RequestHead], bool]) -> None:
-        """Close the connections on which one of these requests is not answered yet."""
+        """Close the connections with an unanswered request for which `is_meant` holds."""
         # a copy: one that is closed leaves at once
         for member in tuple(self._members):
             if member.concerns(is_meant):
                 member.abort()
 
     def _make_room(self) -> bool:
-        """End connections that nobody waits on, above all those that never asked anything."""
+        """Close idle connections, unused ones first; False if there are none."""
         idle = [one for one in self._members if one.idle]
-        count = 1 + self.most // _AT_ONCE  # looking through all for each would be slow
+        count = 1 + self.most // _AT_ONCE  # several at once: each search looks at all
         for one in heapq.nsmallest(count, idle, key=lambda one: (one.answered, one.since)):
-            # at once, though its transport ends later: the new one needs the place now
+            # now, although its transport ends later: the new one needs the place
             self._members.discard(one)
             one.abort()
         return bool(idle)
 
     async def watch(self) -> None:
-        """Look after them, until cancelled."""
+        """Apply the time limits until cancelled."""
         pause = min(1.0, self.limits.ping / 4, self.limits.request_timeout / 4)
         while True:
             await anyio.sleep(pause)
             self._look()
 
-    def _look(self) -> None:  # a function, or the last one it looked at would be kept until then
+    def _look(self) -> None:  # a function, or its last local would keep a connection alive
         now = self.loop.time()
         for member in tuple(self._members):
             member.look(now)
 
     async def close(self) -> None:
-        """Let requests under way be answered, for a moment."""
+        """Close all connections, after requests in progress have had time to be answered."""
         self.closing = True
-        # a client that has only just connected is about to ask, and cannot know that we leave
+        # a client that has just connected is about to send a request
         late = self.loop.time() + min(_FIRST_REQUEST, self.limits.drain)
         while self.loop.time() < late and any(_is_new(one) for one in self._members):
             for member in [one for one in self._members if not _is_new(one)]:
@@ -206,7 +206,7 @@ class Connections:
 
 
 def address_of(host: str) -> str:
-    """Whose address it is: of an IPv6 one its owner chooses the second half."""
+    """The holder for an address; for IPv6 the network, as its owner chooses the rest."""
     if ":" not in host:
         return host
     whole = int(ipaddress.IPv6Address(host.partition("%")[0]))
@@ -214,5 +214,5 @@ def address_of(host: str) -> str:
 
 
 def _is_new(member: OpenConnection) -> bool:
-    """Whether nothing was asked on it yet."""
+    """Whether no request was sent on it yet."""
     return member.idle and not member.answered

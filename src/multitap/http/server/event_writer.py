@@ -8,15 +8,15 @@ from typing import Protocol
 Headers = list[tuple[bytes, bytes]]
 
 BACKLOG = 1024
-"""Messages that may wait for a client to read them."""
+"""Messages that may wait for a slow client."""
 ROOM = 64 * 1024 * 1024
-"""Bytes that may wait for it; a message on its own may be longer."""
+"""Bytes that may wait for a slow client; a single message may be longer."""
 PING = 15.0
-"""Seconds of silence after which a stream shows that it is alive."""
+"""Seconds of silence after which a keep-alive comment is sent."""
 
 
 def event(message: bytes, event_id: bytes = b"") -> bytes:
-    """One server-sent event; line breaks in JSON stand between its words, never in them."""
+    """One server-sent event; line breaks in JSON occur only between tokens, and are removed."""
     if b"\n" in message or b"\r" in message:
         message = message.replace(b"\r", b" ").replace(b"\n", b" ")
     if event_id:
@@ -25,7 +25,7 @@ def event(message: bytes, event_id: bytes = b"") -> bytes:
 
 
 class Streaming(Protocol):
-    """A response that has no length."""
+    """A response without a known length."""
 
     def stream(self, extra: Headers | None = None) -> None: ...
 
@@ -35,7 +35,7 @@ class Streaming(Protocol):
 
 
 class MessageStream(Protocol):
-    """Messages to one client that are sent as events; an `Outlet`."""
+    """Messages that are sent to one client as events; an `Outlet`."""
 
     def send(self, message: bytes) -> bool: ...
 
@@ -48,21 +48,21 @@ class StreamKeeper(Protocol):
     """Keeps the streams of requests that outlive their connections."""
 
     def begin(self, give_up: Callable[[], None], asked: bytes) -> MessageStream:
-        """The stream on which a request is answered from now on.
+        """Begin the stream on which a request is answered.
 
         Args:
-            give_up: Ends the request, if its client does not come back.
+            give_up: Cancels the request if its client does not reconnect.
             asked: The body of the request.
         """
         ...
 
     def lost(self, stream: MessageStream) -> bool:
-        """Its connection is lost; whether the client may come back for the rest."""
+        """Note that a connection is lost; returns whether the stream can be resumed."""
         ...
 
 
 class EventWriter:
-    """Events on their way to one client; an `Outlet`."""
+    """Queues events for one client; an `Outlet`."""
 
     def __init__(self, backlog: int = BACKLOG) -> None:
         self._events: deque[bytes] = deque()
@@ -75,8 +75,8 @@ class EventWriter:
         return self.push(event(message))
 
     def push(self, encoded: bytes) -> bool:
-        """Send an event that is written already; whether there is room for it."""
-        # a client that does not read must not fill our memory; it lists again when it comes back
+        """Queue an encoded event; False if there is no room."""
+        # a client that does not read must not fill our memory; it lists again when it reconnects
         if self.ended or len(self._events) >= self._backlog or self._size > ROOM:
             return False
         self._events.append(encoded)
@@ -85,12 +85,12 @@ class EventWriter:
         return True
 
     def end(self, last: bytes | None = None) -> None:
-        """Say the last message; what waits is still sent."""
+        """End with a last message; waiting events are still sent."""
         self.close(b"" if last is None else event(last))
 
     def close(self, encoded: bytes = b"") -> None:
-        """Send the last event, which is written already, and end."""
-        # not counted: what is dropped are notifications, never the answer
+        """End with a last encoded event."""
+        # not counted: only notifications may be dropped, never the answer
         if encoded:
             self._events.append(encoded)
         self.ended = True
@@ -99,12 +99,12 @@ class EventWriter:
     async def pour(
         self, response: Streaming, extra: Headers | None, first: bytes = b": hi\r\n\r\n"
     ) -> None:
-        """Be the body of a response until the end."""
+        """Write the events as the body of a response, until the end."""
         response.stream(extra)
         await response.write(first)
         while True:
             while self._events:
-                # in one write: each costs a system call and a chunk of its own
+                # in one write: each one costs a system call and a chunk
                 batch = b"".join(self._events)
                 self._events.clear()
                 self._size = 0
@@ -113,7 +113,7 @@ class EventWriter:
                 break
             self._stirred.clear()
             try:
-                # proxies close what is silent, many after a minute or less
+                # proxies close silent connections, many after a minute or less
                 async with asyncio.timeout(PING):
                     await self._stirred.wait()
             except TimeoutError:

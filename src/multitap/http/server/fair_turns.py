@@ -1,7 +1,7 @@
 """Shares the turns of the loop among connections with more work than fits in one.
 
-A `Budget` makes one reader fair to everybody else. Two hundred of them, each within its own, would
-still take the loop's whole time; together they have one.
+A `Budget` limits one reader per turn. Two hundred of them, each within its own, would still take
+all of the loop's time; together they share one.
 """
 
 from collections import deque
@@ -10,25 +10,25 @@ from typing import Protocol
 from multitap.pace import SECONDS, Budget, Pace
 
 AT_ONCE = 4 * SECONDS
-"""Time that may go into what has just arrived before the rest of it waits for the next turn."""
+"""Seconds per turn for newly arrived requests; the rest waits for the next turn."""
 
 
 class TurnTaker(Protocol):
     """A connection with work left."""
 
     answered: int
-    """Requests so far that somebody got an answer to."""
+    """Requests answered so far."""
 
     def go_on(self) -> bool:
-        """Do a little of it; whether any is left that can be done now."""
+        """Do some of the work; returns whether more can be done now."""
         ...
 
 
 class FairTurns:
-    """Who has work left, and whose turn it is.
+    """Gives turns to connections with work left.
 
-    Those that had to wait because of others alternate with those that always have more to do: an
-    ordinary request waits for a moment, not for a whole round of floods.
+    Connections with little work alternate with busy ones: an ordinary request waits for a moment,
+    not for a whole round of floods.
     """
 
     __slots__ = ("_busy", "_calm", "_calm_first", "_pace", "spent")
@@ -39,24 +39,24 @@ class FairTurns:
         self._busy: deque[TurnTaker] = deque()
         self._calm_first = False
         self.spent = 0.0
-        """Time that went into what arrived, since the last turn; from `AT_ONCE` on, `hold`."""
+        """Seconds spent on newly arrived requests in this turn; above `AT_ONCE`, call `hold`."""
 
     def hold(self) -> None:
-        """Let the rest of what arrives wait for the next turn."""
+        """Make further requests wait for the next turn."""
         self._pace.hold()
 
     def join(self, worker: TurnTaker, *, busy: bool) -> None:
-        """Wait for a turn.
+        """Queue for a turn.
 
         Args:
-            worker: Who waits.
-            busy: Whether it has more to do than others.
+            worker: The connection.
+            busy: Whether it has more work than others.
         """
         (self._busy if busy else self._calm).append(worker)
         self._pace.hold()
 
     def stop(self) -> None:
-        """Nobody gets another turn."""
+        """Give no more turns."""
         self._pace.stop()
         self._calm.clear()
         self._busy.clear()
@@ -64,10 +64,10 @@ class FairTurns:
     def _work(self) -> bool:
         self.spent = 0.0
         if not self._calm and not self._busy:
-            self._pace.useful = True  # nothing was left over: it was only much at once
+            self._pace.useful = True  # nothing is left: it was only a burst
             return False
         budget = Budget()
-        for _ in range(len(self._calm) + len(self._busy)):  # nobody is on twice
+        for _ in range(len(self._calm) + len(self._busy)):  # each is queued at most once
             worker = self._next()
             before = worker.answered
             if worker.go_on():

@@ -20,27 +20,27 @@ Headers = list[tuple[bytes, bytes]]
 
 JSON = b"application/json"
 WHOLE = 64 * 1024
-"""Bytes up to which a response is joined: copying costs less than writing piece by piece."""
+"""Bytes up to which a response is joined: a copy costs less than several writes."""
 STATUS = {
     int(status): b"HTTP/1.1 %d %b\r\nx-content-type-options: nosniff\r\n"
     % (status, status.phrase.encode())
     for status in HTTPStatus
 }
-"""How a response begins, by its status."""
-# nginx would hold events back until its buffer is full
+"""The beginning of a response, by status."""
+# or nginx would buffer events
 _EVENTS = (
     b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\n"
     b"x-accel-buffering: no\r\n"
 )
 
 ToDo = Coroutine[Any, Any, None] | None
-"""What is left to do for a request, if anything; see `LightTask` before it waits."""
+"""The work that remains for a request, if any; see `LightTask` before it waits."""
 
 
 class RequestHead:
-    """What the head of a request says, and all that follows from it alone.
+    """The head of a request, and what is derived from it alone.
 
-    A connection remembers those of its last requests: clients say the same again and again.
+    A connection remembers those of its last requests, because clients repeat their headers.
     """
 
     __slots__ = (
@@ -53,26 +53,26 @@ class RequestHead:
         self.url = url
         self.pairs = pairs
         self.headers = dict(pairs)
-        """The same; of those that came twice the last."""
+        """The same by name; of repeated ones, the last."""
         self.peer = peer
         self.holder = peer.address
-        """Whose share it counts on."""
+        """The holder whose share it counts against."""
         self.edition: object | None = None
-        """What holds while it may be known again: see `Connections.edition`; None if it may not."""
+        """The `Connections.edition` for which it is remembered; None if it is not."""
         self.length = 0
-        """Bytes of the body, where it says so."""
+        """The `Content-Length`, if any."""
         self.speaks_chunks = True
-        """Whether the client can read a response that has no length."""
+        """Whether the client can read a chunked response."""
         self.admitted: Admitted = ANYBODY
-        """Whom it is from, once that is decided."""
+        """The result of admission."""
         self.handler: Callable[[HttpRequest], ToDo] | None = None
-        """Answers such requests, if anything does."""
+        """Answers such requests; None: 404 or 405."""
         self.keeps_body = False
-        """Whether anybody will look at a body; otherwise that is dropped as it comes."""
+        """Whether the body is needed; if not, it is dropped as it arrives."""
         self.takes_stream = False
-        """Whether the client takes an event stream."""
+        """Whether the client accepts an event stream."""
         self.memory: object | None = None
-        """What its handler remembers of it."""
+        """State that its handler keeps between equal heads."""
 
     @property
     def path(self) -> bytes:
@@ -84,7 +84,7 @@ class RequestHead:
 
 
 class ResponseWriter(Protocol):
-    """Takes responses to one client, in order."""
+    """Writes responses to one client, in order."""
 
     def write(
         self, head: bytes, parts: Iterable[Raw | bytes | memoryview] = (), *, joined: bool = True
@@ -96,37 +96,36 @@ class ResponseWriter(Protocol):
 
 
 class HttpRequest(LightTask, eq=False, kw_only=True):
-    """One HTTP request, the light task that it is worked on in, and the way to answer it.
+    """One HTTP request, the light task that handles it, and methods to answer it.
 
-    The answer is JSON, or a stream of events. It is an `Outlet` for what precedes the answer to a
-    message.
+    The answer is JSON or an event stream. It is an `Outlet` for messages before the answer.
     """
 
     writer: ResponseWriter
-    """Takes the response to the client."""
+    """Writes the response."""
     head: RequestHead
     body: bytes
     refusal: Rejected | None = None
-    """Why it is turned away; nothing that comes after it is read then."""
+    """Its rejection, if any; nothing after it is read."""
     is_counted: bool = False
-    """Whether it counts on the share of its holder right now."""
+    """Whether it counts against the share of its holder now."""
     is_pending: bool = False
-    """Whether its handler tells the writer when it is `finished`."""
+    """Whether its handler calls `on_finished` by itself."""
     is_gone: bool = False
-    """Whether its client is."""
+    """Whether its client has disconnected."""
     keep_alive: bool = True
     responded: bool = False
     extra: Headers | None = None
-    """Headers of the response to a message."""
+    """Further headers of the response."""
     stream_begun: MessageStream | None = None
-    """What ends with the answer, once anything preceded it."""
+    """The event stream, once a message has preceded the answer."""
     keeper: StreamKeeper | None = None
-    """Keeps the stream if the connection is lost; None: the request ends with its connection."""
+    """Keeps the stream if the connection is lost; None: the request ends with it."""
     _chunked: bool = False
     _poured: asyncio.Event | None = None
 
     def send(self, message: bytes) -> bool:
-        """Send what precedes the answer; whether that is possible."""
+        """Send a message before the answer; False if that is not possible."""
         if not self.head.takes_stream:
             return False
         if self.stream_begun is None:
@@ -136,7 +135,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     def answer(
         self, parts: Iterable[Raw | bytes | memoryview], status: int = 200
     ) -> asyncio.Event | None:
-        """Answer a message; where that takes a while, what is set when it is done."""
+        """Answer the message; returns an event that is set when it is sent, unless it is already."""
         if self.stream_begun is None or self._poured is None:
             self.respond(status, parts, extra=self.extra)
             return None
@@ -144,23 +143,23 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         return self._poured
 
     def abandon(self) -> None:
-        """Nobody waits for the answer."""
+        """Cancel the request: its client has disconnected."""
         self.is_gone = True
         if self.stream_begun is not None:
             self.stream_begun.end()
 
     def lose(self) -> None:
-        """Its connection is lost; it ends with that unless its stream can be resumed."""
+        """Cancel the request with its lost connection, unless its stream can be resumed."""
         stream, keeper = self.stream_begun, self.keeper
         if stream is None or keeper is None or not keeper.lost(stream):
             self.abandon()
             self.cancel()
 
     def give_up(self, exc: BaseException) -> None:
-        """There will be no answer: the client is gone, or what worked on it is wrong."""
+        """End without an answer: the client is gone, or the handler failed."""
         if isinstance(exc, Exception):
             logger.error("a request failed", exc_info=exc)
-            # half of a response is out: only a closed connection says that it is not whole
+            # part of the response is sent: closing the connection shows that it is incomplete
             if self.responded:
                 self.keep_alive = False
             else:
@@ -168,14 +167,14 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         self.abandon()
 
     def fall_silent(self) -> None:
-        """Begin a stream: the answer takes a while, or something precedes it."""
+        """Begin an event stream: the answer takes a while, or a message precedes it."""
         if self.head.takes_stream and self.stream_begun is None and not self.responded:
             keeper = self.keeper
             self.stream_begun = (
                 EventWriter() if keeper is None else keeper.begin(self.cancel, self.body)
             )
             self._poured = asyncio.Event()
-            # in a task: a callback of the server or a timer may be what begins it
+            # in a task: a callback or a timer may begin it
             self.tasks.start_soon(self._pour, self.stream_begun, self._poured)
 
     async def _pour(self, stream: MessageStream, poured: asyncio.Event) -> None:
@@ -192,7 +191,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         kind: bytes = JSON,
         extra: Headers | None = None,
     ) -> None:
-        """Answer with a whole body."""
+        """Answer with a complete body."""
         pieces = [*parts]
         size = sum(map(len, pieces))
         head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b" % (
@@ -208,14 +207,14 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     def say(
         self, status: int, words: str = "", *, kind: bytes = TEXT, extra: Headers | None = None
     ) -> None:
-        """Answer in words."""
+        """Answer with a text."""
         words = "" if self.head.method == b"HEAD" else words
         self.respond(status, (words.encode(),), kind=kind, extra=extra)
 
     def stream(self, extra: Headers | None = None) -> None:
-        """Begin a response that has no length yet."""
+        """Begin a response of unknown length."""
         self._chunked = self.head.speaks_chunks
-        # HTTP/1.0 knows no chunks: the stream ends with its connection
+        # HTTP/1.0 has no chunks: the stream ends with its connection
         self.keep_alive &= self._chunked
         head = (
             STATUS[200],
@@ -228,14 +227,14 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
         self.responded = True
 
     async def write(self, data: bytes) -> None:
-        """Go on with it, no faster than the client reads."""
+        """Continue the response, no faster than the client reads."""
         if self._chunked:
             data = b"%x\r\n%b\r\n" % (len(data), data)
         self.writer.write(data)
         await self.writer.drain()
 
     def end(self) -> None:
-        """End it."""
+        """End the response."""
         if self._chunked:
             self.writer.write(b"0\r\n\r\n")
 
@@ -245,10 +244,10 @@ def _lines(headers: Headers | None) -> list[bytes]:
 
 
 class HttpApp(Protocol):
-    """Decides about requests, and answers them."""
+    """Admits requests, and answers them."""
 
     def admit(self, head: RequestHead) -> Rejected | None:
-        """Decide about a request by its head, before any of its body is kept."""
+        """Admit or reject a request by its head, before any of its body is kept."""
         ...
 
     def handle(self, http_request: HttpRequest) -> ToDo:

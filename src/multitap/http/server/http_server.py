@@ -1,7 +1,7 @@
 """An HTTP server: listens, and answers requests.
 
-It is one of our own, on the parser that uvicorn uses: with an ASGI cycle around every request the
-gateway would spend more on HTTP than on everything else together.
+Our own, on the parser that uvicorn uses: with an ASGI cycle per request, the gateway would spend
+more time on HTTP than on everything else together.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
 
     Args:
         host: An address of this machine.
-        port: 0 is any.
-        shared: Whether others may listen on the same port, and the system spreads the clients.
+        port: 0 for any free port.
+        shared: Whether several sockets share the port, among which the system spreads clients.
 
     Raises:
-        ConfigError: The address cannot be used, and why.
+        ConfigError: The address cannot be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
@@ -48,7 +48,7 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host.strip("[]"), port))
-        # after a restart all clients come back at once
+        # after a restart all clients reconnect at once
         listener.listen(2048)
     except OSError as exc:
         listener.close()
@@ -80,7 +80,7 @@ async def open_http_server(
             try:
                 yield ListeningServer(url, connections)
             finally:
-                # no new connections while the last answers go out
+                # no new connections while the last responses are sent
                 server.close()
                 # we are usually cancelled here; `HttpLimits.drain` bounds the wait
                 with anyio.CancelScope(shield=True), contextlib.suppress(OSError):

@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 
 _ESTABLISHED, _FIN_WAIT_1, _FIN_WAIT_2, _CLOSE_WAIT = 1, 4, 5, 8
 _OPEN = frozenset({_ESTABLISHED, _FIN_WAIT_1, _FIN_WAIT_2, _CLOSE_WAIT})
-"""States of a socket that a process still holds; one that only listens has another peer."""
+"""TCP states of sockets that a process holds, without listening ones."""
 _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _OVERFLOW = Path("/proc/sys/kernel/overflowuid")
 _MAPPED_USERS = Path("/proc/self/uid_map")
@@ -31,7 +31,7 @@ _USER_AT = _SOCKET_AT + _PORTS.size + 2 * 16 + len(_NO_DEVICE_NO_COOKIE)
 _ANY_STATE = 0xFFFFFFFF
 _ANSWER = 1024
 _LATE = 0.5
-"""Seconds for the kernel, which answers before the question is sent."""
+"""Seconds to wait for the kernel, which usually answers at once."""
 
 
 class _Endpoint(NamedTuple):
@@ -48,7 +48,7 @@ class _Endpoint(NamedTuple):
 
 
 class PeerUsers:
-    """Asks the kernel whose a connection is; only Linux tells."""
+    """Asks the kernel which user owns a connection; Linux only."""
 
     def __init__(self) -> None:
         self._netlink = _open_netlink()
@@ -61,14 +61,14 @@ class PeerUsers:
             self._netlink.close()
 
     def is_own(self, ours: tuple[str, int], theirs: tuple[str, int]) -> bool | None:
-        """Whether a connection is our own user's, or root's, who may do anything anyway.
+        """Whether a connection belongs to our own user or to root, who may do anything anyway.
 
         Args:
             ours: The address of our end.
-            theirs: That of the other one.
+            theirs: The address of the other end.
 
         Returns:
-            None if that cannot be known: the client has left, or is on another machine.
+            None if that is unknown: the client has left, or is on another machine.
         """
         user = self._user(_Endpoint.of(theirs), _Endpoint.of(ours))
         return None if user is None else user in {os.geteuid(), 0}
@@ -92,7 +92,7 @@ class PeerUsers:
             return False
 
     def _user(self, local: _Endpoint, remote: _Endpoint) -> int | None:
-        """The user who holds the socket with these ends."""
+        """The user of the socket with these ends."""
         if local.address.version != remote.address.version:
             return None
         try:
@@ -104,13 +104,13 @@ class PeerUsers:
 
 
 class Peer:
-    """The other end of one connection; whose it is, is found out once."""
+    """The other end of one connection; its user is looked up once."""
 
     __slots__ = ("_is_own", "_is_sought", "_transport", "address")
 
     def __init__(self) -> None:
         self.address = ""
-        """On whose share it counts."""
+        """The holder whose share it counts against."""
         self._transport: asyncio.BaseTransport | None = None
         self._is_sought = False
         self._is_own: bool | None = None
@@ -120,11 +120,11 @@ class Peer:
         self.address = address
 
     def close(self) -> None:
-        """The connection is lost; it refers to this, and must not be referred to."""
+        """Drop the reference to the connection, which is lost, to break the cycle."""
         self._transport = None
 
     def is_own(self, users: PeerUsers) -> bool | None:
-        """Whether it is of the user that we run as; None if that cannot be known."""
+        """Whether it belongs to our own user; None if that is unknown."""
         if not self._is_sought:
             self._is_sought = True
             self._is_own = self._find(users)
@@ -140,7 +140,7 @@ class Peer:
         is_own = users.is_own(ours[:2], theirs[:2])
         plug = transport.get_extra_info("socket")
         state = plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-        # one that was reset since may have made way for somebody else's from the same port
+        # after a reset, the same port may belong to another user's connection
         return is_own if state in {_ESTABLISHED, _CLOSE_WAIT} else None
 
 
@@ -168,7 +168,7 @@ def _ask_kernel(netlink: socket.socket, local: _Endpoint, remote: _Endpoint) -> 
     body = question + ends + _NO_DEVICE_NO_COOKIE
     netlink.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST, 1, 0) + body)
     answer = netlink.recv(_ANSWER)
-    if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:  # an error: there is none
+    if _HEADER.unpack_from(answer)[1] != _BY_FAMILY:  # an error: there is no such socket
         return None
     _, state, _, _ = _STATE.unpack_from(answer, _HEADER.size)
     *_, user, inode = _USER.unpack_from(answer, _USER_AT)
@@ -176,10 +176,10 @@ def _ask_kernel(netlink: socket.socket, local: _Endpoint, remote: _Endpoint) -> 
 
 
 def _has(answer: bytes, ends: bytes) -> bool:
-    """Whether the answer is about the socket that was asked for.
+    """Whether the answer is about the requested socket.
 
-    The kernel is also content with one that listens on the port. A dual-stack socket is shown with
-    its mapped addresses.
+    The kernel may also return one that listens on the port. A dual-stack socket is shown with its
+    mapped addresses.
     """
     found = answer[_SOCKET_AT : _SOCKET_AT + len(ends)]
     if found == ends:
@@ -189,12 +189,12 @@ def _has(answer: bytes, ends: bytes) -> bool:
 
 
 def _is_held(state: int, inode: int) -> bool:
-    """Whether a process holds a socket: one that is left to the kernel counts as root's."""
+    """Whether a process holds a socket: the kernel reports orphaned ones as root's."""
     return state in _OPEN and inode != 0
 
 
 def _look_up(local: _Endpoint, remote: _Endpoint) -> int | None:
-    """The same from the kernel's tables, where it cannot be asked."""
+    """The same from `/proc/net`, if netlink is not available."""
     wide = _widen(local), _widen(remote)
     wanted = {(_show(local), _show(remote)), (_show(wide[0]), _show(wide[1]))}
     for table in _TABLES:
@@ -208,7 +208,7 @@ def _look_up(local: _Endpoint, remote: _Endpoint) -> int | None:
 
 
 def _widen(end: _Endpoint) -> _Endpoint:
-    """An IPv4 address as a dual-stack socket has it."""
+    """An IPv4 address in the form of a dual-stack socket."""
     if end.address.version == 6:  # noqa: PLR2004 - of IP
         return end
     return _Endpoint(ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + end.address.packed), end.port)
@@ -222,7 +222,7 @@ def _show(end: _Endpoint) -> str:
 
 
 def _is_ambiguous(user: int) -> bool:
-    """Whether the kernel shows users that are not of our namespace as if they were this one."""
+    """Whether a user id may stand for users outside our namespace."""
     try:
         whole = _MAPPED_USERS.read_text().split() == _ALL_USERS
         return not whole and user == int(_OVERFLOW.read_text())

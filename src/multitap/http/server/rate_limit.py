@@ -14,17 +14,17 @@ _SECONDS = {
 
 
 class Rate(NamedTuple):
-    """How many requests in how many seconds."""
+    """A number of requests per time."""
 
     requests: int
     seconds: float
 
     @classmethod
     def parse(cls, text: str) -> "Rate":
-        """The rate that a person writes as `100/min`.
+        """Parse a rate such as `100/min`.
 
         Raises:
-            ValueError: It is none; says what was expected.
+            ValueError: It has another form.
         """
         found = _RATE.fullmatch(text.strip().lower())
         if found is None or found[2] not in _SECONDS:
@@ -33,7 +33,7 @@ class Rate(NamedTuple):
 
 
 class RateLimit:
-    """Counts requests against a rate: all of it may be used at once, and then it comes back evenly.
+    """Counts requests against a rate, which allows a full burst and then refills evenly.
 
     Args:
         rate: How many, in which time.
@@ -45,7 +45,7 @@ class RateLimit:
         self.rate = rate
         self._step = rate.seconds / rate.requests
         self._full_at = -math.inf
-        """When as many as the rate says may be made at once again."""
+        """When the whole burst is available again."""
 
     def take(self, now: float) -> float:
         """Count a request; the seconds to wait if it may not be made yet, else 0."""
@@ -53,7 +53,7 @@ class RateLimit:
         # nothing is awaited.
         full_at = max(self._full_at, now) + self._step
         wait = full_at - now - self.rate.seconds
-        # a sum of many steps is a little off, and nobody is to wait for that
+        # tolerates rounding errors
         if wait > self._step / 1000:
             return wait
         self._full_at = full_at

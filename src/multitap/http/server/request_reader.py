@@ -16,18 +16,18 @@ from multitap.http.server.responder import Responder
 logger = logging.getLogger(__name__)
 
 SLICE = 4096
-"""Bytes that are parsed at once: a hundred requests, a thousand headers, and no more."""
+"""Bytes parsed at a time, which limits the work to about a hundred requests."""
 _HEADS = 16
-"""Heads of requests that a connection knows again: of as many tools, or lengths of bodies."""
+"""Heads that a connection remembers: requests differ in tool names and lengths."""
 _ODD = frozenset({b"connection", b"expect", b"transfer-encoding", b"upgrade"})
-"""Headers that say more than what a request wants."""
+"""Headers that need special treatment."""
 _DROPPED = 1024 * 1024
-"""Bytes that a client may still send, besides the body it spoke of, when it is turned away."""
+"""Bytes that a rejected client may still send, besides its announced body."""
 _BAD_REQUEST, _TOO_LARGE, _HEAD_TOO_LARGE, _FAILED = 400, 413, 431, 500
 
 
 def _collecting(pairs: Headers) -> Callable[[bytes, bytes], None]:
-    """Takes headers one by one; called for each of every request, and so as short as can be."""
+    """The callback for headers; short, because it is called for each one."""
     add = pairs.append
 
     def on_header(name: bytes, value: bytes) -> None:
@@ -37,7 +37,7 @@ def _collecting(pairs: Headers) -> Callable[[bytes, bytes], None]:
 
 
 class RequestReader:
-    """Owns the request that arrives, and the bytes that are not parsed yet.
+    """Owns the incoming request, and the unparsed bytes.
 
     The parser refers back to it until it is closed.
     """
@@ -56,20 +56,20 @@ class RequestReader:
         self.on_header = _collecting(self._arriving)
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self.peer = Peer()
-        """Where the client is."""
+        """The other end of the connection."""
         self.holder = ""
-        """Whose share the request counts on that arrived last."""
+        """The holder of the last request."""
         self.heads: dict[bytes, RequestHead] = {}
-        """Those of the last plain requests, by their very bytes."""
+        """The heads of the last plain requests, by their exact bytes."""
         self.unparsed = b""
         self.is_deaf = False
-        """Whether nothing more is heard: what still comes is dropped."""
+        """Whether further bytes are dropped."""
         self.droppable = _DROPPED
-        """Bytes that may still be dropped before the client is cut off."""
+        """Bytes that may still be dropped before the connection is closed."""
         self._begin()
 
     def _begin(self) -> None:
-        """Be ready for the next request."""
+        """Prepare for the next request."""
         self._url = b""
         self._arriving.clear()
         self._incoming: RequestHead | None = None
@@ -82,7 +82,7 @@ class RequestReader:
 
     @property
     def arriving(self) -> int:
-        """Bytes that are kept of the request that is not complete yet."""
+        """Bytes kept of the incomplete request."""
         kept = self._incoming is not None and self._incoming.keeps_body
         return self._overhead + (self._size if kept else 0)
 
@@ -97,7 +97,7 @@ class RequestReader:
 
     @property
     def incoming(self) -> RequestHead | None:
-        """The head of the request that is not complete yet."""
+        """The head of the incomplete request."""
         return self._incoming
 
     @property
@@ -106,7 +106,7 @@ class RequestReader:
         return bool(self._overhead or self._url or self._incoming)
 
     def remember(self, text: bytes, end: int) -> None:
-        """Know a head again by its very bytes, if all of its request is here and it is plain."""
+        """Remember a head by its exact bytes, if its request is complete and plain."""
         queue = self._responder.queue
         if len(queue) != 1 or self.fed or self.is_deaf:
             return
@@ -118,9 +118,9 @@ class RequestReader:
             self.heads[text[:end]] = head
 
     def parse(self, data: memoryview, until: float) -> None:
-        """Parse slice by slice, until time is up or enough requests wait; the rest stays."""
+        """Parse in slices until the time is up or enough requests wait; the rest is kept."""
         while data and not self.is_deaf and not self._responder.is_full:
-            size = max(SLICE, self.expected)  # a body takes no time to parse
+            size = max(SLICE, self.expected)  # parsing a body is fast
             self.feed(data[:size])
             data = data[size:]
             if data and perf_counter() >= until:
@@ -128,14 +128,14 @@ class RequestReader:
         self.unparsed = b"" if self.is_deaf else bytes(data)
 
     def feed(self, data: memoryview) -> None:
-        """Parse all of it."""
+        """Parse these bytes."""
         while data and self._parser is not None:
             self.fed += len(data)
             self._overhead += len(data)
             try:
                 self._parser.feed_data(data)
             except httptools.HttpParserUpgrade as exc:
-                # whatever other protocol the client would like better, it goes on in this one
+                # upgrades are ignored
                 self._parser = httptools.HttpRequestParser(self)
                 data = data[exc.args[0] :]
                 continue
@@ -147,7 +147,7 @@ class RequestReader:
             self._measure()
 
     def _measure(self) -> None:
-        """Notice what the parser keeps to itself: half a header, the frames around a body."""
+        """Limit what the parser buffers: incomplete headers, the framing of a body."""
         limits, denied = self._limits, None
         if len(self._arriving) > limits.fields:
             denied = Rejected(
@@ -173,7 +173,7 @@ class RequestReader:
         head = RequestHead(parser.get_method(), self._url, pairs, peer=self.peer)
         head.edition = self._connections.edition
         headers = head.headers
-        if b"connection" in headers or not parser.should_keep_alive():  # or it is certain
+        if b"connection" in headers or not parser.should_keep_alive():  # a known length
             head.speaks_chunks = parser.get_http_version() == "1.1"
         self._incoming = head
         if len(pairs) > limits.fields:
@@ -181,7 +181,7 @@ class RequestReader:
             self._stop_parsing(Rejected(_HEAD_TOO_LARGE, words))
         try:
             denied = self._connections.app.admit(head)
-        except Exception:  # boundary: one request is its own problem
+        except Exception:  # boundary: answered as an error
             logger.exception("a request could not be admitted")
             denied = Rejected(_FAILED, "Internal Server Error")
         if denied is not None:
@@ -191,7 +191,7 @@ class RequestReader:
         if length > limits.body:
             self._stop_parsing(Rejected(_TOO_LARGE, f"a request has at most {limits.body} bytes"))
         if (length or b"transfer-encoding" in headers) and parser.should_upgrade():
-            # the parser would take its body for the next request
+            # the parser would treat its body as the next request
             self._stop_parsing(Rejected(_BAD_REQUEST, "protocol upgrades are not supported"))
         self.expected = head.length = length
         if headers.get(b"expect", b"").lower() == b"100-continue":
@@ -234,18 +234,18 @@ class RequestReader:
         self._responder.add(http_request)
 
     def _stop_parsing(self, denied: Rejected) -> None:
-        """Turn the request away that arrives, from within the parser.
+        """Reject the incoming request from within the parser.
 
         Raises:
-            HttpParserError: Always; it stops there.
+            HttpParserError: Always, to stop the parser.
         """
         self.turn_away(denied)
         raise httptools.HttpParserError
 
     def turn_away(self, denied: Rejected) -> None:
-        """Answer the request that arrives with a refusal, and hear nothing more.
+        """Reject the incoming request, and read no further ones.
 
-        Requests before it are answered first. What it has sent so far is forgotten.
+        Requests before it are answered first. Its bytes are dropped.
         """
         head = self._incoming or RequestHead(b"", b"", [], peer=self.peer)
         http_request = HttpRequest(
@@ -254,18 +254,18 @@ class RequestReader:
         http_request.refusal = denied
         expected = min(self.expected, self._limits.body)
         self._begin()
-        self.expected = expected  # it is read fast, and thrown away
+        self.expected = expected  # read fast, and dropped
         self.droppable += expected
         self.stop()
         self._responder.add(http_request)
 
     def stop(self) -> None:
-        """Hear nothing more."""
+        """Read no further requests."""
         self.is_deaf = True
         self.unparsed = b""
 
     def close(self) -> None:
-        """The connection is lost: nothing of it is needed."""
+        """Drop everything: the connection is lost."""
         self._parser = None
         self.unparsed = b""
         self.heads.clear()

@@ -18,13 +18,13 @@ RETRY = ((b"retry-after", b"1"),)
 
 
 class RequestSource(Protocol):
-    """What reads the requests."""
+    """The reader of requests."""
 
     expects: bool
-    """Whether the client waits for leave to send a body."""
+    """Whether the client waits for `100 Continue`."""
 
     def stop(self) -> None:
-        """Hear nothing more."""
+        """Read no further requests."""
         ...
 
 
@@ -40,18 +40,18 @@ class AnsweredConnection(Protocol):
     def reader(self) -> RequestSource: ...
 
     def settle(self, *, busy: bool) -> None:
-        """Do the rest later, if there is any; or wait for more."""
+        """Queue remaining work for a later turn, or wait for more input."""
         ...
 
     def close(self) -> None:
-        """Take no further request; the current one is still answered."""
+        """Accept no further request; the current one is still answered."""
         ...
 
 
 class Responder:
-    """Owns the requests that wait, the one that is worked on, and what the client leaves unread.
+    """Owns the waiting requests, the current one, and the unread output.
 
-    It refers to its connection until that is lost; requests only refer to this.
+    It refers to its connection until that is lost; requests refer only to this.
     """
 
     __slots__ = (
@@ -70,12 +70,12 @@ class Responder:
 
         self.queue: deque[HttpRequest] = deque()
         self.queued = 0
-        """Bytes of the bodies of those that wait."""
+        """Bytes of the waiting requests' bodies."""
         self.current: HttpRequest | None = None
         self.advancing = False
-        """Whether requests are being answered: then who does so looks for the next one."""
+        """Whether `advance` is running, which then answers the next request as well."""
         self.is_dismissed = False
-        """Whether the last answer is given: the client is to close."""
+        """Whether the last response is sent, and the client should close."""
 
         self._unread_answer: HttpRequest | None = None
         self._readable: asyncio.Event | None = None
@@ -84,12 +84,12 @@ class Responder:
 
     @property
     def is_full(self) -> bool:
-        """Whether enough requests wait for the one before them."""
+        """Whether no more requests may wait."""
         return len(self.queue) >= self._limits.queued or self.queued > self._limits.head
 
     @property
     def is_stuck(self) -> bool:
-        """Whether the client does not read what it is sent."""
+        """Whether the client does not read its responses."""
         return self._stuck_since is not None
 
     def open(self, transport: asyncio.Transport) -> None:
@@ -97,8 +97,8 @@ class Responder:
         self._transport = transport
 
     def lose(self) -> None:
-        """The connection is lost: nobody waits for answers."""
-        # first: what is called below may want to write
+        """Cancel all requests: the connection is lost."""
+        # first: the calls below may try to write
         self._connection = self._transport = None
         http_request, self.current = self.current, None
         self._unread_answer = None
@@ -111,14 +111,14 @@ class Responder:
             self._readable.set()
 
     def add(self, http_request: HttpRequest) -> None:
-        """Have a request answered when it is its turn."""
+        """Queue a request."""
         self.queue.append(http_request)
         self.queued += len(http_request.body)
 
     def advance(self, until: float) -> None:
-        """Answer what is asked, one after the other, until time is up or it was enough.
+        """Answer the waiting requests in order, until the time is up.
 
-        Who does not read is not answered further.
+        A client that does not read gets no further responses.
         """
         connection, transport = self._connection, self._transport
         if self.advancing or connection is None or transport is None:
@@ -144,11 +144,11 @@ class Responder:
         self.advancing = False
 
     def answer(self, http_request: HttpRequest) -> None:
-        """Begin to answer a request; none may be worked on."""
+        """Begin to answer a request; there must be no current one."""
         head, under_way = http_request.head, self._under_way
         holder, to_do = head.holder, None
         self.current = http_request
-        # as `Shares.take` does it, which would be one more frame for every request
+        # inlined from `Shares.take`, to save a frame
         free, held = under_way.most - under_way.total, under_way.held.get(holder, 0) + 1
         if free and held <= GENEROSITY * free:
             under_way.total += 1
@@ -156,7 +156,7 @@ class Responder:
             http_request.is_counted = True
             try:
                 to_do = (head.handler or self._connections.app.handle)(http_request)
-            except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+            except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the connection
                 http_request.give_up(exc)
         else:
             http_request.say(BUSY, under_way.refusal(holder), extra=[*RETRY])
@@ -168,28 +168,28 @@ class Responder:
     async def _work(self, http_request: HttpRequest, to_do: Coroutine[Any, Any, None]) -> None:
         try:
             await to_do
-        except Exception as exc:  # noqa: BLE001 - boundary: one request is its own problem
+        except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the connection
             http_request.give_up(exc)
         finally:
             self.on_finished(http_request)
 
     def on_finished(self, http_request: HttpRequest, response: bytes = b"") -> None:
-        """A request is answered, or is now, with `response`: the next one may be."""
+        """Finish a request, with `response` if it is not yet sent; then answer the next one."""
         http_request.is_pending = False
         connection, transport = self._connection, self._transport
-        # the connection may be lost, or the request given up, while it was worked on
+        # meanwhile the connection may be lost, or the request cancelled
         if connection is None or transport is None or self.current is not http_request:
             return
         if response:
             http_request.responded = True
             transport.write(response)
-        # it stays the current one until it is read: a slow client gets no further answers
+        # it stays current until it is read: a slow client gets no further responses
         if self._readable is not None:
             self._unread_answer = http_request
             return
         self.current = None
         if http_request.is_counted:
-            # as `Shares.give` does it
+            # inlined from `Shares.give`
             under_way, holder = self._under_way, http_request.head.holder
             under_way.total -= 1
             if left := under_way.held[holder] - 1:
@@ -203,14 +203,14 @@ class Responder:
         elif not http_request.keep_alive:
             self._dismiss(connection, transport)
         elif self.advancing:
-            return  # who does so goes on by itself
+            return  # `advance` continues by itself
         elif self.queue or connection.is_paused or connection.reader.expects or connection.weight:
             connection.settle(busy=False)
 
     def _dismiss(self, connection: AnsweredConnection, transport: asyncio.Transport) -> None:
-        """Say no more, and wait for the client to close.
+        """Send nothing more, and wait for the client to close.
 
-        Closed while it still sends, it might never read the answer.
+        If we closed while it still sends, it might never read the response.
         """
         self.queue.clear()
         self.queued = 0
@@ -238,13 +238,13 @@ class Responder:
             await self._readable.wait()
 
     def pause(self) -> None:
-        """The client reads too slowly: answer nothing more for now."""
+        """Pause: the client reads too slowly."""
         self._readable = asyncio.Event()
         self._stuck_since = self._loop.time()
         self._unread = 1 << 62
 
     def resume(self) -> None:
-        """The client has read enough."""
+        """Continue: the client has read enough."""
         if self._readable is not None:
             self._readable.set()
         self._readable = self._stuck_since = None
@@ -253,7 +253,7 @@ class Responder:
             self.on_finished(http_request)
 
     def look_at_unread(self, now: float) -> None:
-        """Close the connection of a client that has read nothing for too long."""
+        """Close the connection if the client has read nothing for too long."""
         if self._transport is None:
             return
         size = self._transport.get_write_buffer_size()

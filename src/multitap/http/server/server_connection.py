@@ -16,26 +16,26 @@ from multitap.pace import SECONDS
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STEP = SECONDS / 4
-"""Time that one connection takes before the others have a turn."""
+"""Seconds that one connection may use before others have a turn."""
 _READING = 5e-10
-"""Time that it takes to read a byte, before we hear of it."""
+"""Seconds to read one byte, which the loop spends before it calls us."""
 _CALM = 0.1
-"""Seconds without work left over after which a connection counts as one of the quiet ones."""
+"""Seconds without remaining work after which a connection no longer counts as busy."""
 _END = b"\r\n\r\n"
 _LIGHT = 8 * 1024
 """Bytes of a request up to which its memory is not counted."""
 _TIMEOUT = 408
 _LEFT = frozenset({7, 8})
-"""Of the states of a TCP connection: it is closed, or the client will say no more."""
+"""TCP states in which the client has closed its end: CLOSE and CLOSE_WAIT."""
 
 
 def _address(transport: asyncio.BaseTransport) -> str:
-    client = transport.get_extra_info("peername")  # none, if it is gone already
+    client = transport.get_extra_info("peername")  # None if it is already closed
     return address_of(client[0]) if client else ""
 
 
 def _has_left(transport: asyncio.BaseTransport) -> bool:
-    """Whether a client hung up from whom we read nothing right now, and so would not hear it."""
+    """Whether the client has disconnected, which a paused transport does not report."""
     if sys.platform != "linux":
         return False
     plug = transport.get_extra_info("socket")
@@ -43,11 +43,11 @@ def _has_left(transport: asyncio.BaseTransport) -> bool:
 
 
 class ServerConnection(asyncio.BufferedProtocol):
-    """One client's connection: owns its place among all others, in time and in memory.
+    """One client's connection, with its share of time and memory.
 
-    What it sends is parsed in slices by its reader and answered in steps by its responder, as its
-    fair turn comes. These refer back to it, and the parser to the reader: `connection_lost` cuts
-    that, so that its memory is free at once.
+    In its turns, the reader parses in slices and the responder answers in steps. These refer back
+    to it, and the parser to the reader: `connection_lost` breaks the cycles, which frees the memory
+    at once.
     """
 
     __slots__ = (
@@ -94,7 +94,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self.responder.lose()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
-        """Where to read to: little, unless it is a part of a body that there is time for."""
+        """The read buffer: small, unless a long body arrives and there is time for it."""
         connections, expected = self._connections, self.reader.expected
         if expected <= READ or connections.fair_turns.spent >= AT_ONCE:
             return connections.room
@@ -118,7 +118,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         elif not begins or responder.queue:
             reader.feed(data)
         else:
-            # the usual case: one whole request with a known head, which needs no parser at all
+            # the usual case: one complete request with a remembered head, without the parser
             text = bytes(data)
             end = text.find(_END) + len(_END)
             head = reader.heads.get(text[:end])
@@ -128,7 +128,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 and head.edition is connections.edition
             ):
                 self.since = self._loop.time()
-                responder.advancing = True  # or the end of it would look for the next one
+                responder.advancing = True  # so that its end does not advance to the next one
                 responder.answer(
                     HttpRequest(connections.tasks, writer=responder, head=head, body=text[end:])
                 )
@@ -148,7 +148,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             fair_turns.hold()
 
     def _put_off(self, data: memoryview) -> None:
-        """Keep for a later turn what arrived, or drop it."""
+        """Keep received bytes for a later turn, or drop them."""
         now, reader = self._loop.time(), self.reader
         if reader.is_deaf:
             reader.droppable -= len(data)
@@ -180,7 +180,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return False
 
     def settle(self, *, busy: bool) -> None:
-        """Do the rest later, if there is any; or wait for more."""
+        """Queue remaining work for a later turn, or wait for more input."""
         if self._transport is not None and self.reader.has_work:
             if busy:
                 self._busy_until = self._loop.time() + _CALM
@@ -189,9 +189,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._rest()
 
     def _hold(self, *, busy: bool) -> None:
-        """Read nothing more until it is our turn, and what is there is worked off."""
+        """Pause reading until our turn, when the kept bytes are handled."""
         self._weigh()
-        # in the queue once only: `FairTurns` counts on it
+        # queued only once, as `FairTurns` requires
         if self._waiting or self._transport is None:
             return
         self._waiting = True
@@ -201,13 +201,13 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._connections.fair_turns.join(self, busy=busy)
 
     def _rest(self) -> None:
-        """There is nothing left to do for now but to wait, and to read unless that is too much."""
+        """Wait for input: resume reading, unless too much is kept."""
         self._weigh()
         transport, reader = self._transport, self.reader
         if transport is None or transport.is_closing():
             return
         if reader.expects and self.idle and not reader.is_deaf:
-            # in the middle of somebody's answer it would be taken for a part of it
+            # within a response, it would be read as a part of it
             reader.expects = False
             transport.write(_CONTINUE)
         if reader.unparsed or self.responder.is_full:
@@ -220,7 +220,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def _weigh(self) -> None:
         reader, responder = self.reader, self.responder
-        # known by its token by now: what it holds moves from its address to that share
+        # its token is known now: its memory moves from the address to that share
         if self.holder != reader.holder:
             self._connections.weigh(self, 0)
             self.holder = reader.holder
@@ -246,7 +246,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         if self.is_paused and not transport.is_closing() and _has_left(transport):
             self.abort()
         elif responder.is_dismissed or transport.is_closing():
-            # the last words were sent, and a client that does not read them must not keep its place
+            # the last response is sent, and a client that does not read it must not keep its place
             if quiet > limits.linger:
                 self.abort()
         elif responder.is_stuck:

@@ -135,7 +135,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     def answer(
         self, parts: Iterable[Raw | bytes | memoryview], status: int = 200
     ) -> asyncio.Event | None:
-        """Answer the message; returns an event that is set when it is sent, unless it is already."""
+        """Answer the message; returns an event if the client is slow, set when it has read it."""
         if self.stream_begun is None or self._poured is None:
             self.respond(status, parts, extra=self.extra)
             return None

@@ -25,11 +25,11 @@ from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
 from multitap.wire.wire import LONG, Evidence, Inbound, Params, RpcError
 
 _caller: ContextVar[object | None] = ContextVar("caller", default=None)
-"""For whose sake the server runs, which it does in the task of the caller."""
+"""The call that the server works on, which runs in the task of the caller."""
 
 
 def caller() -> object | None:
-    """For a server object: the context of the call that it works on; None if it belongs to none."""
+    """For a server object: the context of the current call; None outside a call."""
     return _caller.get()
 
 
@@ -96,7 +96,7 @@ class InProcessWire:
     def establish(self, protocol_version: str, *, stateless: bool) -> None:
         """Nothing to open."""
 
-    def serves_only(self, owner: object) -> bool:  # noqa: ARG002 - what it says has its call with it
+    def serves_only(self, owner: object) -> bool:  # noqa: ARG002 - its messages carry their call
         return True
 
     def is_stopped(self) -> bool:
@@ -133,7 +133,7 @@ class InProcessWire:
 
 @asynccontextmanager
 async def open_in_process(server: Server[Any] | MCPServer) -> AsyncGenerator[InProcessWire]:
-    """Run the server's lifespan and speak to it; leaving the block ends both."""
+    """A wire to a server object; its lifespan runs within the block."""
     lowlevel: Server[Any] = (
         server._lowlevel_server if isinstance(server, MCPServer) else server  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - the SDK's own clients do the same
     )
@@ -169,4 +169,4 @@ def _params(request: Request) -> dict[str, Any] | None:
 
 
 async def _ignore(*_: object) -> None:
-    """The stateless era has no notifications from client to server."""
+    """Do nothing: the stateless era has no notifications from client to server."""

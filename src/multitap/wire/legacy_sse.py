@@ -35,7 +35,7 @@ async def open_sse(
     """A wire to the server whose event stream is at `config.url`.
 
     Raises:
-        WireFault: There is no such stream within `config.connect_timeout`.
+        WireFault: The stream is not open within `config.connect_timeout`.
     """
     async with HttpOrigin(config, client_factory, authorizer) as origin:
         with ungrouped():
@@ -54,7 +54,7 @@ class LegacySseWire(HttpWire):
     kind = "sse"
 
     async def connect(self, timeout: float) -> None:
-        """Open the stream and learn where to post."""
+        """Open the stream, and wait for the address to post to."""
         connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._tasks.start_soon(self._listen, connected)
         try:
@@ -68,7 +68,7 @@ class LegacySseWire(HttpWire):
         self._established = self._origin.is_established = True
 
     def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel all requests."""
         self._exchange.close(None)
 
     async def request(self, request: Request) -> Raw:
@@ -97,11 +97,11 @@ class LegacySseWire(HttpWire):
             finally:
                 response.close()
             if not self._in_session:
-                raise fault  # noqa: TRY301 - one way out for all that keeps us from connecting
+                raise fault  # noqa: TRY301 - all failures to connect are handled below
         except Exception as exc:
             if connected.done():
                 raise
-            # raised by `connect`, where somebody waits; raised here, it would end the block of the
+            # raised by `connect`, which waits for it; raised here, it would end the block of the
             # wire
             connected.set_exception(exc)
         else:
@@ -118,7 +118,7 @@ class LegacySseWire(HttpWire):
             )
 
     async def _hear_out(self, response: Response, connected: asyncio.Future[None]) -> WireClosed:
-        """Take all that comes on the stream; why there is no more is returned."""
+        """Handle all events of the stream; returns why it ended."""
         stream = EventParser(self._origin.limit)
 
         def hear(turns: Turns) -> None:
@@ -135,7 +135,7 @@ class LegacySseWire(HttpWire):
         return WireClosed(f"{self._origin.name} ended the event stream", sent=False)
 
     def _check_endpoint(self, data: bytes) -> URL:
-        """Where the server wants its messages: anywhere, as long as it is its own place."""
+        """The address for messages, which must be on the server's own origin."""
         endpoint = join_url(self._origin.url, data.decode("utf-8", "replace").strip())
         if endpoint is None:
             raise AnswerInvalid("the server sent no valid address for messages", sent=False)
@@ -145,11 +145,11 @@ class LegacySseWire(HttpWire):
         return endpoint
 
     def _take(self, event: Event, connected: asyncio.Future[None]) -> bool:
-        """Take one event; whether anybody waited for it."""
+        """Handle one event; returns whether it was awaited."""
         if event.kind == "endpoint" and not self._in_session:
             self._endpoint = self._check_endpoint(event.data)
             self._in_session = True
-            if not connected.done():  # nobody waits: we are about to be closed
+            if not connected.done():  # no waiter: the wire is about to be closed
                 connected.set_result(None)
             return True
         if event.kind != "message" or not event.data:

@@ -135,7 +135,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     def answer(
         self, parts: Iterable[Raw | bytes | memoryview], status: int = 200
     ) -> asyncio.Event | None:
-        """Answer the message; returns an event if the client is slow, set when it has read it."""
+        """Answer the message; on an event stream, returns an event that is set once all is sent."""
         if self.stream_begun is None or self._poured is None:
             self.respond(status, parts, extra=self.extra)
             return None

@@ -19,7 +19,7 @@ decode = msgspec.json.decode
 
 
 class Envelope(msgspec.Struct, gc=False):
-    """Any message; which kind it is shows in the fields that are there."""
+    """Any message; the fields that are set show its kind."""
 
     id: RequestId | UnsetType | None = UNSET
     method: str | UnsetType = UNSET
@@ -35,11 +35,11 @@ class _Error(msgspec.Struct):
 
 
 parse = msgspec.json.Decoder(Envelope).decode
-"""One message from its bytes; raises `msgspec.DecodeError` or `RecursionError`."""
+"""Decode one message; raises `msgspec.DecodeError` or `RecursionError`."""
 
 _parse_error = msgspec.json.Decoder(_Error).decode
 
-# msgspec ends deep nesting with a RecursionError, and checks UTF-8 only in what it decodes
+# msgspec raises RecursionError for deep nesting, and checks UTF-8 only in decoded parts
 UNPARSABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
@@ -56,7 +56,7 @@ def notification(method: str, params: Params | None) -> bytes:
 
 
 def calling_off(request_id: RequestId, reason: str) -> bytes:
-    """That an answer is no longer wanted."""
+    """The notification that cancels a request."""
     return notification("notifications/cancelled", {"requestId": request_id, "reason": reason})
 
 
@@ -72,7 +72,7 @@ def refusal(request_id: RequestId, error: RpcError) -> bytes:
 
 
 def outcome(message: Envelope) -> Raw | RpcError | AnswerInvalid:
-    """The result an answer carries, or its error; or what is wrong with it."""
+    """The result or error of an answer; AnswerInvalid if it has neither."""
     if len(message.error) and _starts(message.error, 4) != b"null":
         try:
             error = _parse_error(message.error)
@@ -97,7 +97,7 @@ _EDGE = 512
 
 
 def recover_ids(damaged: bytes, pending: Container[RequestId]) -> set[RequestId]:
-    """Whose answer a damaged or oversized message is, judged by its first and last bytes."""
+    """The pending ids in the first and last bytes of a damaged or oversized answer."""
     found: set[RequestId] = set()
     for part in (damaged[:_EDGE], damaged[-_EDGE:]):
         for text, number in _ID.findall(part):
@@ -108,7 +108,7 @@ def recover_ids(damaged: bytes, pending: Container[RequestId]) -> set[RequestId]
 
 
 def looks_like_an_answer(damaged: bytes) -> bool:
-    """Whether a damaged message may be an answer to anybody, judged by its first and last bytes."""
+    """Whether a damaged message may be an answer, judged by its first and last bytes."""
     ends = damaged[:_EDGE] + damaged[-_EDGE:]
     named = b'"result"' in ends or b'"error"' in ends
     return named and b'"method"' not in ends and b'"id"' not in ends

@@ -16,19 +16,19 @@ from multitap.wire.jsonrpc.pending_requests import PendingRequest, PendingReques
 from multitap.wire.wire import RpcError
 
 BRACE = ord("{")
-"""What the result of every method begins with."""
+"""The first byte of every result object."""
 _BLANK = b" \t\r\xef\xbb\xbf"  # before a message: white space, a byte order mark
 
 
 class Exchange:
-    """The requests under way on one stream, and what the server says unasked.
+    """The pending requests of one stream, and the server's own messages.
 
     Args:
         respond: Delivers our encoded answer to a request of the server.
-        tasks: Where the server's requests are answered; owned by the wire.
-        origin: Who the server is, for log lines.
-        junk_limit: Bytes of junk a minute after which we close the connection.
-        redact: Takes secrets out of what is quoted.
+        tasks: Runs the answers to the server's requests; owned by the wire.
+        origin: The server's name for log lines.
+        junk_limit: Bytes of junk per minute above which the connection is closed.
+        redact: Removes secrets from quoted text.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Exchange:
         self.fault: WireFault | None = None
         self.pending_requests = PendingRequests()
         self.begin = self.pending_requests.begin
-        """Has a request under way from there on, until `result` or `failed`."""
+        """Begins a request, which is pending until `result` or `fail`."""
         self._by_id = self.pending_requests.by_id
         self._is_closed = False
         self.inbound_messages = InboundMessages(
@@ -57,7 +57,7 @@ class Exchange:
         )
 
     def result(self, pending: PendingRequest, answer: Envelope) -> Raw:
-        """The result in the answer to a request, which has come to its end.
+        """End a request with its answer; returns the result.
 
         Raises:
             RpcError: The answer is an error.
@@ -79,13 +79,13 @@ class Exchange:
     def fail(
         self, pending: PendingRequest, exc: BaseException, call_off: Callable[[bytes], None] | None
     ) -> None:
-        """A request has come to its end without an answer.
+        """End a request without an answer.
 
         Args:
-            pending: Which one.
-            exc: Why.
-            call_off: Tells the server, without blocking, that the answer is no longer wanted;
-                None if it need not know.
+            pending: The request.
+            exc: The reason.
+            call_off: Sends a cancellation to the server without blocking; None if the server
+                need not know.
         """
         self.pending_requests.leave(pending, answered=isinstance(exc, RpcError))
         if not isinstance(exc, asyncio.CancelledError | AnswerTimeout):
@@ -95,9 +95,9 @@ class Exchange:
             reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
             call_off(envelope.calling_off(pending.id, reason))
 
-    def feed(self, data: bytes) -> bool:  # noqa: C901 - in one piece: every answer comes by here
-        """Take one message of the stream; whether anybody waits for it, or for what may follow."""
-        if self._is_closed:  # what is still on its way belongs to nobody
+    def feed(self, data: bytes) -> bool:  # noqa: C901 - in one piece: every answer passes here
+        """Handle one message of the stream; returns whether it was awaited."""
+        if self._is_closed:  # late messages of a closed wire
             return False
         if data[:1] != b"{":
             data = data.lstrip(_BLANK)
@@ -107,7 +107,7 @@ class Exchange:
         try:
             message = parse(data)
             if not data.isascii():
-                data.decode()  # what is left undecoded must be text, too
+                data.decode()  # undecoded parts must be valid UTF-8, too
         except envelope.UNPARSABLE:
             self._on_damaged_message(data)
             return bool(self._by_id)
@@ -118,9 +118,9 @@ class Exchange:
         if pending is None:
             is_wanted = self._settle_other(message)
         elif is_wanted := pending.answer is None and pending.fault is None:
-            # as `settle` does it, which would be one more frame for every answer
+            # inlined from `settle`, to save a frame
             pending.answer = message
-            del self._by_id[pending.id]  # at once: what comes next no longer belongs to it
+            del self._by_id[pending.id]  # at once: later messages no longer belong to it
             if self.pending_requests.doubts:
                 self.pending_requests.clear_up(pending, answered=True)
             if (wake := pending.wake) is not None:
@@ -128,7 +128,7 @@ class Exchange:
                 wake()
             return True
         if not is_wanted:
-            self.inbound_messages.noise(data)  # twice, or never asked
+            self.inbound_messages.noise(data)  # a duplicate, or not a response to us
         return is_wanted or bool(self._by_id)
 
     def _on_damaged_message(self, data: bytes) -> None:
@@ -138,14 +138,14 @@ class Exchange:
             self.fail_damaged(data, exc)
 
     def _misread(self, data: bytes) -> None:
-        """Count a line that is not a message, cheaply: there may be millions of them."""
-        if b'"' in data:  # it may be what is left of an answer
+        """Count a line that is not a message; cheap, as there may be millions."""
+        if b'"' in data:  # it may be a damaged answer
             self.fail_damaged(data, no_message(data))
         else:
             self.inbound_messages.noise(data)
 
     def fail_damaged(self, data: bytes, fault: AnswerInvalid) -> None:
-        """Fail the request whose answer this was, where that can be seen."""
+        """Fail the request of a damaged answer, if its id can be found."""
         hit = envelope.recover_ids(data, self.pending_requests)
         if (
             not hit
@@ -159,7 +159,7 @@ class Exchange:
         self.inbound_messages.noise(data)
 
     def close(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
-        """No more messages: every pending request fails, except `spare`."""
+        """Close: all pending requests fail, except `spare`."""
         if not self.closed.is_set():
             self.fault = fault
             self._is_closed = True
@@ -167,7 +167,7 @@ class Exchange:
             self.pending_requests.cut(fault, spare)
 
     def _settle_other(self, message: Envelope) -> bool:
-        """Give an answer to whom it may belong though it has no id of theirs."""
+        """Assign an answer without a matching id to the request it may belong to."""
         if message.id is UNSET:
             return False
         if message.id is None:

@@ -23,13 +23,13 @@ from multitap.wire.wire import INBOUND_REQUESTS, SEVERAL, Evidence, Inbound, Rpc
 logger = logging.getLogger(__name__)
 
 _LEAST_JUNK = 64
-"""What any line or event counts at least: a short one costs us as much as one of this size."""
+"""The least weight of a line or event: a short one costs as much as one of this size."""
 _MINUTE = 60.0
 
 _ADDRESSED = frozenset(
     {"elicitation/create", "sampling/createMessage", "roots/list", "notifications/message"}
 )
-"""What is meant for the client whose call it comes with."""
+"""Messages for the client whose call they belong to."""
 
 
 class _Cancelled(msgspec.Struct):
@@ -41,16 +41,16 @@ _parse_cancelled = msgspec.json.Decoder(_Cancelled).decode
 
 
 class InboundMessages:
-    """Dispatches the notifications and requests of one server, and counts its noise.
+    """Dispatches notifications and requests of one server, and counts its junk.
 
     Args:
-        send: Delivers an encoded answer; its failures stay its own.
-        tasks: Where requests are answered; owned by the wire.
-        pending_requests: Whose progress the server reports.
-        origin: Who the server is, for log lines.
+        send: Delivers an encoded answer; must not raise.
+        tasks: Runs the answers; owned by the wire.
+        pending_requests: The requests whose progress the server reports.
+        origin: The server's name for log lines.
         cut_off: Ends the connection to a server that sends nothing but junk.
-        junk_limit: Bytes of junk that it may send in a minute.
-        redact: Takes secrets out of what is quoted.
+        junk_limit: Bytes of junk that it may send per minute.
+        redact: Removes secrets from quoted text.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class InboundMessages:
 
     @property
     def busy(self) -> int:
-        """Requests of the server that are being answered or refused."""
+        """The server's requests that are being answered or refused."""
         return len(self._answering) + self._refusing
 
     def attach(self, inbound: Inbound) -> None:
         self._inbound = inbound
 
     def overhear(self, message: Envelope) -> None:
-        """Take a message that has a method, and does not say which call it belongs to."""
+        """Handle a message with a method that does not name its call."""
         call = self._pending_requests.call_in_question()
         if call is not None and message.method in _ADDRESSED and self._inbound is not None:
             self._inbound.on_unaddressed()
         self.take(message, call)
 
     def take(self, message: Envelope, call: object | None = None) -> None:
-        """Take a message that has a method; `call` is what the server asks it for."""
+        """Handle a message with a method; `call` is the call it belongs to."""
         method, request_id = message.method, message.id
         if method is UNSET:
             return
@@ -105,27 +105,27 @@ class InboundMessages:
         elif len(self._answering) < INBOUND_REQUESTS and request_id not in self._answering:
             scope = self._answering[request_id] = (
                 CancelHandle()
-            )  # a callback has no task, and so no scope
+            )  # in a callback, without a task or scope
             if call is SEVERAL:
                 call = self._pending_requests.doubt()
             self._tasks.start_soon(self._answer, request_id, method, message.params, call, scope)
-        # bounded as well: a refusal takes a task and a message
+        # bounded as well: a refusal needs a task and a message
         elif self._refusing < INBOUND_REQUESTS:
             self._refusing += 1
             self._tasks.start_soon(self._refuse, request_id)
         else:
-            self.noise(message.params)  # a flood is not even refused
+            self.noise(message.params)  # a flood gets no refusals
 
     def noise(self, data: bytes | Raw) -> None:
-        """Count a line that is not a message; some are shown, and all count as evidence.
+        """Count a line that is not a message; some are logged, and all are counted.
 
-        Blank lines are not noise, but they are not free either.
+        Blank lines are not junk, but their bytes count.
         """
         size = len(data)
         if size:
             self._noise += 1
         now = time.monotonic()
-        # once a second: to redact and log each line of a flood would hurt us more than the server
+        # once a second: redacting and logging each line of a flood would be expensive
         if size and now - self._warned_at >= 1:
             self._warned_at = now
             self._noise_sample = self._redact(envelope.excerpt(data))
@@ -133,14 +133,14 @@ class InboundMessages:
         self.count_waste(size)
 
     def count_waste(self, size: int) -> None:
-        """Count bytes that are not even noise: blank lines, comments between events."""
+        """Count bytes of blank lines and comments."""
         self._junk += max(size, _LEAST_JUNK)
-        # the clock is read here only: junk comes by the million
+        # the clock is read only here: there may be millions of lines
         if self._junk > self._junk_limit:
             self._weigh(time.monotonic())
 
     def _weigh(self, now: float) -> None:
-        """Cut the server off if all of the junk came within a minute."""
+        """Close the connection if all of the junk arrived within a minute."""
         if now - self._minute > _MINUTE:
             self._minute, self._junk = now, 0
             return
@@ -181,7 +181,7 @@ class InboundMessages:
         try:
             with scope:
                 if isinstance(call, UnclearOwner):
-                    # one of them waits for our answer, and it is not known which: no clock may run
+                    # one of them waits for our answer, and it is not known which: stop all clocks
                     with self._hold_clocks(SEVERAL):
                         call = await self._pending_requests.certain(call)
                 with self._hold_clocks(call):
@@ -206,7 +206,7 @@ class InboundMessages:
     ) -> bytes:
         try:
             if self._inbound is None:
-                raise RpcError(SERVER_ERROR, "not ready")  # noqa: TRY301 - one way out for all refusals
+                raise RpcError(SERVER_ERROR, "not ready")  # noqa: TRY301 - all refusals are handled below
             result: Any = await self._inbound.request(method, params, call)
             return envelope.answer(request_id, result)
         except RpcError as exc:

@@ -3,7 +3,7 @@
 from multitap.records import dataclass
 
 EDGE = 512
-"""Bytes kept of each end of a line that is over the limit."""
+"""Bytes kept of both ends of a line over the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,9 +16,9 @@ class Oversized:
 
 
 class LineFramer:
-    """Cuts chunks into lines, one at a time; a line over `limit` bytes is dropped as it comes in.
+    """Splits chunks into lines, one at a time; a line over `limit` bytes is dropped.
 
-    Lines are cut off only when they are taken: the taker decides how much work that is.
+    Splitting happens in `take`, so that the caller controls the work per turn.
     """
 
     def __init__(self, limit: int) -> None:
@@ -30,22 +30,22 @@ class LineFramer:
         self._head = b""
         self._tail = b""
         self.held = False
-        """Whether anything is left of what was fed, be it half a line."""
+        """Whether any input is left, even an incomplete line."""
 
     @property
     def drained(self) -> bool:
-        """Whether all that was fed has been taken, except for a line that has not ended."""
+        """Whether no complete line is left."""
         return not self._chunk
 
     def feed(self, chunk: bytes) -> None:
-        """Add what has come in."""
+        """Add received bytes."""
         self.held = True
-        # only the rest is copied, so that many lines in one chunk stay linear
+        # only the rest is copied, so that many lines in one chunk take linear time
         self._chunk = self._chunk[self._at :] + chunk if self._chunk else chunk
         self._at = 0
 
     def take(self) -> bytes | Oversized | None:
-        """The next line, without its end; None where there is no whole one."""
+        """The next line without its line end; None if there is no complete one."""
         if not (chunk := self._chunk):
             return None
         end = chunk.find(b"\n", self._at)
@@ -53,7 +53,7 @@ class LineFramer:
             rest, self._chunk = chunk[self._at :], b""
             return self._begin(rest)
         piece = chunk[self._at : end]
-        if not self._size and len(piece) <= self._limit:  # most are whole
+        if not self._size and len(piece) <= self._limit:  # the usual case: a complete line
             self._go_to(end + 1)
             return piece
         if (early := self._begin(piece)) is not None:

@@ -8,19 +8,19 @@ from multitap.pace import FULL_READ, MESSAGES, SECONDS, Budget, Pace
 from multitap.wire.jsonrpc.line_framer import LineFramer, Oversized
 
 OnLine = Callable[[bytes], bool]
-"""Takes one line; whether anybody waits for what this reader brings. Must not block or raise."""
+"""Handles one line; returns whether it was awaited. Must not block or raise."""
 OnOversized = Callable[[Oversized], None]
 """Called for a line over the limit. Must not block or raise."""
 
 
 class LineReader(asyncio.Protocol):
-    """Hands on one line after the other, and lets the others of the loop have their turn.
+    """Delivers lines one by one, and yields to other tasks of the loop.
 
     Args:
         limit: Bytes of one line.
-        on_line: Takes each line.
+        on_line: Called with each line.
         on_oversized: Called for lines that are too long.
-        on_end: Called once, when nothing more can come.
+        on_end: Called once, at the end of the input.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class LineReader(asyncio.Protocol):
 
     @property
     def holding(self) -> bool:
-        """Whether lines are left for a later turn, for callers that feed it by hand."""
+        """Whether lines are left for a later turn; for callers that feed it themselves."""
         return self._pace.holding
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -58,16 +58,16 @@ class LineReader(asyncio.Protocol):
             pace.hold()
 
     def _take_whole(self, data: bytes) -> bool:
-        """Hand on the lines of a read that are whole; whether any is left for a later turn.
+        """Deliver the complete lines of a read; returns whether lines are left for a later turn.
 
-        A server that answers many calls writes many lines at once, all well below the limit.
+        A server that answers many calls writes many short lines at once.
         """
         *lines, rest = data.split(b"\n")
         on_line, pace, until = self._on_line, self._pace, perf_counter() + SECONDS
         for at, line in enumerate(lines, start=1):
             if on_line(line):
                 pace.useful = True
-            if at >= MESSAGES or perf_counter() >= until:  # as `Budget` has it
+            if at >= MESSAGES or perf_counter() >= until:  # inlined from `Budget`
                 rest = b"\n".join((*lines[at:], rest))
                 break
         if rest:

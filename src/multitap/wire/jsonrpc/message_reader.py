@@ -12,27 +12,27 @@ def read_message(data: bytes) -> Envelope:
     """The one message in `data`.
 
     Raises:
-        AnswerInvalid: There is none, or more than one; `data` is quoted.
+        AnswerInvalid: There is none, or more than one; the message quotes `data`.
     """
     try:
         message = envelope.parse(data)
         if not data.isascii():
-            data.decode()  # what is left undecoded must be text, too
+            data.decode()  # undecoded parts must be valid UTF-8, too
     except envelope.UNPARSABLE as exc:
         raise AnswerInvalid(f"{_flaw(data, exc)}{quote_data(data)}", sent=True) from None
     return message
 
 
 def no_message(data: bytes) -> AnswerInvalid:
-    """What is wrong with `data`, which does not even begin like a message."""
+    """The error for `data` that does not begin like a message."""
     flaw = _flaw(data, None)
     return AnswerInvalid(f"{flaw}{quote_data(data)}", sent=True)
 
 
 def answers(message: Envelope, pending: PendingRequest) -> bool:
-    """Whether `message`, which came on the call's own stream, is its answer.
+    """Whether a message on a request's own stream is its answer.
 
-    An error without an id is: the server could not read what we sent there.
+    An error without an id is one: the server could not read the request.
     """
     if message.method is not UNSET:
         return False
@@ -40,7 +40,7 @@ def answers(message: Envelope, pending: PendingRequest) -> bool:
 
 
 def quote_data(data: bytes) -> str:
-    """`data` shortened to one line, to end a message with."""
+    """`data` shortened to one line, as the end of an error message."""
     line = envelope.excerpt(b" ".join(data[:1024].split()))
     return f": {line}" if line else ""
 

@@ -23,7 +23,7 @@ from multitap.wire.wire import LONG, SEVERAL, owner_of
 logger = logging.getLogger(__name__)
 
 DOUBT = 10.0
-"""Seconds a question waits until it is certain to which call it belongs."""
+"""Seconds to wait until it is certain which call a question belongs to."""
 _REMEMBERED = 64
 _ID_BITS = 31  # some servers keep ids in 32 bits
 
@@ -34,7 +34,7 @@ _LONG_REQUEST = (
 
 
 class ProgressReport(msgspec.Struct):
-    """What a server reports of a request it works on."""
+    """The progress that a server reports for a request."""
 
     progressToken: int | str  # noqa: N815 - the wire's spelling
     progress: float
@@ -43,22 +43,21 @@ class ProgressReport(msgspec.Struct):
 
 
 class PendingRequest(msgspec.Struct, eq=False):
-    """One request, from before it is sent until its answer is there.
+    """One request, from before it is sent until its answer has arrived.
 
-    `await pending.news()` waits for the answer, the fault that ends the request, or whatever `stir`
-    stands for. Where more has to be waited for than news, that happens in a task inside
-    `with pending`, which ends with the deadline or with the wire.
+    `await pending.news()` waits for the answer, a fault, or `stir`. Longer work on the request runs
+    in a task inside `with pending`, which ends with the deadline or with the wire.
     """
 
     pending_requests: "PendingRequests"
     request: Request
     id: int
     sent: bool = False
-    """Whether the server may have seen it."""
+    """Whether the server may have received it."""
     answer: Envelope | None = None
-    """What came for it on a stream that several requests share."""
+    """Its answer, on a stream that several requests share."""
     response: Response | None = None
-    """What came for it on a connection of its own."""
+    """Its HTTP response, on a connection of its own."""
     fault: Exception | None = None
     """Why there will be no answer."""
     wake: Callable[[], None] | None = None
@@ -70,18 +69,18 @@ class PendingRequest(msgspec.Struct, eq=False):
 
     @property
     def waiting(self) -> bool:
-        """Whether neither its answer is there, nor a reason why there is none."""
+        """Whether there is neither an answer nor a fault yet."""
         return self.answer is None and self.fault is None
 
     def message(self) -> bytes:
-        """The request as it is sent; it asks for progress if it may take long."""
+        """The encoded request; it asks for progress if it may take long."""
         request, number = self.request, self.id
         meta, params, method = request.meta, request.params, request.method
         if request.stamp:
             meta = b"%b,%b" % (request.stamp, meta) if meta else request.stamp
-        # always, where it may take long: progress renews the deadline, even if nobody listens
+        # for all long requests: progress renews the deadline, even without a listener
         if method in LONG or request.on_progress is not None:
-            if params:  # most of all
+            if params:  # the usual case
                 comma = b"," if meta else b""
                 return _LONG_REQUEST % (number, method.encode(), params, number, comma, meta)
             token = b'"progressToken":%d' % number
@@ -90,7 +89,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             params = b'%b,"_meta":{%b}' % (params, meta) if params else b'"_meta":{%b}' % meta
         elif params is None:
             return b'{"jsonrpc":"2.0","id":%d,"method":"%b"}' % (number, method.encode())
-        # bytes put together: arguments come from a client as they are, and are not encoded again
+        # joined bytes: arguments of clients are passed on without encoding them again
         return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}' % (
             number,
             method.encode(),
@@ -98,9 +97,9 @@ class PendingRequest(msgspec.Struct, eq=False):
         )
 
     def news(self) -> Awaitable[None]:
-        """What to await for news; not to be asked for where there is some already.
+        """A future for the next news; only call it while `waiting`.
 
-        Not an `__await__`: each frame that is entered again costs every answer.
+        Not an `__await__`, whose frame would cost every answer.
         """
         light = self.request.light
         if light is not None and light.task is None:
@@ -111,18 +110,18 @@ class PendingRequest(msgspec.Struct, eq=False):
         return news
 
     def raise_fault(self) -> NoReturn:
-        """Raise what ended it. Not kept here: an error keeps its frames, and they keep us."""
+        """Raise the fault, and drop it to break the reference cycle with its frames."""
         fault, self.fault = self.fault, None
         raise fault or RuntimeError("there is no answer, and no fault") from None
 
     def stir(self, _: object = None) -> None:
-        """There is news."""
+        """Wake the waiter."""
         if (wake := self.wake) is not None:
             self.wake = None
             wake()
 
     def on_response(self, outcome: Response | WireFault) -> None:
-        """Its connection has a response for it, or broke."""
+        """Take the response or the fault of its connection."""
         if not isinstance(outcome, WireFault):
             self.response = outcome
         elif self.waiting:
@@ -132,14 +131,14 @@ class PendingRequest(msgspec.Struct, eq=False):
             wake()
 
     def settle(self, answer: "Envelope | AnswerInvalid") -> bool:
-        """Give it its answer; the first one wins."""
+        """Set its answer; the first one wins."""
         if self.answer is not None or self.fault is not None:
             return False
         if isinstance(answer, AnswerInvalid):
             self.fault = answer
         else:
             self.answer = answer
-            # at once: what the server says next no longer belongs to it
+            # at once: later messages of the server no longer belong to it
             pending_requests = self.pending_requests
             if pending_requests.by_id.pop(self.id, None) is not None and pending_requests.doubts:
                 pending_requests.clear_up(self, answered=True)
@@ -159,11 +158,11 @@ class PendingRequest(msgspec.Struct, eq=False):
             self.stir()
         elif self._task is not None and not self._expired:
             if self._task is asyncio.current_task(self.pending_requests.loop):
-                return  # it will see: cancelled by itself, it would stumble over that later on
+                return  # it sees the fault when it wakes; a self-cancellation would surface later
             self._expired = True
             self._task.cancel()
 
-    # This is `asyncio.timeout` at a third of its cost: progress only moves a number.
+    # Like `asyncio.timeout` at a third of its cost: progress only changes a number.
     def __enter__(self) -> Self:
         task = asyncio.current_task(self.pending_requests.loop)
         if task is None:
@@ -184,11 +183,11 @@ class PendingRequest(msgspec.Struct, eq=False):
             if ours and isinstance(exc, asyncio.CancelledError) and self.fault is not None:
                 self.raise_fault()
         if isinstance(self.fault, WireClosed) and isinstance(exc, Exception):
-            # what a closing connection says of itself matters less
+            # the deadline or cancellation matters more than a closing connection
             self.raise_fault()
 
     def on_report(self, report: ProgressReport) -> None:
-        """The server reports progress, whether or not anyone listens."""
+        """Handle progress: renew the deadline, and call the listener, if any."""
         self.request.deadline.renew(self.pending_requests.loop.time())
         if (on_progress := self.request.on_progress) is None:
             return
@@ -198,7 +197,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             logger.exception("a progress callback raised")
 
     def hold(self, *, held: bool) -> None:
-        """Stop the clock while the server waits for an answer of ours, perhaps of a person's."""
+        """Stop the clock while the server waits for our answer, perhaps from a person."""
         self._held += 1 if held else -1
         self.request.deadline.renew(self.pending_requests.loop.time())
 
@@ -218,15 +217,15 @@ def _ring(news: "asyncio.Future[None]") -> None:
 
 
 class PendingRequests:
-    """All requests of one wire that are under way."""
+    """All pending requests of one wire."""
 
     def __init__(self) -> None:
-        self.loop = asyncio.get_running_loop()  # found once: to find it costs a system call
+        self.loop = asyncio.get_running_loop()  # looked up once: that is a system call
         self.by_id: dict[RequestId, PendingRequest] = {}
         self.doubts: set[UnclearOwner] = set()
         self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
-        """Ids whose answers may still come, and are no longer wanted."""
-        # seeded by the system; asking it each time costs more
+        """Ids of cancelled requests, whose answers may still arrive."""
+        # seeded by the system; reading random bytes each time costs more
         self._random_bits = Random().getrandbits  # noqa: S311
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
@@ -234,7 +233,7 @@ class PendingRequests:
         self._fault: WireFault | None = None
 
     def begin(self, request: Request) -> PendingRequest:
-        """A request is under way from here on.
+        """Begin a request.
 
         Raises:
             WireClosed: The wire is closed.
@@ -242,7 +241,7 @@ class PendingRequests:
         if self._is_closed:
             raise closing(self._fault, sent=False)
         by_id = self.by_id
-        # an id that no server can guess, so that none can answer before it was asked
+        # an unpredictable id, so that no server can answer before it was asked
         while (number := self._random_bits(_ID_BITS)) in by_id:
             pass
         pending = by_id[number] = PendingRequest(self, request, number)
@@ -260,7 +259,7 @@ class PendingRequests:
         return self.by_id.get(request_id)
 
     def only(self) -> PendingRequest | None:
-        """The one that waits for an answer, if it is alone; a stream without end is none."""
+        """The only pending request, not counting endless streams; None if there are more."""
         pending_requests = self.by_id.values()
         waiting = [
             one
@@ -270,31 +269,31 @@ class PendingRequests:
         return waiting[0] if len(waiting) == 1 else None
 
     def of(self, call: object | None) -> list[PendingRequest]:
-        """Requests of `call` and of its owner; of all calls where that is not certain."""
+        """The requests of a call and its owner; all requests if the call is not certain."""
         calls = [one for one in self.by_id.values() if one.request.call is not None]
         if call is None or call is SEVERAL:
             return calls
         return [one for one in calls if owner_of(one.request.call) is owner_of(call)]
 
     def call_in_question(self) -> object | None:
-        """The call that a message of the server belongs to, which does not say so itself.
+        """The call of a server's message that does not name it.
 
-        One of them where all are of the same owner, `SEVERAL` where they are not.
+        One of the pending calls if all have the same owner, `SEVERAL` if not.
         """
         return common(self._calls())
 
     def serve_only(self, owner: object) -> bool:
-        """Whether no call of anybody else is under way."""
+        """Whether all pending calls belong to this owner."""
         return all(owner_of(call) is owner for call in self._calls().values())
 
     def doubt(self) -> UnclearOwner:
-        """That a message belongs to one of the calls under way, and not yet to which."""
+        """A new `UnclearOwner` for a message that belongs to one of the pending calls."""
         doubt = UnclearOwner(self._calls())
         self.doubts.add(doubt)
         return doubt
 
     async def certain(self, doubt: UnclearOwner) -> object:
-        """The call that a message belongs to, once it is certain; `SEVERAL`: not in time."""
+        """Wait until the call of a message is certain; `SEVERAL` if it is not in time."""
         try:
             with anyio.move_on_after(DOUBT):
                 return await doubt.outcome
@@ -307,19 +306,19 @@ class PendingRequests:
         return {one: call for one, call in calls.items() if call is not None}
 
     def leave(self, pending: PendingRequest, *, answered: bool = False) -> None:
-        """One of them has come to its end; the first time counts."""
+        """Remove a request that has ended; repeated calls do nothing."""
         pending.wake = None
         if self.by_id.pop(pending.id, None) is not None and self.doubts:
             self.clear_up(pending, answered=answered)
 
     def clear_up(self, pending: PendingRequest, *, answered: bool) -> None:
-        """A message that may belong to this request may now be certain to belong to another."""
+        """Let open doubts know that a request has ended."""
         for doubt in self.doubts:
             doubt.on_end(pending, answered=answered)
 
-    # One timer for all of them: to set and cancel one for each costs more than the rest of it.
+    # One timer for all: setting and cancelling one per request would cost more than the rest.
     def _wake_at(self, due: float) -> None:
-        """Look at all deadlines then."""
+        """Schedule the next check of all deadlines."""
         if self._timer is not None:
             self._timer.cancel()
         self._due = due
@@ -335,7 +334,7 @@ class PendingRequests:
         self._wake_at(min((at for at in deadlines if at > now), default=math.inf))
 
     def cut(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
-        """End them all, because the wire is closed; `spare` ends by itself."""
+        """Fail all requests, because the wire is closed; `spare` ends by itself."""
         self._is_closed, self._fault = True, fault
         for pending in tuple(self.by_id.values()):
             if pending is not spare:
@@ -344,6 +343,6 @@ class PendingRequests:
 
 
 def closing(fault: WireFault | None, *, sent: bool) -> WireClosed:
-    """The error for a request whose wire is closed, because of `fault` or on purpose."""
+    """The error for a request on a closed wire; without `fault`, it was closed on purpose."""
     kind = type(fault) if isinstance(fault, WireClosed) else WireClosed
     return kind(str(fault or "the connection is closed"), sent=sent)

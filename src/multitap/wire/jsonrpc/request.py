@@ -14,39 +14,39 @@ from multitap.wire.wire import OnProgress
 
 
 class Request(msgspec.Struct):
-    """What a server is asked, for whom, and how long it may take."""
+    """One request: method, parameters, caller and deadline."""
 
     method: str
     params: bytes | None
     """The members of its parameters as JSON, without `_meta` and without the braces; None if it has
     no parameters."""
     deadline: Deadline
-    """For everything: waiting for its turn and for the server, all attempts, the answer."""
+    """The deadline for everything: queueing, connecting, all attempts, the answer."""
     name: str | None = None
-    """Which tool, prompt or resource it is about, by the server's own name."""
+    """The tool, prompt or resource, by the server's own name."""
     call: object | None = None
-    """On whose behalf it is; handed to who answers what the server asks because of it."""
+    """The context of its caller, passed to handlers of questions that it causes."""
     slot_holder: object = None
-    """Whose share of the server's time it takes; None if there are no others."""
+    """The holder whose share of the server's slots it uses; None if there is only one."""
     light: LightTask | None = None
-    """What it runs in, if it is not a task."""
+    """The light task that it runs in, if it is not a task."""
     on_progress: OnProgress | None = None
     meta: bytes = b""
     """The members of its `_meta` as JSON."""
     repeatable: bool = False
-    """Whether it may be sent again though it may have reached the server."""
+    """Whether it may be sent again although the server may have received it."""
     cancellable: bool = True
     """Whether a cancellation is sent to the server; not in the handshake."""
     stamp: bytes = b""
-    """What a session of the stateless era adds to `_meta`."""
+    """The members that a stateless session adds to `_meta`."""
     headers: Mapping[str, str] | None = None
-    """Headers of its own, where the wire has headers."""
+    """Its own headers, on wires with headers."""
     queued: float = 0.0
     """Seconds it waited for its turn."""
     connecting: float = 0.0
     """Seconds it waited for its server to come up."""
     is_relayed: bool = False
-    """Whether another replica made it, which does all that a session does."""
+    """Whether it comes from another replica, whose session has already handled it."""
 
 
 def members(params: Mapping[str, Any]) -> bytes:
@@ -69,15 +69,15 @@ def make_request(
     """A request of our own.
 
     Args:
-        method: What to ask for.
+        method: The method.
         params: Its parameters; any value may be a `Raw`, already encoded.
-        timeout: Seconds for everything, from now on; progress starts them again. None: no limit.
-            Or the deadline.
-        call: On whose behalf it is.
-        slot_holder: Whose share of the server's time it takes.
+        timeout: Seconds for everything, which progress starts again; None: no limit. Or a
+            deadline.
+        call: The context of its caller.
+        slot_holder: The holder whose share of the server's slots it uses.
         on_progress: Called with progress.
-        headers: Extra headers where the wire has headers.
-        repeatable: Whether it may be sent again though it may have reached the server.
+        headers: Extra headers, on wires with headers.
+        repeatable: Whether it may be sent again although the server may have received it.
         cancellable: Whether a cancellation is sent to the server; not in the handshake.
     """
     meta = b""

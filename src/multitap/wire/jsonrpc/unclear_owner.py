@@ -7,13 +7,13 @@ from multitap.wire.wire import SEVERAL, owner_of
 
 
 class UnclearOwner:
-    """Waits until all calls but those of one owner are answered: it is theirs then.
+    """Waits until all calls but those of one owner are answered: the question is theirs then.
 
-    A call that is answered no longer waits for anything. One that was given up may still be worked
-    on, and the question may be its own: it never becomes certain then.
+    An answered call asks nothing more. A cancelled one may still run at the server, and the
+    question may be its own: then the owner never becomes certain.
 
     Args:
-        calls: The calls under way when it was asked, by request.
+        calls: The pending calls when the question arrived, by request.
     """
 
     __slots__ = ("_calls", "outcome")
@@ -21,10 +21,10 @@ class UnclearOwner:
     def __init__(self, calls: Mapping[object, object]) -> None:
         self._calls = dict(calls)
         self.outcome: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        """The call it belongs to; `SEVERAL` where nobody will ever know."""
+        """The call it belongs to; `SEVERAL` if that cannot be known."""
 
     def on_end(self, request: object, *, answered: bool) -> None:
-        """One of the requests has come to its end."""
+        """Note that one of the requests has ended."""
         if request not in self._calls or self.outcome.done():
             return
         if not answered:
@@ -36,7 +36,7 @@ class UnclearOwner:
 
 
 def common(calls: Mapping[object, object]) -> object | None:
-    """One of the calls if all are of the same owner, `SEVERAL` if not; None if there are none."""
+    """One of the calls if all have the same owner, `SEVERAL` if not; None without calls."""
     found = list(calls.values())
     if not found:
         return None

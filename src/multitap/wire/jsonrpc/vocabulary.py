@@ -26,12 +26,12 @@ VERSION_HEADER: Final = "mcp-protocol-version"
 METHOD_HEADER: Final = "mcp-method"
 NAME_HEADER: Final = "mcp-name"
 ARGUMENT_HEADER_KEY: Final = "x-mcp-header"
-"""Marks, in a tool's schema, an argument that travels as a header too."""
+"""Marks an argument in a tool's schema that is also sent as a header."""
 
 NAMING_PARAMS: Final[Mapping[str, str]] = MappingProxyType(
     {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 )
-"""By method: the parameter that travels as a header too."""
+"""By method: the parameter that is also sent as a header."""
 
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
@@ -39,7 +39,7 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 SERVER_ERROR: Final = -32000
-"""The first of those that mean what each server says."""
+"""The first of the codes that each server defines."""
 HEADER_MISMATCH: Final = -32020
 MISSING_CAPABILITY: Final = -32021
 UNSUPPORTED_VERSION: Final = -32022
@@ -56,14 +56,14 @@ HTTP_STATUS: Final[Mapping[int, int]] = MappingProxyType(
         METHOD_NOT_FOUND: 404,
     }
 )
-"""The status with which an error is sent; 200 for the others."""
+"""The HTTP status of error codes; 200 for all others."""
 
 _WRAPPED = re.compile(r"=\?base64\?(.*)\?=")
 _PLAIN = re.compile(r"[\x20-\x7E]*")
 
 
 def to_header(value: str) -> str:
-    """A value as a header holds it: wrapped in base64 where it would not survive as it is."""
+    """A value encoded for a header: as base64 if it contains other characters than a header may."""
     if _PLAIN.fullmatch(value) and value == value.strip() and not _WRAPPED.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="

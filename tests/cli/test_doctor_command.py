@@ -177,7 +177,7 @@ def test_tools_that_cannot_be_used_are_told(multitap, configure):
         "Gemini refuses `$ref`: bad_dangling_ref",
         """arguments are not checked: it is not a "regex": bad_bad_pattern""",
     ):
-        assert f"odd     schemas    {words}\n" in ended.out
+        assert f"warn    schemas    {words}\n" in ended.out
 
 
 def test_tools_whose_names_a_provider_refuses_are_told(multitap, configure, home):
@@ -187,7 +187,7 @@ def test_tools_whose_names_a_provider_refuses_are_told(multitap, configure, home
 
     verdict, text = findings(multitap("doctor zoo"))["zoo"]["schemas"]
 
-    assert verdict == "odd"
+    assert verdict == "warn"
     assert text.endswith("_ and -: zoo:echo, zoo:nonce, zoo:add and 23 more")
 
 
@@ -196,7 +196,7 @@ def test_a_server_that_falls_over_once_it_is_up_is_told():
 
     (check,) = of_health(up)
 
-    assert (check.phase, check.verdict) == ("health", "odd")
+    assert (check.phase, check.verdict) == ("health", "warn")
     assert check.text == "it took 3 starts to connect"
 
 

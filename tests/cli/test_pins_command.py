@@ -115,7 +115,7 @@ def test_doctor_names_findings_and_packages_without_a_version(multitap, home):
 
     ended = multitap("doctor -c servers.json --timeout 5")
 
-    assert "odd     scan       tool 'echo': instructions: " in ended.out
+    assert "warn    scan       tool 'echo': instructions: " in ended.out
     assert "no exact version of no-such-package" in ended.out
 
 

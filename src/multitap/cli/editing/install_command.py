@@ -71,10 +71,10 @@ def install(
         _check_expressible(name, client.dialect, config)
         edits.append(_adding(target, client, config, own if replace else set()))
         if not replace and (count := _count_copies(target, own)):
-            doubled.append(f"{name} still starts {counted(count, 'server')} itself")
+            doubled.append(f"{name} still starts {counted(count, 'server')} of the gateway itself")
     code = _carry_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
     if doubled:
-        note(f"{'; '.join(doubled)}, which the gateway has, too")
+        note("; ".join(doubled))
         advise(f"`multitap install {' '.join(names)} --replace` removes these entries")
     if not present:
         note("no servers are configured yet: the gateway has nothing to offer")

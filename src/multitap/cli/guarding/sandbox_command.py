@@ -49,6 +49,8 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
         return Exit.DONE
     verb = "is confined" if decision.confined else "is not confined"
     say(f"{name} {verb}: {decision.reason}")
+    if not decision.confined:
+        say("in a sandbox, it could use:")
     for title, values in _describe(plan).items():
         say(f"\n{title}:")
         for value in [values] if isinstance(values, str) else values or ["(none)"]:

@@ -37,7 +37,7 @@ STEADY = 0.2
 
 _COLOURS: dict[CheckVerdict, Colour] = {
     CheckVerdict.OK: "green",
-    CheckVerdict.ODD: "yellow",
+    CheckVerdict.WARN: "yellow",
     CheckVerdict.FAILED: "red",
     CheckVerdict.SKIPPED: "bright_black",
 }
@@ -112,13 +112,13 @@ def _of_everything(loaded: Loaded, hub: Hub) -> Iterator[Check]:
         if one.kind != "server":
             yield from server_checks.of_trust(one)
     for warning in hub.warnings:
-        yield Check("state", CheckVerdict.ODD, warning)
+        yield Check("state", CheckVerdict.WARN, warning)
     yield Check("state", CheckVerdict.OK, str(loaded.state_directory))
     yield server_checks.of_sandbox_support(support_here())
     if (count := len(hub.catalog.tools)) > MOST_TOOLS:
         hint = "hide some with `filter`"
         yield Check(
-            "tools", CheckVerdict.ODD, f"{count} in total; OpenAI accepts {MOST_TOOLS}", hint
+            "tools", CheckVerdict.WARN, f"{count} in total; OpenAI accepts {MOST_TOOLS}", hint
         )
 
 

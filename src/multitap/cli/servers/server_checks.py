@@ -38,7 +38,7 @@ _TRUST = frozenset({"pins", "scan"})
 
 class CheckVerdict(StrEnum):
     OK = "ok"
-    ODD = "odd"
+    WARN = "warn"
     """It works, but not for everyone or not as expected."""
     FAILED = "failed"
     SKIPPED = "-"
@@ -60,7 +60,7 @@ class Check:
 def of_problems(wrong: Iterable[Problem]) -> Iterator[Check]:
     """Errors and warnings of a configuration."""
     for problem in serious(wrong):
-        verdict = CheckVerdict.FAILED if problem.severity is Severity.ERROR else CheckVerdict.ODD
+        verdict = CheckVerdict.FAILED if problem.severity is Severity.ERROR else CheckVerdict.WARN
         yield Check("config", verdict, line(problem), problem.hint, code=_code_of(problem))
 
 
@@ -83,7 +83,7 @@ def of_relaxation(config: ServerConfig) -> Iterator[Check]:
         if given is not None and given != held:
             words = f'a project cannot relax `{key}`: "{held}" is used, not "{given}"'
             hint = f"name the file with `--config` if its `{key}` should count"
-            yield Check("config", CheckVerdict.ODD, words, hint)
+            yield Check("config", CheckVerdict.WARN, words, hint)
 
 
 def of_trust(pending: Pending | None) -> Iterator[Check]:
@@ -171,9 +171,9 @@ def of_sandbox_support(support: SandboxSupport) -> Check:
         return Check("sandbox", CheckVerdict.SKIPPED, str(support.reason))
     if support.reason is not None:
         hint = "servers of projects and registries run without; `sandbox = true` refuses to"
-        return Check("sandbox", CheckVerdict.ODD, support.reason, hint)
+        return Check("sandbox", CheckVerdict.WARN, support.reason, hint)
     words = "; ".join((f"Landlock, version {support.version}", *support.gaps))
-    return Check("sandbox", CheckVerdict.ODD if support.gaps else CheckVerdict.OK, words)
+    return Check("sandbox", CheckVerdict.WARN if support.gaps else CheckVerdict.OK, words)
 
 
 def of_sandbox(server: ServerSnapshot) -> Iterator[Check]:
@@ -183,7 +183,7 @@ def of_sandbox(server: ServerSnapshot) -> Iterator[Check]:
         return
     if not sandbox.confined:
         if sandbox.is_missing:
-            yield Check("sandbox", CheckVerdict.ODD, f"not confined: {sandbox.reason}")
+            yield Check("sandbox", CheckVerdict.WARN, f"not confined: {sandbox.reason}")
         return
     said = [
         f"{one.host}: {counted(one.connections, 'connection')}, "
@@ -204,14 +204,16 @@ def of_health(server: ServerSnapshot) -> Iterator[Check]:
     """Whether it stayed up, and kept to the protocol."""
     if server.state is LinkState.CONNECTED and server.starts > 1:
         words = f"it took {server.starts} starts to connect"
-        yield Check("health", CheckVerdict.ODD, words, f"`multitap logs {server.name}` may say why")
+        yield Check(
+            "health", CheckVerdict.WARN, words, f"`multitap logs {server.name}` may say why"
+        )
     # a misbehaving server repeats itself
     for warning in dict.fromkeys(server.warnings):
         phase, _, words = warning.partition(": ")
         if phase in _TRUST:
-            yield Check(phase, CheckVerdict.ODD, words)
+            yield Check(phase, CheckVerdict.WARN, words)
         elif not _about_tool(warning):
-            yield Check("manners", CheckVerdict.ODD, warning)
+            yield Check("manners", CheckVerdict.WARN, warning)
 
 
 def of_schemas(server: ServerSnapshot, tools: Sequence[Tool]) -> Iterator[Check]:
@@ -224,9 +226,9 @@ def of_schemas(server: ServerSnapshot, tools: Sequence[Tool]) -> Iterator[Check]
         if isinstance(tool.checker, Unchecked):
             words = f"arguments are not checked: {tool.checker.reason}"
             doubts.setdefault(words, []).append(tool.name)
-    yield from (Check("schemas", CheckVerdict.ODD, warning) for warning in unusable)
+    yield from (Check("schemas", CheckVerdict.WARN, warning) for warning in unusable)
     for doubt, names in doubts.items():
-        yield Check("schemas", CheckVerdict.ODD, f"{doubt}: {_some(names)}")
+        yield Check("schemas", CheckVerdict.WARN, f"{doubt}: {_some(names)}")
     if tools and not unusable and not doubts:
         yield Check(
             "schemas", CheckVerdict.OK, "usable by OpenAI, Anthropic and Gemini as they are"

@@ -58,7 +58,7 @@ def of_package(config: StdioServer, known: LockedPackage | None) -> Check | None
         hint = f"write `{launch.name}@{found or 'VERSION'}`"
     newest = f"; the last one was {found}" if found else ""
     words = f"no exact version of {launch.name}: each start may run another one{newest}"
-    return Check("package", CheckVerdict.ODD, words, hint)
+    return Check("package", CheckVerdict.WARN, words, hint)
 
 
 async def _version(path: str, env: dict[str, str]) -> str:

@@ -99,8 +99,8 @@ class Records(Protocol):
         """Set the lifetime of a value to `ttl` seconds from now; False if there is none."""
         ...
 
-    async def delete(self, key: str, expected: bytes | None = None) -> bool:
-        """Remove a value, if it equals `expected` when given; returns whether it was removed."""
+    async def delete(self, key: str) -> bool:
+        """Remove a value; returns whether there was one."""
         ...
 
     async def scan(self, prefix: str) -> Mapping[str, bytes]:

@@ -59,9 +59,8 @@ class LocalRecords:
             self._write(key, value, ttl)
         return value is not None
 
-    async def delete(self, key: str, expected: bytes | None = None) -> bool:
-        value = self._read(key)
-        if value is None or expected not in {None, value}:
+    async def delete(self, key: str) -> bool:
+        if self._read(key) is None:
             return False
         del self._kept[key]
         return True

@@ -177,10 +177,8 @@ class RedisRecords:
         milliseconds = max(1, round(ttl * 1000))
         return bool(await self._line.ask(self._line.client.pexpire(self._key(key), milliseconds)))
 
-    async def delete(self, key: str, expected: bytes | None = None) -> bool:
-        if expected is None:
-            return bool(await self._line.ask(self._line.client.delete(self._key(key))))
-        return bool(await self._line.run(scripts.DELETE, [self._key(key)], expected))
+    async def delete(self, key: str) -> bool:
+        return bool(await self._line.ask(self._line.client.delete(self._key(key))))
 
     async def scan(self, prefix: str) -> Mapping[str, bytes]:
         start, found, cursor = self._key(""), dict[str, bytes](), 0

@@ -10,11 +10,6 @@ else redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]) end
 return 1
 """
 
-DELETE = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-return redis.call('DEL', KEYS[1])
-"""
-
 # A lease is kept for a day after it has expired: its absence means that all data were lost. Its
 # token follows the clock of Redis, so that it increases even then; `%.0f` writes it without an
 # exponent.

@@ -10,16 +10,16 @@ MOST_ENTRIES = 1000
 """Entries of a folder of servers, skills or environments, each of which is opened."""
 
 
-def entries_of(folder: Path, most: int = MOST_ENTRIES) -> list[Path]:
+def entries_of(folder: Path) -> list[Path]:
     """The entries of a folder, in the order of names.
 
     Raises:
         OSError: It is not a folder, cannot be read, or has more entries.
     """
     with os.scandir(folder) as entries:
-        names = [entry.name for entry in islice(entries, most + 1)]
-    if len(names) > most:
-        raise OSError(EFBIG, f"it has more than {most:,} entries")
+        names = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
+    if len(names) > MOST_ENTRIES:
+        raise OSError(EFBIG, f"it has more than {MOST_ENTRIES:,} entries")
     return [folder / name for name in sorted(names)]
 
 

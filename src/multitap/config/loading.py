@@ -159,7 +159,6 @@ def _with_defaults(said: Explanation, model: FrozenModel | None) -> Explanation:
 def load(
     where: Search | None = None,
     *,
-    toolbox: discover.Toolbox | None = None,
     on_top: Sequence[Layer] = (),
     approval: Approval | None = None,
 ) -> Loaded:
@@ -169,7 +168,6 @@ def load(
 
     Args:
         where: The files and folders.
-        toolbox: The programs that can run scripts.
         on_top: Settings that override every file.
         approval: Decides which parts of a project's files count; without it, they are read, but
             none of them counts (`pending` lists them).
@@ -183,7 +181,7 @@ def load(
     layers = [_defaults(wanted)]
     for source in wanted.sources:
         found = is_there(source.path)
-        readings = _read(source, wanted.folder, toolbox)
+        readings = _read(source, wanted.folder)
         said = [Layer(reading, source.project) for reading in readings]
         layers += said
         seen.append(_to_seen(source, readings[0], found=found))
@@ -216,11 +214,11 @@ def _defaults(wanted: Search) -> Layer:
     return Layer(Reading("preset", settings=nodes))
 
 
-def _read(source: Source, folder: Path, toolbox: discover.Toolbox | None) -> tuple[Reading, ...]:
+def _read(source: Source, folder: Path) -> tuple[Reading, ...]:
     if problem := refusal(source.path, within=source.project, named=source.required):
         return (Reading("", problems=(problem,), refused=True),)
     if source.folder:
-        return discover.scan(source.path, toolbox=toolbox, within=source.project)
+        return discover.scan(source.path, within=source.project)
     document, problems = read_file(source.path)
     if document is None:
         missing = source.required and not problems

@@ -26,6 +26,8 @@ else:
 
 Tone = Literal["quiet", "normal", "warning", "error"]
 """How much attention a row needs; success is quiet."""
+MOST_RECENT = 500
+"""Calls that a screen keeps."""
 MOST_CLIENTS = 200
 """Clients whose calls a screen counts."""
 MOST_TOOLS = 200
@@ -238,11 +240,11 @@ def token_cost(tool: ToolLine) -> int:
 class RecentCalls:
     """The calls that a screen knows, and the speed of each server over time."""
 
-    def __init__(self, most: int = 500) -> None:
+    def __init__(self) -> None:
         self.made: int = 0
         """The exact number of calls of the gateway, even if not every one is shown."""
         self.in_flight: int = 0
-        self.records: deque[CallRecord] = deque(maxlen=most)
+        self.records: deque[CallRecord] = deque(maxlen=MOST_RECENT)
         self.by_client: dict[str, Counter[str]] = {}
         """How often each client called which tool, as far as this screen has seen it."""
         self.agents: set[str] = set()

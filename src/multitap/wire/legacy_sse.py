@@ -20,24 +20,21 @@ from multitap.http.client.response import Response
 from multitap.pace import Turns
 from multitap.tasks import Tasks, in_task
 from multitap.wire.jsonrpc.request import Request
-from multitap.wire.streamable.http_origin import EVENTS, Authorizer, ClientFactory, HttpOrigin
+from multitap.wire.streamable.http_origin import EVENTS, Authorizer, HttpOrigin
 from multitap.wire.streamable.http_wire import HttpWire
 from multitap.wire.wire import RpcError
 
 
 @asynccontextmanager
 async def open_sse(
-    config: HttpServer,
-    *,
-    authorizer: Authorizer | None = None,
-    client_factory: ClientFactory = http_client,
+    config: HttpServer, *, authorizer: Authorizer | None = None
 ) -> AsyncGenerator["LegacySseWire"]:
     """A wire to the server whose event stream is at `config.url`.
 
     Raises:
         WireFault: The stream is not open within `config.connect_timeout`.
     """
-    async with HttpOrigin(config, client_factory, authorizer) as origin:
+    async with HttpOrigin(config, http_client, authorizer) as origin:
         with ungrouped():
             async with Tasks() as tasks:
                 wire = LegacySseWire(origin, tasks)

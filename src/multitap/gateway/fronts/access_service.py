@@ -45,9 +45,9 @@ _LOOKED_AT = 50_000
 class AccessService:
     """Answers questions about access to one gateway."""
 
-    def __init__(self, gateway: Gateway, tokens: AccessTokens | None = None) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._tokens = tokens or AccessTokens()
+        self._tokens = AccessTokens()
         self._reviewed: tuple[object, tuple[PinReview, ...]] = (None, ())
 
     async def answer(self, question: protocol.AccessQuestion) -> Any:  # noqa: PLR0911 - one per question

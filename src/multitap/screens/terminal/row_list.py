@@ -29,6 +29,8 @@ _GAP = "  "
 _LOOKED_AT = 100
 _LAST = 30
 """Cells that the last column keeps before another column is left out."""
+_WIDEST = 40
+"""Cells of any other column, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,6 @@ class RowList(ScrollView, can_focus=True):
         header: The names of the columns; the last one gets the remaining width.
         name: The name of the list.
         spare: The columns that a narrow list leaves out, in this order.
-        widest: The maximum cells of any other column.
     """
 
     BINDINGS = [  # noqa: RUF012 - as Textual declares them
@@ -75,13 +76,10 @@ class RowList(ScrollView, can_focus=True):
     class CursorMoved(Message):
         """Another row is the current one."""
 
-    def __init__(
-        self, header: Sequence[str], *, name: str, spare: Sequence[str] = (), widest: int = 40
-    ) -> None:
+    def __init__(self, header: Sequence[str], *, name: str, spare: Sequence[str] = ()) -> None:
         super().__init__(id=name)
         self._header = (*header,)
         self._spare = tuple(map(self._header.index, spare))
-        self._widest = widest
         self._rows: tuple[Row, ...] = ()
         self._widths: dict[int, int] = {}
         """The widths of the visible columns."""
@@ -150,7 +148,7 @@ class RowList(ScrollView, can_focus=True):
         # only visible rows: a list that changes ten times a second may be long
         shown = (self._header, *(row.cells for row in self._rows[top : top + _LOOKED_AT]))
         widths = {
-            column: min(self._widest, max(cell_len(printable(cells[column])) for cells in shown))
+            column: min(_WIDEST, max(cell_len(printable(cells[column])) for cells in shown))
             for column in range(len(self._header) - 1)
         }
         room = min(_LAST, max(cell_len(cells[-1]) for cells in shown))

@@ -6,12 +6,11 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
-import platformdirs
-
 from multitap.config.files import is_file, is_there
 from multitap.config.owners import is_foreign
 from multitap.names import Naming
 from multitap.records import dataclass
+from multitap.user_folders import USER_FOLDERS
 
 FILE = "multitap.toml"
 FOLDER = "mcpservers"
@@ -67,7 +66,7 @@ class Surroundings:
     @classmethod
     def here(cls, folder: Path | None = None) -> "Surroundings":
         """The surroundings of this process and its user."""
-        config = Path(platformdirs.user_config_dir("multitap", appauthor=False))
+        config = USER_FOLDERS.user_config_path
         return cls((folder or Path.cwd()).absolute(), Path.home(), config, os.environ)
 
 
@@ -190,7 +189,7 @@ def start_folder(file: Path) -> Path:
     `node_modules`, and programs would read its `.env`.
     """
     whole = file.absolute()
-    settings = platformdirs.user_config_path("multitap", appauthor=False).parent
+    settings = USER_FOLDERS.user_config_path.parent
     if whole.is_relative_to(settings):
         return Path.home()
     folder = whole.parent
@@ -200,4 +199,4 @@ def start_folder(file: Path) -> Path:
 
 def state_directory(configured: Path | None = None) -> Path:
     """Where logs, call history and catalogs are kept."""
-    return configured or Path(platformdirs.user_state_dir("multitap"))
+    return configured or USER_FOLDERS.user_state_path

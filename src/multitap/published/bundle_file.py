@@ -11,10 +11,9 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-import platformdirs
-
 from multitap.errors import ConfigError, quoted
 from multitap.regular_file import open_regular
+from multitap.user_folders import USER_FOLDERS
 
 # Against archives made to fill a disk. Bundles carry their `node_modules` or wheels, so honest ones
 # are large and have many files.
@@ -40,7 +39,7 @@ class BadBundle(ConfigError):
 
 def bundles_folder() -> Path:
     """Where bundles are unpacked, each in a folder named after its digest."""
-    return Path(platformdirs.user_data_dir("multitap", appauthor=False)) / "bundles"
+    return USER_FOLDERS.user_data_path / "bundles"
 
 
 def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -> Path:

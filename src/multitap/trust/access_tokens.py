@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-import platformdirs
 
 from multitap.errors import MultitapError, UnknownName, quoted
 from multitap.http.server.rate_limit import Rate
 from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
+from multitap.user_folders import USER_FOLDERS
 
 PREFIX = "mtap"
 """The prefix of every token, so that scanners and people recognise it."""
@@ -84,7 +84,7 @@ class AccessTokens:
     """
 
     def __init__(self, folder: Path | None = None) -> None:
-        default = platformdirs.user_data_path("multitap", appauthor=False) / "tokens"
+        default = USER_FOLDERS.user_data_path / "tokens"
         self.folder = folder or default
         self._record = recorder(folder)
         self._file = PrivateFile(self.folder / "tokens.json", TokenError)

@@ -5,8 +5,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
-
 from multitap.cli.editing.install_command import installed_in
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.output import advise, complain, note, say
@@ -15,8 +13,7 @@ from multitap.config.search import state_directory
 from multitap.gateway.fronts.control_places import sockets
 from multitap.records import dataclass
 from multitap.trust.secrets.vault import Vault, VaultError
-
-NAME = "multitap"
+from multitap.user_folders import USER_FOLDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +65,10 @@ def uninstall(*, purge: bool, yes: bool) -> int:
 def find_traces() -> Iterator[InstalledFolder]:
     """Everything that Multitap keeps for this user."""
     places = {
-        Path(platformdirs.user_config_dir(NAME, appauthor=False)): "your configuration",
+        USER_FOLDERS.user_config_path: "your configuration",
         state_directory(): "logs, call history, catalogs",
-        Path(platformdirs.user_data_dir(NAME, appauthor=False)): "secrets and unpacked bundles",
-        Path(platformdirs.user_cache_dir(NAME, appauthor=False)): "caches",
+        USER_FOLDERS.user_data_path: "secrets and unpacked bundles",
+        USER_FOLDERS.user_cache_path: "caches",
     }
     for path, about in places.items():
         if path.is_symlink() or path.is_dir():

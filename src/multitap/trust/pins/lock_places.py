@@ -4,12 +4,11 @@ import os
 from hashlib import sha256
 from pathlib import Path
 
-import platformdirs
-
 from multitap.config.loading import Loaded
 from multitap.config.models import ServerConfig
 from multitap.records import dataclass
 from multitap.trust.pins.lock_file import FILE, LockFile
+from multitap.user_folders import USER_FOLDERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def places_of(loaded: Loaded) -> LockPlaces:
     with the user's data.
     """
     project = next((source.project for source in loaded.search.sources if source.project), None)
-    config = platformdirs.user_config_path("multitap", appauthor=False)
+    config = USER_FOLDERS.user_config_path
     named = [str(source.path) for source in loaded.search.sources if source.required]
     home = {source.path.parent for source in loaded.search.sources}
     own = LockFile(config / FILE) if config in home else _lock_for(named or [str(config)])
@@ -58,7 +57,7 @@ def places_of(loaded: Loaded) -> LockPlaces:
 
 
 def _lock_for(paths: list[str]) -> LockFile:
-    data = platformdirs.user_data_path("multitap", appauthor=False)
+    data = USER_FOLDERS.user_data_path
     # one file may have several paths, but has one set of pins
     real = sorted(map(os.path.realpath, paths))
     mark = sha256("\n".join(real).encode("utf-8", "surrogateescape")).hexdigest()[:16]

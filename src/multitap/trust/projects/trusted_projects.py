@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from multitap.config import Loaded, Place, Scope, Search, ServerConfig, expand_server, load
 from multitap.config.trust_gate import (
@@ -24,6 +23,7 @@ from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 from multitap.trust.projects.project_parts import ProjectPart, parts_of, server_part, skill_part
 from multitap.trust.secrets.vault import scope_for
+from multitap.user_folders import USER_FOLDERS
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Projects:
     """
 
     def __init__(self, file: Path | None = None, *, trust_now: bool = False) -> None:
-        default = platformdirs.user_state_path("multitap", appauthor=False) / "trust"
+        default = USER_FOLDERS.user_state_path / "trust"
         self._kept = PrivateFile(file or default / "projects.json", ProjectsError)
         self._record = recorder(file and file.parent)
         self._trust_now = trust_now

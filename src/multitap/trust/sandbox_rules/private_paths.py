@@ -4,9 +4,8 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import platformdirs
-
 from multitap.records import dataclass
+from multitap.user_folders import USER_FOLDERS
 
 _NEVER = (".ssh", ".aws", ".gnupg")
 """In the home folder: keys to other machines."""
@@ -40,10 +39,10 @@ class PrivatePaths:
             state: The state folder of this hub, with the folders of all servers.
         """
         ours = (
-            platformdirs.user_data_path("multitap", appauthor=False),
-            platformdirs.user_config_path("multitap", appauthor=False),
-            platformdirs.user_state_path("multitap", appauthor=False),
-            platformdirs.user_cache_path("multitap", appauthor=False),
+            USER_FOLDERS.user_data_path,
+            USER_FOLDERS.user_config_path,
+            USER_FOLDERS.user_state_path,
+            USER_FOLDERS.user_cache_path,
             state,
         )
         never = (*(home / name for name in _NEVER), *ours)

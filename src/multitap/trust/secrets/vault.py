@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-import platformdirs
 
 from multitap.config.models import HttpServer, ServerConfig
 from multitap.config.scope import Scope, Unresolved, expand
@@ -15,6 +14,7 @@ from multitap.errors import MultitapError, UnknownName, quoted
 from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
 from multitap.trust.secrets import system_keyring
+from multitap.user_folders import USER_FOLDERS
 
 LONGEST_NAME, LONGEST_VALUE = 128, 64 * 1024
 _FILE = "secrets.json"
@@ -154,7 +154,7 @@ class Vault:
 
 def private_folder() -> Path:
     """The folder of the user's secrets and logins."""
-    return platformdirs.user_data_path("multitap", appauthor=False) / "vault"
+    return USER_FOLDERS.user_data_path / "vault"
 
 
 def scope_for(

@@ -95,7 +95,7 @@ def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):
     assert "notebook_write " in printed
     assert "calculator_add(a=2, b=40) -> 42" in printed
     assert "1 cannot be divided by zero" in printed
-    assert "its last words: crasher: no API key given" in printed
+    assert "last output: crasher: no API key given" in printed
     assert "calculator_mean(numbers=[1, 2, 6]) -> 3" in printed
     assert printed.endswith("no process of it is left.\n")
 

@@ -61,7 +61,7 @@ def test_only_the_typed_server_is_listed_whatever_files_say(multitap, configure)
         ("tools --watch", "--watch needs the COMMAND of a server after `--`"),
         (
             f"-c x.toml tools -- {GOOD}",
-            "a COMMAND or --url stands alone: drop --config and --live",
+            "a COMMAND or --url cannot be combined with --config or --live",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def test_a_text_is_expanded_once(text, expected):
         ("${1}", "`${1}` is not a variable", "write `$${` where you mean `${` itself"),
         ("${envv:A}", "`${envv:A}` is not a variable", "did you mean `env`?"),
         ("${input:x}", "`${input:x}` is not a variable", "write `$${` where you mean `${` itself"),
-        ("${NONE:-${A}}", "`${NONE:-${A}` holds another variable", "they cannot be nested"),
+        ("${NONE:-${A}}", "`${NONE:-${A}` contains another variable", "they cannot be nested"),
     ],
 )
 def test_what_cannot_be_expanded_is_an_error_and_never_an_empty_text(text, message, hint):

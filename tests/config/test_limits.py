@@ -24,7 +24,7 @@ SERVERS = f"names more than {MOST_SERVERS:,} servers"
 
 
 def many(kind):
-    return f"holds more than {MOST_VALUES[kind]:,} values"
+    return f"has more than {MOST_VALUES[kind]:,} values"
 
 
 def fill(unit, head="", tail="", size=MIB):

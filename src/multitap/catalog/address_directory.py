@@ -77,7 +77,7 @@ class AddressDirectory:
 
 
 def fits(template: str, uri: str) -> bool:
-    """Whether a template stands for an address."""
+    """Whether a template matches an address."""
     parsed = _parse(template)
     return parsed is not None and parsed.match(uri) is not None
 

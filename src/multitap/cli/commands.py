@@ -102,7 +102,7 @@ COMMANDS: Mapping[str, _Command] = {
 
 
 class CommandTable(click.Group):
-    """The commands above, each imported when somebody names it."""
+    """The commands above, each imported on use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return [*COMMANDS]

@@ -23,7 +23,7 @@ class Exit(IntEnum):
 
 
 def exit_for(exc: MultitapError) -> Exit:
-    """The exit code that says what kind of error it was."""
+    """The exit code for an error."""
     match exc:
         case ConfigError():
             return Exit.CONFIG

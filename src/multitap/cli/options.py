@@ -49,13 +49,13 @@ def runs(
 ) -> Callable[[Callable[[], None]], Work]:
     """Name the function that does a command's work, so that its signature is written only there.
 
-    It gets what was typed by keyword, and is imported when the command runs: the declaration alone
-    serves `--help` and completion.
+    It gets the typed values by keyword, and is imported when the command runs; `--help` and
+    completion need only the declaration.
 
     Args:
         function: Its module and its name, within `multitap.cli`.
-        given_as: The dataclass beside it that it takes everything typed as.
-        fixed: What this command adds to what was typed.
+        given_as: The dataclass in its module that holds all typed values.
+        fixed: Further arguments of this command.
     """
     module, _, name = function.rpartition(".")
 
@@ -283,7 +283,7 @@ def _asking(command: Work) -> Work:
         chosen = files or whole.get("files", ())
         typed = _if_typed(TypedServer(ctx.meta.get(_COMMAND, ()), url, headers, variables))
         if typed and (chosen or pid is not None):
-            raise click.UsageError("a COMMAND or --url stands alone: drop --config and --live")
+            raise click.UsageError("a COMMAND or --url cannot be combined with --config or --live")
         options = CommonOptions(
             chosen,
             dialect,

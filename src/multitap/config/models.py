@@ -196,9 +196,9 @@ class ServerHome:
     """The folders of one server, used instead of the current folder, which may be a stranger's."""
 
     paths: Path | None = None
-    """The base of relative paths in its configuration; None: the current folder."""
+    """The base of relative paths in its configuration; None for the current folder."""
     start: Path | None = None
-    """The folder that its program starts in; None: the current folder."""
+    """The folder that its program starts in; None for the current folder."""
 
 
 class _Server(_SecretHolder):

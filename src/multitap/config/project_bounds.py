@@ -27,7 +27,7 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
     """Why a project must not name this path; None if it may.
 
     Args:
-        path: As it is written.
+        path: The path as written.
         root: The project's folder.
         folder: The current folder.
     """

@@ -76,7 +76,7 @@ class Unresolved(ConfigError):
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """One variable as it is written."""
+    """One variable as written."""
 
     source: str
     """`env`, `auth`, `file` or `folder`."""
@@ -94,7 +94,7 @@ def parse_reference(body: str) -> Reference:
     source, colon, name = head.partition(":")
     given = default if separator else None
     if "${" in body:
-        raise ConfigError(f"`${{{body}}}` holds another variable", hint="they cannot be nested")
+        raise ConfigError(f"`${{{body}}}` contains another variable", hint="they cannot be nested")
     if not colon and head in FOLDERS:
         return Reference("folder", head, given)
     if not colon and _NAME.fullmatch(head):

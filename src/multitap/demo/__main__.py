@@ -70,7 +70,7 @@ async def show_failures(hub: Hub) -> None:
         failure = hub.snapshot().server(name).failure
         if failure is not None:
             print(f"  {name}: {failure}")
-            print(f"  {'':{len(name)}}  its last words: {failure.stderr.strip() or 'none'}")
+            print(f"  {'':{len(name)}}  last output: {failure.stderr.strip() or 'none'}")
 
 
 async def show_recovery(hub: Hub) -> None:

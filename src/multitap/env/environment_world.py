@@ -139,7 +139,7 @@ class EnvironmentWorld:
 
         Raises:
             UnknownName: There is none.
-            BadArguments: The arguments do not fit.
+            BadArguments: The arguments do not match.
         """
         if (prompt := self._servers.settings.prompts.get(name)) is None:
             answer = await self._servers.hub.prompt(name, arguments)

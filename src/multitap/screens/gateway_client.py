@@ -106,7 +106,7 @@ class GatewayClient:
             raise MultitapError("the gateway does not answer") from None
         except _GONE:
             raise MultitapError(
-                "the gateway is gone", hint="`multitap serve --http 3000` starts one"
+                "the gateway has stopped", hint="`multitap serve --http 3000` starts one"
             ) from None
 
 

@@ -41,7 +41,7 @@ MOST_NAMES = 4
 """Names in the first line; the list has all of them."""
 MOST_READ = 20
 """The maximum number of servers whose standard error is read every second."""
-_NOT_KEPT = 'What it said is not kept; set `record = "errors"` or `"all"` to keep it.'
+_NOT_KEPT = 'Its content is not kept; set `record = "errors"` or `"all"` to keep it.'
 
 
 class LiveView:
@@ -186,7 +186,7 @@ class LiveView:
         try:
             kept = await self.exchange(call)
         except MultitapError:
-            return "What it said is no longer kept."
+            return "Its content is no longer kept."
         if kept is None:
             return _NOT_KEPT
         return f"request\n{indent_json(kept.arguments)}\n\nresponse\n{indent_json(kept.result)}"

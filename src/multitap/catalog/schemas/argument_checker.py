@@ -56,7 +56,7 @@ class Checker:
             size: Their bytes as JSON, if known: short ones cannot be nested deeply.
 
         Raises:
-            BadArguments: They do not; `path` says where.
+            BadArguments: They do not match; `path` says where.
         """
         if size is not None and size <= MAX_ARGUMENT_DEPTH and self._validator.is_valid(arguments):
             return

@@ -47,19 +47,19 @@ def parse_words(
     transport: str | None = None,
     piped: str = "",
 ) -> AddRequest:
-    """The request in a command line.
+    """Parse a command line into a request.
 
     Args:
-        words: What is left of it without our own options.
-        command: What stands after `--`.
-        line: A line for another program that it ends with.
+        words: The words without our own options.
+        command: The words after `--`.
+        line: A line for another program at the end.
         env: `KEY=VALUE`, or `KEY` to pass on a variable.
         headers: `KEY: VALUE`.
-        transport: How to reach a URL.
-        piped: Standard input, if it was asked for.
+        transport: The transport of a URL.
+        piped: Standard input, if requested.
 
     Raises:
-        ConfigError: An option has no value, or is none.
+        ConfigError: An option has no value, or is malformed.
     """
     plain, inputs = _inputs([word for word in words if word != "-"])
     texts = [word for word in plain if not command and any(char in word for char in " \n{")]

@@ -71,12 +71,12 @@ def answers_to(
     """Collect the answers to the inputs of a draft.
 
     Args:
-        draft: With its inputs.
-        given: The options that were typed.
-        taken: Names of secrets that are kept already; none of them is replaced.
-        ask: Whether there is somebody to ask.
-        placeholders: Whether a word in angle brackets does instead of an answer.
-        refer: How the configuration names a secret.
+        draft: The draft with its inputs.
+        given: The typed options.
+        taken: Names of stored secrets, which are not replaced.
+        ask: Whether to ask for missing answers.
+        placeholders: Whether to use placeholders in angle brackets for missing answers.
+        refer: Makes the reference to a secret.
 
     Raises:
         ConfigError: An option is not one of the draft's, or a required answer is missing or wrong.

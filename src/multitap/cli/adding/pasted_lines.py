@@ -75,14 +75,14 @@ def from_line(text: str) -> tuple[ServerDraft, ...]:
 
 
 def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
-    """The servers in a piece of a configuration file; none if there are none in it.
+    """The servers in a snippet of a configuration file; may be empty.
 
     Args:
-        text: JSON, TOML or YAML of any dialect, with or without what is around the servers.
-        name: Of a server that does not say its name.
+        text: JSON, TOML or YAML of any dialect, with or without the table around the servers.
+        name: The name of a server without its own.
 
     Raises:
-        ConfigError: It is such a piece, and something is wrong with it.
+        ConfigError: It is a snippet, but not valid.
     """
     for candidate, path in _candidates(text):
         document, problems = read_text(candidate, path)

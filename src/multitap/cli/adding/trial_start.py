@@ -65,17 +65,17 @@ async def start_once(
     *,
     wait: float,
 ) -> Trial:
-    """Start a server with the settings that it would have, and see what it offers.
+    """Start a server with its future settings, and find out what it offers.
 
-    Nothing of it is kept: its pins are noted apart, and the folder of its sandbox goes with a
-    server that does not come up.
+    Nothing is kept: its pins are recorded separately, and the folder of its sandbox is removed if
+    the server does not start.
 
     Args:
-        loaded: The configuration that it would be a part of.
-        name: What it would be called.
-        config: With variables.
-        given: Values for those of them that nobody knows yet.
-        wait: Seconds that it has.
+        loaded: The configuration to which it will belong.
+        name: Its name.
+        config: Its configuration, with unexpanded variables.
+        given: Values that are not stored yet.
+        wait: Seconds until it must be up.
     """
     logging.getLogger("multitap").addHandler(
         logging.NullHandler()

@@ -20,14 +20,14 @@ def run_edits(
     done: str,
     pins: Sequence[PinEdit] = (),
 ) -> int:
-    """Make edits, or show them.
+    """Apply edits, or only show them.
 
     Args:
-        label: What is done, in words that `multitap undo --list` shows.
-        edits: To which files.
-        dry_run: Only show them.
-        done: What to say afterwards.
-        pins: Which pins change with them.
+        label: A description, which `multitap undo --list` shows.
+        edits: The edits of files.
+        dry_run: Whether to only show them.
+        done: The message afterwards.
+        pins: Changes of pins that belong to them.
     """
     if dry_run:
         show_differences(Journal().preview(edits))
@@ -49,10 +49,10 @@ def write_edits(
     """Apply edits together with secrets and pins; nothing is left if that fails.
 
     Args:
-        label: What is done, in words that `multitap undo --list` shows.
-        edits: To which files.
+        label: A description, which `multitap undo --list` shows.
+        edits: The edits of files.
         secrets: New secrets by the names that the edits use.
-        pins: What is pinned from now on.
+        pins: Changes of pins that belong to them.
     """
     new = secrets or {}
     vault = Vault()

@@ -150,10 +150,10 @@ def check_servers(
     """Check that a document has no errors about these servers.
 
     Args:
-        document: As it would be written.
+        document: The new document.
         found: Its dialect.
         names: The servers.
-        given: Dotted settings that were just typed: of these, one without any effect is wrong too.
+        given: Dotted settings that were just typed; those without effect are errors, too.
 
     Raises:
         ConfigError: It has; says where, what was expected and what to do.

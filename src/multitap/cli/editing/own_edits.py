@@ -15,12 +15,12 @@ def trusting_own_edits(
 ) -> Generator[None]:
     """Within the block, the user changes files with one of our commands.
 
-    Parts of a project that they trusted before stay trusted as they are afterwards, without the
-    secrets they were granted if they changed; what was not trusted stays so.
+    Trusted parts of a project stay trusted after the change; changed ones lose their granted
+    secrets. Untrusted parts stay untrusted.
 
     Args:
-        added: Servers that they add to the project's file, which are trusted, too.
-        folders: Where the files are; the current folder if not given.
+        added: New servers in the project's file, which become trusted.
+        folders: The folders of the files; by default, the current one.
     """
     projects = Projects()
     wanted = {*folders} or {Path.cwd()}

@@ -20,7 +20,7 @@ async def free_leftovers(pause: float = PAUSE) -> None:
     crashes, edits and lost clients would cost 40 MB.
 
     Args:
-        pause: Seconds between two looks.
+        pause: Seconds between two collections.
     """
     trim = _trim()
     while True:

@@ -65,7 +65,7 @@ def _desktop(shown: Path) -> Desktop:
     """What the screen can do outside itself.
 
     Args:
-        shown: The folder of pictures that a viewer is shown.
+        shown: The folder for pictures that a viewer opens.
     """
 
     def save(result: ToolResult, name: str) -> Sequence[Path]:

@@ -74,7 +74,7 @@ def client_module(server: str, tools: Iterable[ToolLine], *, is_async: bool = Fa
 
     Args:
         server: Its name.
-        tools: What it offers.
+        tools: Its tools.
         is_async: Whether to use `Hub` and `await` rather than `SyncHub`.
     """
     hub = "Hub" if is_async else "SyncHub"

@@ -37,10 +37,10 @@ async def reach(
     The catalog of the last run tells which server to start. If that is not enough, all are started.
 
     Args:
-        hub: Where all servers are lazy.
-        options: How long to wait for servers that need not have it.
+        hub: A hub with only lazy servers.
+        options: How long to wait for servers that may have it.
         find: Looks for it in the hub's catalog.
-        owns: Whom to wait for in any case.
+        owns: Selects servers that are always waited for.
 
     Raises:
         Unavailable: The server that had it does not come up.
@@ -63,12 +63,12 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
     """Check that an item is not missing only because its server is down.
 
     Raises:
-        Unavailable: The server that must have it is down, or one that may have it still starts.
+        Unavailable: Its server is down, or one that may have it is still starting.
         ConfigError: The server that must have it cannot be used as it is written, or comes with a
             project that is not trusted.
     """
     down = [one for one in hub.snapshot().servers if one.failure and owns(one.name)]
-    for server in sorted(down, key=lambda one: len(one.name), reverse=True):  # the best fit first
+    for server in sorted(down, key=lambda one: len(one.name), reverse=True):  # the likeliest first
         raise Unavailable.because(server.name, server.failure, "it is down")
     for name, pending in loaded.held.items():
         if owns(name):

@@ -19,8 +19,8 @@ def prompt_handlers(
     """Handlers that ask the user, one question at a time, while the hub continues.
 
     Args:
-        lines: What the person types, for a program that asks more than this.
-        turn: Held while they are asked, so that two never read the same line.
+        lines: The user's input, for a program that asks other questions, too.
+        turn: Held during a question, so that two never read the same line.
     """
     questions, turn = ServerQuestions(lines), turn or anyio.Lock()
 

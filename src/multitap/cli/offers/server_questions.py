@@ -30,7 +30,7 @@ class ServerQuestions:
     """Answers elicitation and sampling requests of servers, one at a time.
 
     Args:
-        lines: What the person types; a program that asks more than this passes its own.
+        lines: The user's input; a program that asks other questions passes its own.
     """
 
     def __init__(self, lines: TypedLines | None = None) -> None:
@@ -46,13 +46,13 @@ class ServerQuestions:
         """The result of a request of a server.
 
         Args:
-            server: Who asks.
-            method: What for.
+            server: The server that asks.
+            method: The method of the request.
             params: Its parameters.
-            is_over: Called now and then; raises if nobody waits for the answer.
+            is_over: Called periodically; raises if the answer is no longer needed.
 
         Raises:
-            Declined: There is none.
+            Declined: The user declined, or cannot be asked.
         """
 
         def ask(words: str) -> str:

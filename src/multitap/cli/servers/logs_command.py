@@ -158,8 +158,8 @@ def read_log(
 
     Args:
         path: The log file, which may not exist.
-        follow: Never end.
-        lines: Begin with the last `lines` lines.
+        follow: Whether to wait for new data.
+        lines: Start with this many of the last lines.
         pause: Waits between two reads.
     """
     with ExitStack() as files:

@@ -16,7 +16,7 @@ def objections(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     """Which providers refuse a tool of this name and input schema, and why.
 
     Args:
-        name: As models see it.
+        name: The name that models see.
         schema: The tool's input schema.
     """
     if slug(name) != name or not 0 < len(name) <= MAX_LENGTH:

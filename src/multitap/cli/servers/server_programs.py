@@ -44,8 +44,8 @@ def of_package(config: StdioServer, known: LockedPackage | None) -> Check | None
     """Whether a launcher always starts the same package; None if it starts none.
 
     Args:
-        config: The server, as it is written.
-        known: What was last started.
+        config: The server, with unexpanded variables.
+        known: The package that was last started.
     """
     if (launch := launch_of(config.command, config.args)) is None:
         return None

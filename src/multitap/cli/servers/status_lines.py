@@ -37,8 +37,8 @@ def status_lines(
     """All servers in the order of the files.
 
     Args:
-        loaded: What is configured.
-        snapshot: What became of it.
+        loaded: The configuration.
+        snapshot: The state of its servers.
         asleep: Lazy servers that were not started.
     """
     servers = {server.name: server for server in snapshot.servers}
@@ -59,9 +59,9 @@ def status_lines_of_gateway(
     """All servers of a running gateway, then those that are broken or not trusted.
 
     Args:
-        snapshot: How its servers are.
-        asleep: Those that start with the first call.
-        broken: Those whose configuration cannot be used, and why.
+        snapshot: The state of its servers.
+        asleep: Lazy servers that start with the first call.
+        broken: Servers whose configuration cannot be used, and why.
     """
     withheld = {one.name: one for one in snapshot.withheld if one.kind == "server"}
     running = [

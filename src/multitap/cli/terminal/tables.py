@@ -30,7 +30,7 @@ def table(
 
     Args:
         header: The names of the columns.
-        rows: Their cells, brought to one line each.
+        rows: The cells; line breaks are removed.
         right: Columns that are aligned to the right.
         paint: The colours of columns.
     """

@@ -25,11 +25,11 @@ class TypedLines:
         self._typed = bytearray()
 
     def ask(self, words: str, is_over: Callable[[], object] = lambda: None) -> str:
-        """Show the words and wait for a line.
+        """Show a question and wait for a line.
 
         Args:
-            words: What is asked.
-            is_over: Called now and then; raises if nobody waits for the answer.
+            words: The question.
+            is_over: Called periodically; raises if the answer is no longer needed.
 
         Raises:
             EOFError: Ctrl-D, or the end of the input.

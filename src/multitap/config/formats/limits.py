@@ -48,7 +48,7 @@ class Meter:
         """
         self._values += 1
         if self._values > self._most:
-            raise DocumentTooLarge(f"holds more than {self._most:,} values", at)
+            raise DocumentTooLarge(f"has more than {self._most:,} values", at)
         if depth > DEEPEST:
             raise DocumentTooLarge(f"is nested more than {DEEPEST} levels deep", at)
 

@@ -75,7 +75,7 @@ class AccessActions:
         )
         reply = AskReply(question.number, result, refusal)
         if not await self._view.client.ask(reply, bool):
-            raise MultitapError("the question was answered elsewhere, or given up")
+            raise MultitapError("the question was answered elsewhere, or cancelled")
 
     def _review(self, review: PinReview) -> None:
         async def decide(accepted: bool) -> None:  # noqa: FBT001 - as windows say it

@@ -5,7 +5,7 @@ from multitap.records import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ScreenPlace:
-    """One of the six."""
+    """One of the six places."""
 
     name: str
     title: str

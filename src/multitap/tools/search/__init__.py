@@ -1,6 +1,6 @@
 """Finds the right tool among hundreds.
 
-In: tools, and a request in plain words. Out: tools ranked by fit, or three tools that stand for all
+In: tools, and a request in plain words. Out: tools ranked by fit, or three tools that replace all
 of them (`mode`). It must not know models or servers: it works on words alone.
 """
 

@@ -8,7 +8,7 @@ import { callTool } from "./calling.js";
 
 const TONES = { error: "warning", refused: "warning", failed: "error", timeout: "error" };
 const MOST = 300;
-const NOT_KEPT = 'What it said is not kept; set record = "errors" or "all" to keep it.';
+const NOT_KEPT = 'Its content is not kept; set record = "errors" or "all" to keep it.';
 
 export const fields = (call) => ({
   server: call.server, tool: call.tool, status: call.outcome, client: call.client, agent: call.agent, kind: "call",

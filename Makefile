@@ -75,7 +75,7 @@ bench: setup  ## Measure, and write docs/performance.md; QUICK=1 writes nothing
 
 schema: setup  ## Regenerate schema/ from the code
 	$(BIN)/multitap config schema > schema/multitap.schema.json
-	$(BIN)/python -m multitap.env.env_schema > schema/env-protocol.json
+	$(BIN)/python -m scripts.env_schema > schema/env-protocol.json
 
 map: setup  ## Renew the picture of the packages in docs/internals.md
 	$(BIN)/python -m scripts.package_map

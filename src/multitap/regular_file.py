@@ -1,4 +1,4 @@
-"""Reads files that may be a stranger's: without blocking, and never beyond a limit.
+"""Reads files that may be a stranger's, and notices changes of them, without blocking.
 
 A folder can contain a pipe, a socket or a link to a device under the name of a file. Opening a pipe
 waits until somebody writes to it, which may be never, and a file may grow while it is read.
@@ -9,6 +9,9 @@ import stat
 from errno import EFBIG, EINVAL
 from pathlib import Path
 from typing import BinaryIO
+
+Stamp = tuple[int, int, int] | None
+"""Modification time, size and inode; None if missing."""
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
@@ -42,3 +45,12 @@ def read_regular(path: Path, largest: int) -> bytes:
     if len(content) > largest:
         raise OSError(EFBIG, "it is too large")
     return content
+
+
+def file_stamp(path: Path) -> Stamp:
+    """A value that differs after every change of a file."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -5,8 +5,8 @@ import jsonschema_rs
 import msgspec
 import pytest
 from pydantic import ValidationError
+from scripts import env_schema
 
-from multitap.env import env_schema
 from multitap.env.env_protocol import (
     EnvCapabilities,
     EnvDescription,

@@ -8,15 +8,14 @@ from pathlib import Path
 from multitap.config.discover import CONFIG, PROJECT, SCRIPTS
 from multitap.config.folders import entries_of
 from multitap.config.search import Source
+from multitap.regular_file import Stamp, file_stamp
 
-Stamp = tuple[int, int, int] | None
-"""Modification time, size and inode; None if missing."""
 Stamps = Mapping[Path, Stamp]
 
 
 def stamps(sources: Iterable[Source]) -> Stamps:
     """The stamp of every relevant file, existing or not."""
-    return {path: _stamp(path) for source in sources for path in _files(source)}
+    return {path: file_stamp(path) for source in sources for path in _files(source)}
 
 
 def changed_files(before: Stamps, after: Stamps) -> frozenset[Path]:
@@ -52,14 +51,6 @@ def _members(source: Source) -> list[Path]:
         return [path for path in entries_of(source.path) if path.is_dir()]
     except OSError:
         return []
-
-
-def _stamp(path: Path) -> Stamp:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def _folder_inode(path: Path) -> int | None:

@@ -10,7 +10,7 @@ everyone else.
   `environment_servers` (what it connects to), `environment_world` (what it answers) and
   `environment_models`. `configured_environment` is made from files alone. `hosted_environment` is
   one of the servers of a gateway; `profile_world` decides what that gateway's clients see of it.
-- `env_protocol`, `env_tools`, `env_schema`: the protocol as data, as tools, as JSON Schema.
+- `env_protocol`, `env_tools`: the protocol as data, and as tools.
 - `env_server`, `env_hub_server`: an environment as a server in this process. A gateway's front
   serves it; only `env_server` knows those fronts. `env_client` talks to one.
 

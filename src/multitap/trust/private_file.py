@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from multitap.errors import MultitapError
+from multitap.regular_file import Stamp, file_stamp
 
 _OTHERS = 0o077
 _Content = TypeVar("_Content")
@@ -69,13 +70,9 @@ class PrivateFile:
             yield content
             self.write(msgspec.json.encode(content))
 
-    def stamp(self) -> tuple[int, int, int] | None:
+    def stamp(self) -> Stamp:
         """A stamp that differs after every change; None if there is no file."""
-        try:
-            status = self.path.stat()
-        except OSError:
-            return None
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        return file_stamp(self.path)
 
     @contextmanager
     def hold_lock(self) -> Generator[None]:

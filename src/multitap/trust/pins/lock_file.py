@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from multitap.errors import MultitapError, quoted
+from multitap.regular_file import Stamp, file_stamp
 from multitap.trust.pins.pinned_definition import digest
 
 FILE = "multitap.lock"
@@ -27,9 +28,6 @@ _UNSEEN = re.compile(
     "\U000e0000-\U000e0fff]"
 )
 """Characters that an editor or a review page does not show; line breaks are layout."""
-
-Stamp = tuple[int, int, int] | None
-"""Modification time, size and inode; None if missing."""
 
 
 class LockError(MultitapError):
@@ -144,11 +142,7 @@ class LockFile:
 
     def stamp(self) -> Stamp:
         """Its stamp, to detect changes."""
-        try:
-            status = self.path.stat()
-        except OSError:
-            return None
-        return status.st_mtime_ns, status.st_size, status.st_ino
+        return file_stamp(self.path)
 
     @contextmanager
     def changing(self) -> Generator[LockContent]:

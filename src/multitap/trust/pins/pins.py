@@ -10,6 +10,7 @@ import msgspec
 
 from multitap.config.models import ServerConfig
 from multitap.records import dataclass
+from multitap.regular_file import Stamp
 from multitap.trust.pins.lock_file import (
     LockContent,
     LockedPackage,
@@ -17,7 +18,6 @@ from multitap.trust.pins.lock_file import (
     LockFile,
     LockNotWritten,
     ServerPins,
-    Stamp,
     ToolPin,
 )
 from multitap.trust.pins.lock_places import LockPlaces

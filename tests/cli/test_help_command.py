@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 
 import pytest
 from scripts.reference import DOCS, PAGES
@@ -41,9 +42,9 @@ def test_everything_that_is_recognised_in_a_program_s_words_is_explained():
     said = [message for one in EXPLAINED.values() for message in one.messages]
 
     assert not [
-        pattern.pattern
+        pattern
         for pattern, _ in crash_output._ADVICE
-        if not any(pattern.search(message) for message in said)
+        if not any(re.search(pattern, message, re.MULTILINE) for message in said)
     ]
 
 

@@ -1,7 +1,7 @@
 """Finds the line of a program's output that says why it ended, and what to do."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 LONGEST = 300
 """Characters of a line that are quoted."""
@@ -66,8 +66,8 @@ def telling_line(text: str, *, is_up: bool = False) -> str:
 def advice(text: str) -> str | None:
     """What to do, where what a program wrote leaves no doubt; else None."""
     for pattern, words in _ADVICE:
-        if found := pattern.search(text):
-            return words(found)
+        if found := re.search(pattern, text, re.MULTILINE):
+            return words.format(found[found.lastindex or 0])
     return None
 
 
@@ -120,111 +120,85 @@ def _with_details(lines: list[str], index: int) -> str:
     return _CAUSE.sub("", line)
 
 
-def _missing_package(found: re.Match[str]) -> str:
-    return f"install the Python package that provides `{found[1]}` where the server runs"
-
-
-def _missing_module(found: re.Match[str]) -> str:
-    name = found[1]
-    if name.startswith((".", "/")) or re.match(r"[A-Za-z]:\\", name):
-        return f"`{name}` does not exist: check the path in `args`, and `cwd`"
-    return f"install the npm package `{name}` where the server runs"
-
-
-def _missing_variable(found: re.Match[str]) -> str:
-    name = found[1] or found[2]
-    return f"set `{name}` in `env` of its configuration"
-
-
-def _always(words: str) -> Callable[[re.Match[str]], str]:
-    return lambda _: words
-
-
 _UPPER = r"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
-_ADVICE: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
+_NPM_SAYS = r"^npm (?:error|ERR!) "
+_ADVICE = (
     (
-        re.compile(
+        (
             r"cannot import name '\w+' from '(?:mcp|mcp\.[\w.]+)'|No module named 'mcp\.[\w.]+'"
             r"|module 'mcp(?:\.[\w.]+)?' has no attribute"
         ),
-        _always(
+        (
             "it was written for another release of the MCP SDK; if that is an older one, "
             "try `uvx --with 'mcp<2' …`"
         ),
     ),
-    (re.compile(r"No module named '([^']+)'"), _missing_package),
-    (re.compile(r"Cannot find (?:module|package) '([^']+)'"), _missing_module),
     (
-        re.compile(r"^npm (?:error|ERR!) code E404$", re.MULTILINE),
-        _always("there is no such npm package: check its name in `args`"),
+        r"No module named '([^']+)'",
+        "install the Python package that provides `{}` where the server runs",
     ),
     (
-        re.compile(
-            r"^npm (?:error|ERR!) code ETARGET$|Because there is no version of", re.MULTILINE
+        r"Cannot find (?:module|package) '((?:[./]|[A-Za-z]:\\)[^']*)'",
+        "`{}` does not exist: check the path in `args`, and `cwd`",
+    ),
+    (
+        r"Cannot find (?:module|package) '([^']+)'",
+        "install the npm package `{}` where the server runs",
+    ),
+    (f"{_NPM_SAYS}code E404$", "there is no such npm package: check its name in `args`"),
+    (
+        f"{_NPM_SAYS}code ETARGET$|Because there is no version of",
+        "there is no such version of the package: check it in `args`",
+    ),
+    (
+        f"{_NPM_SAYS}could not determine executable to run$",
+        "the npm package has no program to run: check its name in `args`",
+    ),
+    (
+        "was not found in the package registry",
+        "there is no such Python package: check its name in `args`",
+    ),
+    (
+        "An executable named `[^`]+` is not provided by package `([^`]+)`",
+        "use `uvx --from {} PROGRAM` with one of its programs",
+    ),
+    (
+        r"current Python version \([^)]+\) does not satisfy (Python[<>=!~][^\s,]+)",
+        "it needs {}: `uvx --python VERSION …` chooses one",
+    ),
+    (
+        f"{_NPM_SAYS}code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)$",
+        "the npm registry cannot be reached: check network and proxy",
+    ),
+    (
+        "^ *(?:cause|Caused by): (?:dns error|tcp connect error|Connection refused)",
+        "what it downloads cannot be reached: check network and proxy",
+    ),
+    (
+        "(?i)EADDRINUSE|Address already in use",
+        "another program uses its port: stop that program, or choose another port",
+    ),
+    (
+        (
+            "(?i)unrecognized arguments?:|no such option|unknown option|unexpected argument"
+            "|unknown argument"
         ),
-        _always("there is no such version of the package: check it in `args`"),
+        "it does not know one of its arguments: check `args`",
     ),
     (
-        re.compile(r"^npm (?:error|ERR!) could not determine executable to run$", re.MULTILINE),
-        _always("the npm package has no program to run: check its name in `args`"),
-    ),
-    (
-        re.compile(r"was not found in the package registry"),
-        _always("there is no such Python package: check its name in `args`"),
-    ),
-    (
-        re.compile(r"An executable named `[^`]+` is not provided by package `([^`]+)`"),
-        lambda found: f"use `uvx --from {found[1]} PROGRAM` with one of its programs",
-    ),
-    (
-        re.compile(r"current Python version \([^)]+\) does not satisfy (Python[<>=!~][^\s,]+)"),
-        lambda found: f"it needs {found[1]}: `uvx --python VERSION …` chooses one",
-    ),
-    (
-        re.compile(
-            r"^npm (?:error|ERR!) code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)$",
-            re.MULTILINE,
-        ),
-        _always("the npm registry cannot be reached: check network and proxy"),
-    ),
-    (
-        re.compile(
-            r"^ *(?:cause|Caused by): (?:dns error|tcp connect error|Connection refused)",
-            re.MULTILINE,
-        ),
-        _always("what it downloads cannot be reached: check network and proxy"),
-    ),
-    (
-        re.compile(r"EADDRINUSE|Address already in use", re.IGNORECASE),
-        _always("another program uses its port: stop that program, or choose another port"),
-    ),
-    (
-        re.compile(
-            r"unrecognized arguments?:|no such option|unknown option|unexpected argument"
-            r"|unknown argument",
-            re.IGNORECASE,
-        ),
-        _always("it does not know one of its arguments: check `args`"),
-    ),
-    (
-        re.compile(
+        (
             r"(?:sh: (?:line )?\d+: |^sh: |env: \W)([\w.@+-]+)\W?: "
-            r"(?:command not found|not found|No such file)",
-            re.MULTILINE,
+            "(?:command not found|not found|No such file)"
         ),
-        lambda found: f"install `{found[1]}`, or check that it is on PATH",
+        "install `{}`, or check that it is on PATH",
     ),
+    ("Cannot connect to the Docker daemon", "start Docker, or check that you may use it"),
     (
-        re.compile(r"Cannot connect to the Docker daemon"),
-        _always("start Docker, or check that you may use it"),
-    ),
-    (
-        re.compile(
+        (
             rf"^KeyError: '{_UPPER}'$|\b{_UPPER}\b['\"`]? (?:environment variable )?"
-            r"(?:is (?:required|missing|not set|undefined)|must be (?:set|provided)|not set)",
-            re.MULTILINE,
+            "(?:is (?:required|missing|not set|undefined)|must be (?:set|provided)|not set)"
         ),
-        _missing_variable,
+        "set `{}` in `env` of its configuration",
     ),
 )
-"""By the first that is found."""
+"""What is written, and what to do about it; the first that is found counts."""

@@ -288,7 +288,7 @@ async def test_a_failed_call_is_opened_replayed_and_compared(served, page):
     await dialog(page, "Call")
     assert await page.run(f"{DIALOG}.querySelector('[name=message]').value") == "<b>oh</b>"
     await page.click("Call", DIALOG)
-    await dialog(page, "The tool says that it failed.")
+    await dialog(page, "The tool reported a failure.")
     await closed(page)
     await call(served, "zoo_echo", text="better")
     await filtered(page, "tool:echo")

@@ -128,7 +128,7 @@ def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
     if answer.yes:
         return answer.granted
     if not sys.stdin.isatty():
-        complain("there is nobody to answer", "in a script, use `multitap trust --yes`")
+        complain("there is no terminal to ask at", "in a script, use `multitap trust --yes`")
         return None
     wanted = {name for one in project.news for name in one.wants}
     if not wanted:

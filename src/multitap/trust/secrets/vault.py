@@ -187,7 +187,7 @@ def _secrets_for(
     def look_up(name: str) -> str | None:
         if config.provenance == "project" and name not in granted:
             raise Unresolved(
-                f"the server of a project gets only secrets that you grant it, and wants `{name}`",
+                f"it comes with a project, and you have not granted it the secret `{name}`",
                 variable=name,
                 hint="`multitap trust` shows it and asks",
             )

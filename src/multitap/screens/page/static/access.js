@@ -24,7 +24,7 @@ function create(done) {
     const made = await attempt(() => ask("create_token", wanted));
     if (made) { node.close(); created(made); done(); }
   } },
-  field("Name", name.id, name), field("Tools", allow.id, allow, "Globs with commas between them; empty allows all"), field("Profile", profile.id, profile),
+  field("Name", name.id, name), field("Tools", allow.id, allow, "Globs, separated by commas; empty allows all"), field("Profile", profile.id, profile),
   field("Requests", rate.id, rate), field("Expires", lasts.id, lasts),
   h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Create"))));
   name.focus();
@@ -50,7 +50,7 @@ export default function access(app) {
     { title: "Decision", class: "state", cell: (row) => row.record.decision ?? "" },
     { title: "Outcome", cell: (row) => row.record.outcome ?? "" },
     { title: "Note", class: "words", cell: (row) => row.record.detail ?? "" },
-  ], { label: "Audit", key: (row) => row.entry, tone: (row) => (row.record.decision === "deny" ? "warning" : "quiet"), empty: "No entry fits." });
+  ], { label: "Audit", key: (row) => row.entry, tone: (row) => (row.record.decision === "deny" ? "warning" : "quiet"), empty: "No matching entries." });
   const trouble = h("div");
   const node = h("div", {}, trouble,
     h("section", {}, h("h2", {}, "Waiting for you"), questions),

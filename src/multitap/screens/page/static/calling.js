@@ -1,4 +1,4 @@
-// Calls that a person makes here: the form, the questions on the way, the result.
+// Calls that a person makes here: the form, servers' questions, the result.
 
 import { button, duration, h } from "./dom.js";
 import { open, tell } from "./dialogs.js";

@@ -1,4 +1,4 @@
-// Calls: one row each, as they happen; what they said, once more, and compared with the last good one.
+// Calls: one row each, as they happen, with details, replay, and a comparison with the last good one.
 
 import { button, clock, duration, h, indented, Table } from "./dom.js";
 import { attempt, code, differenceView, difference, open, tell } from "./dialogs.js";
@@ -36,7 +36,7 @@ export default function calls(app) {
     { title: h("span", { class: "legend" }, ["queue", "connect", "server", "encode"].map((one) => h("span", { class: one }, one))), cell: (call) => phaseBar(call, call.longest) },
     { title: "Note", class: "words", cell: (call) => call.error ?? "" },
   ], {
-    label: "Calls", key: (call) => call.key, tone: (call) => TONES[call.outcome] ?? "quiet", open: details, empty: "No call fits, or none was made yet.",
+    label: "Calls", key: (call) => call.key, tone: (call) => TONES[call.outcome] ?? "quiet", open: details, empty: "No matching calls.",
     actions: () => [["Replay", replay], ["Compare", compare]],
   });
   let past = [];
@@ -62,7 +62,7 @@ export default function calls(app) {
       const [before, after] = await Promise.all([exchange(good), exchange(call)]);
       const lines = difference(said(before), said(after));
       open(`${call.tool}: this call and the last good one`, [h("p", { class: "quiet" }, `- at ${clock(good.at)}, + at ${clock(call.at)}`),
-        lines.some((line) => line[0] !== " ") ? differenceView(lines) : h("p", {}, "They said the same.")], { wide: true });
+        lines.some((line) => line[0] !== " ") ? differenceView(lines) : h("p", {}, "There is no difference.")], { wide: true });
     });
   }
 
@@ -76,7 +76,7 @@ export default function calls(app) {
       h("div", { class: "buttons" }, button("Replay", () => replay(call)), button("Compare with the last good one", () => compare(call)))], { wide: true });
   }
 
-  // older calls that fit the filter come from the store; those that happen now are in the stream
+  // older calls that match the filter come from the store; new ones are in the stream
   async function look() {
     if (asked === app.filter) return;
     asked = app.filter;
@@ -100,6 +100,6 @@ export default function calls(app) {
   return {
     node: table.node, table, show, every: 1000, look,
     keys: { r: () => table.current && replay(table.current), d: () => table.current && compare(table.current) },
-    help: "Enter opens what it said, r replays it, d compares it with the last good one",
+    help: "Enter shows details, r replays the call, d compares it with the last good one",
   };
 }

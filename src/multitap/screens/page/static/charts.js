@@ -1,4 +1,4 @@
-// Small pictures of numbers over time, drawn as SVG.
+// Small charts of values over time, drawn as SVG.
 
 import { duration, h, svg } from "./dom.js";
 
@@ -40,7 +40,7 @@ export function phaseBar(call, longest) {
   return svg("svg", { viewBox: `0 0 ${width} 12`, class: "bar", role: "img", "aria-label": words }, svg("title", {}, words), bars);
 }
 
-// One chart: `lines` are [class, values]; a value is null where nothing was measured.
+// One chart: `lines` are [class, values]; a value is null if nothing was measured.
 export function chart(title, lines, { start, step, words }) {
   const all = lines.flatMap(([, values]) => values).filter((one) => one !== null);
   const top = Math.max(...all, 0) || 1;

@@ -133,7 +133,7 @@ class App {
     if (all) this.show();
   }
 
-  // drawn at most four times a second, however fast frames come
+  // drawn at most four times a second, however fast frames arrive
   beat() {
     if (document.hidden) return;
     if (this.dirty) { this.dirty = false; this.show(); }
@@ -178,7 +178,7 @@ class App {
 
   async answer(question) {
     const reply = await answer(question);
-    // to close the window is to leave it for later
+    // closing the window leaves the question open
     if (reply.result?.action === "cancel" || reply.error === "the person closed the question") return;
     const taken = await attempt(() => ask("reply", { number: question.number, ...reply }));
     if (taken === false) tell("The question is no longer open.", "error");
@@ -221,5 +221,5 @@ class App {
   }
 }
 
-// without a key there is nothing to do: the page as it came says how to get one
+// without a key there is nothing to do: the served page says how to get one
 if (document.querySelector("header.top")) new App();

@@ -1,4 +1,4 @@
-// Windows over the page: to read something, to fill in a form, to be told what went wrong.
+// Windows over the page: texts, forms and errors.
 
 import { button, clean, h, nodes } from "./dom.js";
 
@@ -34,7 +34,7 @@ export function complain(error) {
   tell([clean(error.message), error.hint && h("small", {}, error.hint)], "error");
 }
 
-// Do something that may fail, and say so if it does.
+// Run an action that may fail, and show the error if it does.
 export async function attempt(work, done) {
   try {
     const value = await work();
@@ -55,7 +55,7 @@ export function confirm(title, words, label) {
   });
 }
 
-// The lines of two texts side by side: what went, what came, what stayed.
+// A line diff of two texts: removed, added and unchanged lines.
 export function difference(before, after) {
   const old = before.split("\n").slice(0, 1500), fresh = after.split("\n").slice(0, 1500);
   let start = 0;

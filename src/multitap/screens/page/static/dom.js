@@ -1,7 +1,7 @@
-// Elements, and texts for people. Nothing here turns a string into markup: whatever a server says is text.
+// Elements, and texts for people. Nothing here turns a string into markup: servers' strings stay text.
 
 const SVG = "http://www.w3.org/2000/svg";
-// what would steer a terminal, hide in a name, or turn its letters around
+// control characters, invisible ones, and direction overrides
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb]|[\u{e0000}-\u{e0fff}]/gu;
 
 export function clean(text) {
@@ -34,7 +34,7 @@ export function button(label, act, properties) {
 export function link(address, label) {
   let url;
   try { url = new URL(address); } catch { url = null; }
-  // only what a browser visits: no script, no data, no file
+  // only web addresses: no script, no data, no file
   if (!url || !["http:", "https:"].includes(url.protocol)) return h("code", {}, label ?? address);
   return h("a", { href: url.href, target: "_blank", rel: "noopener noreferrer" }, label ?? url.href);
 }
@@ -64,7 +64,7 @@ export function indented(text) {
   try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
 }
 
-// A table whose rows stay where they are while their cells change, so that focus and reading are kept.
+// A table that keeps its row elements while their cells change, so that the focus stays.
 export class Table {
   constructor(columns, { label, key, tone = () => "", open, actions, empty = "Nothing yet." }) {
     Object.assign(this, { columns, key, tone, open, actions, rows: new Map() });
@@ -100,7 +100,7 @@ export class Table {
     }
     this.note.hidden = seen.size > 0;
     this.scroll.hidden = seen.size === 0;
-    // who is on a row that goes is not left nowhere
+    // move the focus if its row is removed
     if ((this.wanted || isLost) && seen.size) this.move(0);
   }
 
@@ -134,7 +134,7 @@ export class Table {
       target.replaceChildren(...nodes(column.cell(row.value)));
     });
     if (!row.actions) return;
-    // buttons are made again only if others are due: one of them may have the focus
+    // buttons are recreated only if they differ: one of them may have the focus
     const wanted = this.actions(row.value);
     const names = wanted.map(([label]) => label).join("|");
     if (row.names === names) return;
@@ -150,7 +150,7 @@ export class Table {
 
   move(step) {
     const rows = [...this.body.children];
-    // who is faster than the list goes to its first row as soon as there is one
+    // if the list is still empty, focus its first row as soon as there is one
     this.wanted = !rows.length;
     if (this.wanted) return;
     const at = rows.indexOf(document.activeElement?.closest("tr"));

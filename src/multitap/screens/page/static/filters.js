@@ -1,4 +1,4 @@
-// The filter language of every list: `server:github status:error >500ms text`; as the gateway has it.
+// The filter language of every list, as in the gateway: `server:github status:error >500ms text`.
 
 const KEYS = ["server", "tool", "status", "client", "agent", "kind", "level", "since", "text"];
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
@@ -74,7 +74,7 @@ function term(word) {
   return (fields) => pattern.test(String(fields[key] ?? "").toLowerCase());
 }
 
-// The test that a text stands for; throws `BadFilter` if it makes no sense.
+// Compile a filter to a test; throws `BadFilter` if it is not valid.
 export function parse(text) {
   const terms = split(text).map(term);
   return (fields) => terms.every((one) => one(fields));

@@ -1,4 +1,4 @@
-// Forms made from a JSON schema, for arguments of tools and for what servers ask.
+// Forms made from a JSON schema, for arguments of tools and for servers' questions.
 
 import { clean, h } from "./dom.js";
 
@@ -22,7 +22,7 @@ function kindOf(schema) {
 
 const FORMATS = { email: "email", uri: "url", date: "date" };
 
-// One field: its element, and `read()`, which gives a value, or undefined if it is left empty.
+// One field: its element, and `read()`, which returns a value, or undefined if it is empty.
 function field(name, schema, required, known) {
   const id = `field-${++last}`;
   const kind = kindOf(schema);
@@ -64,7 +64,7 @@ function field(name, schema, required, known) {
   return { name, read, node: h("div", { class: `field ${kind}` }, label, help, input) };
 }
 
-// A form for an object; `read()` gives what was filled in, or throws if that makes no sense.
+// A form for an object; `read()` returns the values, or throws if they are not valid.
 export function formFor(schema, known = {}) {
   const properties = Object.entries(schema?.properties ?? {}).slice(0, 200);
   const required = new Set(schema?.required ?? []);

@@ -1,4 +1,4 @@
-// The way to the gateway: questions, calls, and the stream of what happens.
+// The client of the gateway: questions, calls, and the stream of events.
 
 const HEADERS = { "content-type": "application/json", "x-multitap-console": "1" };
 let onLocked = () => {};
@@ -54,7 +54,7 @@ async function* events(response) {
   }
 }
 
-// Have the gateway do something; `onQuestion` answers what a server asks, `onStep` hears of progress.
+// Run an action at the gateway; `onQuestion` answers servers' questions, `onStep` gets progress.
 export async function act(kind, action, { onQuestion, onStep, signal } = {}) {
   const response = await post("act", { ask: kind, ...action }, signal);
   if (!response.headers.get("content-type").startsWith("text/event-stream")) {
@@ -74,7 +74,7 @@ export async function act(kind, action, { onQuestion, onStep, signal } = {}) {
   throw new Refused({ error: "the gateway has gone" });
 }
 
-// Follow what happens while the page is in sight: a hidden one costs nothing.
+// Follow events while the page is visible: a hidden page costs nothing.
 export function follow(onFrame, onState) {
   let source = null;
   let again = 0;
@@ -87,7 +87,7 @@ export function follow(onFrame, onState) {
     source.onerror = () => {
       close();
       onState("lost");
-      // says whether it is the gateway or the key that is gone
+      // tells whether the gateway has stopped or the key is no longer valid
       ask("about").catch(() => {});
       again = setTimeout(open, 1000);
     };

@@ -1,4 +1,4 @@
-// Log: what happened, what servers logged, what they wrote to stderr; live.
+// Log: events, servers' log messages and their stderr, live.
 
 import { clock, h, Table } from "./dom.js";
 import { attempt } from "./dialogs.js";

@@ -1,4 +1,4 @@
-// What servers ask in the middle of a call, and calls that need a person's word.
+// Servers' questions during a call, and calls that need approval.
 
 import { button, h, link } from "./dom.js";
 import { open } from "./dialogs.js";
@@ -21,10 +21,10 @@ function elicitation(params, finish) {
   const decline = button("Decline", () => finish({ result: { action: "decline" } }));
   const words = h("p", { class: "said" }, params.message);
   if (params.mode === "url") {
-    // to open it is the consent: whoever waits for the person to come back must know before they do
+    // opening it is the consent: the server must know before the person comes back
     const page = link(params.url, "Open the page");
     page.addEventListener("click", () => finish({ result: { action: "accept" } }));
-    // as the browser reads it: letters that look like others are spelled out
+    // as the browser parses it: look-alike letters are spelled out
     const warning = page.href && h("p", { class: "quiet" }, "on the host ", h("strong", {}, page.hostname), "; do not open what you do not trust");
     return h("div", {}, words, h("p", {}, h("code", {}, params.url)), warning, h("div", { class: "buttons" }, page.href ? page : h("span", {}, "This is not a web address."), decline));
   }
@@ -41,7 +41,7 @@ function elicitation(params, finish) {
   } }, words, form.node, wrong, h("div", { class: "buttons" }, h("button", { type: "submit", class: "primary" }, "Send"), decline));
 }
 
-// Put a question to the person; what they answer, or that they will not.
+// Ask the person a question; returns the answer, or a refusal.
 export function answer(question) {
   return new Promise((resolve) => {
     let reply = question.method === "elicitation/create" ? { result: { action: "cancel" } } : { error: "the person closed the question" };

@@ -1,9 +1,9 @@
-// What a tool answered: texts, pictures, sounds, links.
+// The result of a tool: texts, pictures, sounds, links.
 
 import { h, link } from "./dom.js";
 import { code } from "./dialogs.js";
 
-// pictures that are nothing but pixels: an SVG may have scripts and links in it
+// pixel formats only: an SVG may contain scripts and links
 const PICTURES = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
 const SOUNDS = /^audio\/(wav|x-wav|wave|mpeg|mp3|ogg|webm|mp4|aac|flac)$/;
 const BASE64 = /^[A-Za-z0-9+/\s]*={0,2}\s*$/;
@@ -42,10 +42,10 @@ export function resultView(result) {
   const blocks = Array.isArray(result?.content) ? result.content.slice(0, 200) : [];
   const structured = result?.structuredContent;
   const raw = h("details", {}, h("summary", {}, "Raw answer"));
-  // a long answer is written down only if somebody wants to read it
+  // a long answer is formatted only when it is opened
   raw.addEventListener("toggle", () => { if (raw.children.length === 1) raw.append(code(JSON.stringify(result, null, 2).slice(0, 500000))); });
   return h("div", { class: "result" },
-    result?.isError && h("p", { class: "note error", role: "alert" }, "The tool says that it failed."),
+    result?.isError && h("p", { class: "note error", role: "alert" }, "The tool reported a failure."),
     blocks.map(block),
     !blocks.length && h("p", { class: "empty" }, "It answered without content."),
     structured !== undefined && h("details", {}, h("summary", {}, "Structured content"), code(JSON.stringify(structured, null, 2))),

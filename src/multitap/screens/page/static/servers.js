@@ -1,4 +1,4 @@
-// Servers: how each is, why, and what helps; calls, errors and times over the last minutes.
+// Servers: state, reason and actions; calls, errors and times over the last minutes.
 
 import { duration, h, number, Table } from "./dom.js";
 import { attempt, code, confirm, open } from "./dialogs.js";
@@ -20,7 +20,7 @@ const restart = (row) => attempt(() => ask("restart", { server: row.name }), `${
 
 async function flip(row) {
   const on = row.state === "disabled";
-  if (!on && !(await confirm(`Disable ${row.name}?`, "Its tools are gone for all clients until it is enabled again. The configuration file is changed.", "Disable"))) return;
+  if (!on && !(await confirm(`Disable ${row.name}?`, "No client can use its tools until it is enabled again. The configuration file is changed.", "Disable"))) return;
   await attempt(() => ask("switch", { server: row.name, on }), `${row.name} is ${on ? "enabled" : "disabled"}.`);
 }
 
@@ -39,13 +39,13 @@ export default function servers(app) {
     { title: "Restarts", class: "figure", cell: (row) => number(row.restarts) },
     { title: "Era", class: "quiet", cell: (row) => row.era },
   ], {
-    label: "Servers", key: (row) => row.name, tone: (row) => row.tone, open: details, empty: "No server fits.",
+    label: "Servers", key: (row) => row.name, tone: (row) => row.tone, open: details, empty: "No matching servers.",
     actions: (row) => [
       ["Restart", restart], [row.state === "disabled" ? "Enable" : "Disable", flip],
       ...(row.state === "needs auth" ? [["Log in", (one) => attempt(() => logIn(one.name))]] : []), ["Logs", logs],
     ],
   });
-  const span = h("select", { "aria-label": "Span of time", onchange: look }, SPANS.map(([label, value]) => h("option", { value }, label)));
+  const span = h("select", { "aria-label": "Time span", onchange: look }, SPANS.map(([label, value]) => h("option", { value }, label)));
   const server = h("select", { "aria-label": "Server", onchange: () => { tool.value = ""; draw(); } }, h("option", { value: "" }, "all servers"));
   const tool = h("select", { "aria-label": "Tool", onchange: draw }, h("option", { value: "" }, "all tools"));
   const plots = h("div", { class: "plots" });
@@ -69,7 +69,7 @@ export default function servers(app) {
   }
 
   async function look() {
-    try { history = await ask("history", { span: Number(span.value) }); draw(); } catch { /* the next look will do */ }
+    try { history = await ask("history", { span: Number(span.value) }); draw(); } catch { /* the next refresh tries again */ }
   }
 
   function details(row) {

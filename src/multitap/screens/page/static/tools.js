@@ -1,4 +1,4 @@
-// Tools: found by name and words, with their schemas, and called by a form.
+// Tools: searched by name and words, with their schemas, and called through a form.
 
 import { button, h, number, Table } from "./dom.js";
 import { attempt, code, open } from "./dialogs.js";
@@ -14,7 +14,7 @@ export default function tools(app) {
     { title: "Errors", class: "figure errors", cell: (tool) => number(tool.errors) },
     { title: "Description", class: "words long", cell: (tool) => tool.description.slice(0, 300) },
   ], {
-    label: "Tools", key: (tool) => tool.name, tone: () => "quiet", open: details, empty: "No tool fits.",
+    label: "Tools", key: (tool) => tool.name, tone: () => "quiet", open: details, empty: "No matching tools.",
     actions: () => [["Call", (tool) => callTool(tool)]],
   });
   let all = [];

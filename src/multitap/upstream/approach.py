@@ -14,17 +14,17 @@ from multitap.wire.wire import Evidence
 class Approach:
     config: ServerConfig
     era: Era | None
-    """None: find out."""
+    """None: unknown."""
 
 
 def first_approach(config: ServerConfig, remembered: Era | None) -> Approach:
-    """What to try first."""
+    """The first approach to try."""
     if config.era != "auto":
         remembered = Era(config.era)
     if isinstance(config, HttpServer) and config.transport == "http":
         config = config.model_copy(update={"transport": "streamable-http"})
     if isinstance(config, HttpServer) and config.transport == "sse":
-        remembered = Era.HANDSHAKE  # the transport is older than the other era
+        remembered = Era.HANDSHAKE  # legacy SSE exists only in the handshake era
     return Approach(config, remembered)
 
 
@@ -35,7 +35,7 @@ def next_approach(
     wanted: ServerConfig,
     evidence: Evidence,
 ) -> Approach | None:
-    """What to try after `failed`, or None when nothing else can help."""
+    """The next approach after `failed`; None if no other can help."""
     if phase is not Phase.HANDSHAKE:
         return None
     if isinstance(exc, WrongProtocol) and isinstance(failed.config, HttpServer):
@@ -46,9 +46,9 @@ def next_approach(
     if isinstance(exc, Flooded):
         return None
     if isinstance(exc, WireClosed) and failed.era is None and wanted.era == "auto":
-        # Servers on the oldest SDKs end, with a traceback, when they are asked anything before the
-        # handshake. Exit code and words tell them not apart from any other crash; that they read
-        # the question does: what ended before that would have ended in any era.
+        # Servers on the oldest SDKs crash when they get any request before the handshake. Exit
+        # code and message do not distinguish that from other crashes, but whether they read the
+        # request does: a program that ended before would have ended in any era.
         return replace(failed, era=Era.HANDSHAKE) if evidence.has_read else None
     return None
 
@@ -56,11 +56,11 @@ def next_approach(
 def era_after(
     failed: Approach, exc: BaseException, believed: Era | None, evidence: Evidence
 ) -> Era | None:
-    """What to believe about a server's era after its handshake failed for good."""
+    """What to remember about a server's era after its handshake finally failed."""
     if not evidence.has_read:
-        return believed  # it did not even see the question
+        return believed  # it did not receive the request
     if isinstance(exc, WireClosed) and evidence.pid is not None and failed.era is Era.HANDSHAKE:
-        # A program that ends at this question ends for another reason: those that know only the
-        # newer era refuse it. To ask the newer way as well would start it twice each time.
+        # A program that ends at this request has another problem: those that know only the newer
+        # era refuse it. Trying the newer era as well would start it twice each time.
         return Era.HANDSHAKE
-    return None  # what was remembered may be what is wrong
+    return None  # the remembered era may be wrong

@@ -12,37 +12,37 @@ from multitap.wire.wire import Evidence, Wire
 
 
 def now() -> float:
-    """The loop's clock, which a test may turn."""
+    """The time of the loop's clock, which tests may advance."""
     return asyncio.get_running_loop().time()
 
 
 @dataclass(slots=True)
 class Attempt:
     restarts: Restarts = field(default_factory=Restarts)
-    """What is known of earlier ones."""
+    """The history of earlier attempts."""
     is_first: bool = False
-    """Whether it follows at once on the loss of a server that was up."""
+    """Whether it directly follows the loss of a server that was up."""
     is_ordered: bool = False
-    """Whether a person asked for it."""
+    """Whether a person requested it."""
     breaker: Breaker | None = None
-    """What other replicas learn about it."""
+    """Shares its outcome with other replicas."""
     phase: Phase = Phase.SPAWN
     wire: Wire | None = None
     connected_at: float | None = None
     stopped: bool = False
-    """Whether the process was stopped when it was given up."""
+    """Whether the process was stopped by a signal when the attempt ended."""
     timings: dict[str, float] = field(default_factory=dict[str, float])
     superseded: Latch = field(default_factory=Latch)
-    """Set when somebody wants another attempt, whatever has come of this one."""
+    """Set when another attempt is requested, whatever the outcome of this one."""
     _mark: float = 0.0
 
     async def wait_admitted(self, breaker: Breaker | None) -> None:
-        """Agree on it with other replicas.
+        """Wait until the shared breaker admits it.
 
         Raises:
-            Paused: They wait.
+            Paused: All replicas have to wait.
         """
-        # once for an attempt: another approach is still the same one
+        # once per attempt: another approach belongs to the same one
         if breaker is not None and self.breaker is None:
             await breaker.admit(self.restarts, is_first=self.is_first, is_ordered=self.is_ordered)
             self.breaker = breaker
@@ -61,5 +61,5 @@ class Attempt:
         return None if self.connected_at is None else now() - self.connected_at
 
     def evidence(self) -> Evidence:
-        # asked each time: the exit code and the last words come in after the wire has closed
+        # read each time: exit code and last output arrive after the wire has closed
         return self.wire.evidence() if self.wire else Evidence()

@@ -4,47 +4,47 @@ from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.session import Session
 
 _MIXING = frozenset({"stdio", "sse"})
-"""Wires on which a server cannot say for which call it asks or logs."""
+"""Wires on which a server's messages do not name their call."""
 
 
 class Attribution:
-    """Owns what one link has observed of the server during calls.
+    """Owns one link's observations of the server during calls.
 
     Args:
-        habits: What all links to the server have seen.
-        mixes: Whether its wire cannot say which call a question belongs to.
+        habits: The observations of all links to the server.
+        mixes: Whether messages on its wire do not name their call.
     """
 
     def __init__(self, habits: ServerHabits, *, mixes: bool) -> None:
         self.habits = habits
         self.logs = False
-        """Whether it says that it logs."""
+        """Whether it has the logging capability."""
         self.is_tried = False
-        """Whether it works on what it was never asked for, so that log messages may be its own."""
+        """Whether a trial runs, to whose call log messages may belong."""
         self.is_mixing = mixes
-        """Whether its wire does not tell for which call it asks or logs."""
+        """Whether messages on its wire do not name their call."""
         self.quiet_subjects: set[str] = set()
-        """What it has answered without asking or logging."""
+        """Subjects that it has answered without asking or logging."""
 
     def on_connected(self, session: Session) -> None:
-        """Take over what a new session says about itself."""
+        """Apply the capabilities of a new session."""
         self.is_mixing = session.wire.kind in _MIXING
         self.logs = session.capabilities.logging is not None
 
     def may_mix(self, subject: str) -> bool:
-        """Whether a request may bring questions or log messages that do not say whose they are.
+        """Whether a request may cause questions or log messages that do not name their call.
 
         Args:
-            subject: What is asked for: a tool's own name, or a method.
+            subject: A tool's own name, or a method.
         """
         mixes = self.is_mixing and (self.is_tried or subject not in self.quiet_subjects)
         return self.habits.asks or mixes
 
     def is_quiet(self, subject: str) -> bool:
-        """Whether it has answered that before without asking or logging."""
+        """Whether it has answered this subject before without asking or logging."""
         return subject in self.quiet_subjects
 
     def was_quiet(self, subject: str) -> None:
-        """Note what it answered without asking or logging, unless it has done so before."""
+        """Remember that it answered a subject without asking or logging."""
         if not self.habits.asks:
             self.quiet_subjects.add(subject)

@@ -14,18 +14,18 @@ from multitap.upstream.signals import Bell
 from multitap.wire.jsonrpc.deadline import Deadline
 
 SOON = 1.0
-"""Seconds until the next attempt for which a call rather waits than fails."""
+"""A call waits if the next attempt is due within this many seconds; else it fails."""
 FINAL_WORDS = 0.3
-"""Seconds a failed call waits for the reason to be known in full."""
+"""Seconds a failed call waits for the full reason."""
 
 
 class Availability:
-    """How one server stands; changed by its link, looked at by its callers.
+    """The availability of one server; set by its link, read by its callers.
 
     Args:
-        name: Which server.
-        state: What it begins with.
-        is_wanted: Whether it should be up without anybody asking for it.
+        name: The server's name.
+        state: Its initial state.
+        is_wanted: Whether it should be up before the first call.
         on_change: Called on every change.
     """
 
@@ -37,18 +37,18 @@ class Availability:
         self.failure: Failure | None = None
         """Why it is not connected, or why it was last lost."""
         self.session: Session | None = None
-        """The live conversation, while there is one."""
+        """The current session, if there is one."""
         self.retry_due: float | None = None
         """When the next attempt is due, by the loop's clock."""
         self.closing = False
         self.failing = False
-        """Whether the last attempt came to nothing."""
+        """Whether the last attempt failed."""
         self.first_settled = anyio.Event()
         """Set once it has settled for the first time."""
         self.settling = is_wanted and state is not LinkState.DISABLED
-        """Whether its state is about to be decided: it starts, or its end is looked into."""
+        """Whether its state is about to change: it is starting, or its loss is being examined."""
         self.wanted = anyio.Event()
-        """Set while it should be up; one that is lazy is not wanted until it is called."""
+        """Set while it should be up; for a lazy server, from the first call on."""
         if is_wanted:
             self.wanted.set()
         self._name = name
@@ -64,7 +64,7 @@ class Availability:
 
     @property
     def hopeful(self) -> bool:
-        """Whether it is worth a call's while to wait for it."""
+        """Whether calls should wait for it."""
         if self.closing:
             return False
         if self.settling or self.state is LinkState.CONNECTING:
@@ -94,10 +94,10 @@ class Availability:
         """Mark it as not connected; it is tried again after `pause` seconds, if that is finite.
 
         Args:
-            failure: Why.
-            pause: Seconds.
+            failure: The reason.
+            pause: Seconds until the next attempt.
             state: Its state until then.
-            is_failing: Whether it did not even come up.
+            is_failing: Whether it did not come up at all.
         """
         self.failure, self.failing = failure, is_failing
         self.settling = False
@@ -105,34 +105,34 @@ class Availability:
         self.become(state)
 
     def lose(self) -> None:
-        """Ask no more of a session whose wire is closed; the link decides what comes next."""
+        """Drop a session whose wire is closed; the link decides what follows."""
         if self.session is not None and self.session.wire.closed.is_set():
             # settling: calls wait a moment for the reason instead of failing without one
             self.session = None
             self.settling = True
 
     def fall_asleep(self) -> None:
-        """It has had nothing to do for long enough: the next call wakes it."""
+        """Mark it as asleep after a time without calls; the next call wakes it."""
         self.wanted = anyio.Event()
         self.settling = False
         self.become(LinkState.DISCONNECTED)
 
     def close(self) -> None:
-        """It is over: nobody need wait for it."""
+        """Mark it as removed; waiting calls fail."""
         self.closing = True
         self.settling = False
-        # last: the callers that it wakes look at the two above
+        # last: woken callers read the two above
         self._changed.ring()
 
     async def session_by(self, deadline: Deadline) -> Session:
-        """The session, waited for while there is hope; a sleeping server is woken.
+        """Wait for the session while the server may come up; wakes a sleeping server.
 
         Raises:
-            Unavailable: There is none, and why.
+            Unavailable: There is no session.
         """
         try:
             with anyio.fail_after(deadline.at - now()):
-                # looked at after every ring: another call may have lost the session in between
+                # checked after every ring: another call may have lost the session in between
                 while self.session is None:
                     if not self._wake() and not self.hopeful:
                         raise self.unavailable()
@@ -142,7 +142,7 @@ class Availability:
         return self.session
 
     async def wait_lost(self, words: str) -> Unavailable:
-        """What to tell a caller whose connection broke, once the reason is known."""
+        """The error for a caller whose connection broke, once the reason is known."""
         # the exit code and standard error arrive a little later than the end of the pipe
         with anyio.move_on_after(FINAL_WORDS):
             while self.settling:
@@ -171,5 +171,5 @@ class Availability:
 
 
 def still_starting(deadline: Deadline) -> str:
-    """Why a call ends that waited for a server to come up."""
+    """The message for a call that timed out while its server was starting."""
     return f"it is still starting, and the call timed out after {deadline.timeout:g} s"

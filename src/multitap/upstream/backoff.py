@@ -5,10 +5,10 @@ from random import Random
 
 from multitap.records import dataclass
 
-# seconds before the first retry, growth, and the most: what is repaired is back within a minute
+# seconds before the first retry, factor, and maximum: a repaired server is back within a minute
 FIRST, FACTOR, CEILING = 1.0, 2.0, 60.0
 PROVED = 60.0
-"""Seconds of health after which the past is forgotten."""
+"""Seconds of health after which the history is reset."""
 BURST, WINDOW = 5, 180.0
 """More starts than this within `WINDOW` seconds open the breaker."""
 PAUSE, LONGEST_PAUSE = 60.0, 600.0
@@ -16,26 +16,26 @@ PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class RestartHistory:
-    """What is remembered of a server's starts."""
+    """The history of a server's starts."""
 
     starts: tuple[float, ...] = ()
-    """When the last ones were; no more than count."""
+    """The times of the last starts, as many as are needed."""
     failures: int = 0
     """Losses and failed starts in a row."""
     trips: int = 0
-    """How often restarting has paused."""
+    """How often the breaker has opened."""
 
     def shift(self, seconds: float) -> "RestartHistory":
-        """The same by a clock that is this much ahead."""
+        """The same history by a clock that is `seconds` ahead."""
         return replace(self, starts=tuple(start + seconds for start in self.starts))
 
 
 class Restarts:
-    """The restarts of one server; pure but for its memory and its dice."""
+    """Decides when one server is restarted."""
 
     def __init__(self, random: Random | None = None) -> None:
         self.history: RestartHistory = RestartHistory()
-        """Replaced as a whole: replicas of a cluster go on with each other's."""
+        """Replaced, never changed: replicas of a cluster share it."""
         self._random = random or Random()  # noqa: S311 - jitter, not a secret
 
     def on_started(self, now: float) -> None:
@@ -45,8 +45,7 @@ class Restarts:
     def on_lost(self, now: float, *, healthy_for: float | None) -> float:
         """Seconds to wait before the next start, after a loss or a failed start.
 
-        The first restart of a server that was up comes at once, then the wait grows, with full
-        jitter.
+        A server that was up is first restarted at once; then the wait grows, with full jitter.
 
         Args:
             now: The time.
@@ -56,7 +55,7 @@ class Restarts:
             self.forget()
         history = self.history
         if self.tripped(now):
-            # half open: one more start is all it gets
+            # half open: it gets one more start
             self.history = replace(history, starts=(now,) * BURST, trips=history.trips + 1)
             return min(PAUSE * 2.0**history.trips, LONGEST_PAUSE)
         failures = history.failures + 1
@@ -71,11 +70,11 @@ class Restarts:
 
     def tripped(self, now: float) -> bool:
         """Whether it has been started too often recently."""
-        # the pauses after a trip are longer than the window, and starts would fall out of it
+        # the pauses after a trip are longer than the window, so starts would expire
         horizon = LONGEST_PAUSE + WINDOW if self.history.trips else WINDOW
         recent = [start for start in self.history.starts if now - start < horizon]
         return len(recent) > BURST
 
     def forget(self) -> None:
-        """Start from a clean slate: it proved healthy, or a person asked for it."""
+        """Reset the history: the server proved healthy, or a person requested it."""
         self.history = RestartHistory()

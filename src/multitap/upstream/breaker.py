@@ -1,4 +1,4 @@
-"""What the replicas of a cluster agree on about the starts of one server."""
+"""The interface by which replicas coordinate attempts to reach one server."""
 
 from typing import Protocol
 
@@ -7,10 +7,10 @@ from multitap.upstream.backoff import RestartHistory, Restarts
 
 
 class Paused(Exception):
-    """No failure of this attempt: all replicas wait after an earlier one.
+    """Not a failure of this attempt: all replicas wait after an earlier one.
 
     Args:
-        failure: What went wrong then.
+        failure: The earlier failure.
         seconds: How long to wait.
     """
 
@@ -21,23 +21,23 @@ class Paused(Exception):
 
 
 class Breaker(Protocol):
-    """One attempt to reach a server, as one of those that all replicas make."""
+    """Coordinates one attempt to reach a server with those of other replicas."""
 
     async def admit(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> None:
-        """Begin with what all replicas know.
+        """Admit an attempt, with the shared history.
 
         Args:
-            restarts: Gets that.
-            is_first: Whether this replica just lost a server that was up: it may try once at once.
-            is_ordered: Whether a person wants it, whatever happened before.
+            restarts: Receives the shared history.
+            is_first: Whether this replica has just lost the server, and so may try once at once.
+            is_ordered: Whether a person requested it.
 
         Raises:
-            Paused: It is not the time, or another replica is trying it.
+            Paused: It is too early, or another replica is trying.
         """
         ...
 
     async def came_up(self) -> None:
-        """Let the other replicas try as well."""
+        """Report success, so that other replicas connect as well."""
         ...
 
     async def on_lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
@@ -49,5 +49,5 @@ class Breaker(Protocol):
         ...
 
     async def give_up(self) -> None:
-        """Let another replica try: nothing came of the attempt that would concern it."""
+        """End an attempt without an outcome, so that another replica may try."""
         ...

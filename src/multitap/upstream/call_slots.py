@@ -8,18 +8,18 @@ from multitap.shares import GENEROSITY, Shares
 
 
 class QueueFull(Exception):
-    """Nobody else may even wait; says why."""
+    """The queue is full; the message says why."""
 
 
 class CallSlots:
-    """A counter with a bounded queue; taking a free slot costs no switch of tasks.
+    """A semaphore with a bounded, fair queue; taking a free slot does not switch tasks.
 
-    All have a fair share of both, and are called up in turn: one that takes all it can get does
-    not keep the others waiting. Who is alone, None, may have everything.
+    All holders have a fair share of slots and queue, and are served in turn, so that one does not
+    block the others. The holder None stands for a single user, which may have everything.
 
     Args:
-        working: How many may work.
-        waiting: How many may wait.
+        working: The number of slots.
+        waiting: The length of the queue.
     """
 
     def __init__(self, working: int, waiting: int) -> None:
@@ -28,9 +28,9 @@ class CallSlots:
         self._queue_limit = waiting
         self._waiting = 0
         self.held: dict[object, int] = {}
-        """How many slots each caller has that is not alone."""
+        """The slots of each holder other than None."""
         self.shared = 0
-        """Slots that those have, all together."""
+        """The sum of these slots."""
         self._waiting_shares = Shares(waiting, "waiting calls")
         self.queues: dict[object, deque[asyncio.Future[None]]] = {}
 
@@ -38,7 +38,7 @@ class CallSlots:
         """Take a slot if one is free."""
         if self.working >= self.limit:
             return False
-        if slot_holder is not None:  # as `Shares` has it, which every call would have to ask twice
+        if slot_holder is not None:  # inlined from `Shares`, to save two calls
             held = self.held.get(slot_holder, 0) + 1
             if held > GENEROSITY * (self.limit - self.shared):
                 return False
@@ -60,8 +60,8 @@ class CallSlots:
         turn = asyncio.get_running_loop().create_future()
         self._waiting += 1
         self.queues.setdefault(slot_holder, deque()).append(turn)
-        # The caller found no slot, and may have come here a turn of the loop later: all may be free
-        # by now, and nobody left to give one back.
+        # The caller found no slot, but may get here a turn of the loop later: all may be free by
+        # now, with no call left that returns one.
         self.call_up_next()
         try:
             await turn
@@ -75,7 +75,7 @@ class CallSlots:
                 self._waiting_shares.give(slot_holder)
 
     def give(self, slot_holder: object = None) -> None:
-        """Give a slot back, to the one who waits longest of the one whose turn it is."""
+        """Return a slot; the next waiting call, in fair order, gets it."""
         self.working -= 1
         if slot_holder is not None:
             self.shared -= 1
@@ -87,13 +87,13 @@ class CallSlots:
             self.call_up_next()
 
     def call_up_next(self) -> None:
-        """Give a free slot to the one whose turn it is."""
+        """Give a free slot to the next waiting call."""
         for other in tuple(self.queues):
             if self._call_up(other):
                 break
 
     def _call_up(self, slot_holder: object) -> bool:
-        """Give one of a caller's waiting calls a slot; that caller is the last in line then."""
+        """Give a slot to a waiting call of a holder, which then moves to the end of the order."""
         queue = self.queues[slot_holder]
         while queue and queue[0].done():
             queue.popleft()

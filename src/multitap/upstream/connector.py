@@ -28,7 +28,7 @@ from multitap.upstream.tracing import Tracing
 from multitap.wire.wire import Wire
 
 Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
-"""Opens a wire; the one seam between a link and the world."""
+"""Opens a wire; the only seam between a link and the network."""
 
 
 class Placement(Protocol):
@@ -42,16 +42,16 @@ class Placement(Protocol):
 
     @property
     def breaker(self) -> Breaker | None:
-        """Shares what comes of the attempt with other replicas; None if there are none."""
+        """Coordinates attempts with other replicas; None if there are none."""
         ...
 
 
 class Placements(Protocol):
-    """Knows where servers run: in this process, or in any replica of a cluster."""
+    """Decides where servers run: in this process, or in another replica of a cluster."""
 
     @property
     def logins(self) -> LoginSharing | None:
-        """What the replicas tell each other about logins; None if there are no others."""
+        """Shares logins with other replicas; None if there are none."""
         ...
 
     def __call__(
@@ -72,7 +72,7 @@ class LocalPlacement:
 
 @dataclass(frozen=True, slots=True)
 class LocalPlacements:
-    """See `Placements`; the place of every server of a gateway that is alone."""
+    """See `Placements`; for a gateway without a cluster."""
 
     logins: LoginSharing | None = None
 
@@ -92,11 +92,11 @@ local_placements = LocalPlacements()
 PROBE = 1.2
 """Seconds a program of unknown era has to answer in the new one: old ones may stay silent."""
 HTTP_PROBE = 5.0
-"""The same for a server over HTTP, where old ones refuse at once: silence only means load."""
+"""The same over HTTP, where old servers refuse at once, and silence only means load."""
 
 
 class Connector:
-    """Owns how one server is reached: its turn to start, its wire, its handshake, its first lists.
+    """Connects one server: its turn to start, its wire, its handshake, its first lists.
 
     Args:
         name: Which server.
@@ -146,20 +146,20 @@ class Connector:
     async def connect(
         self, approach: Approach, attempt: Attempt, rank: Rank
     ) -> AsyncGenerator[tuple[Session, Offers]]:
-        """Within the block the server is connected; the value is its session and its offers.
+        """Within the block, the server is connected; yields its session and its offers.
 
-        To be entered and left in the link's own task, because cancel scopes are.
+        Must be entered and left in the link's own task, like its cancel scopes.
 
         Args:
             approach: The way to reach it.
             attempt: Where to note how far that came.
             rank: When its program may start.
         """
-        if not self._availability.failing:  # one that failed shows why until it is its turn again
+        if not self._availability.failing:  # a failed server shows its failure until its turn
             self._availability.become(LinkState.CONNECTING)
         async with (
             self._find_place(approach, attempt) as placement,
-            # what starts elsewhere, or is up already, costs nothing here
+            # a server that runs elsewhere costs no CPU here
             self._starts.turn(rank)
             if placement.is_here and isinstance(approach.config, StdioServer)
             else nullcontext() as start,
@@ -176,7 +176,7 @@ class Connector:
                         attempt.on_reached(Phase.LIST)
                         offers = await self._listing.fetch(session)
                         attempt.on_reached(Phase.CALL)
-                        clock.deadline = math.inf  # the limit was for connecting, not for living
+                        clock.deadline = math.inf  # the time limit was only for connecting
                         if start is not None:
                             start.over()
                         with self._tracing.during(session, self._redact):
@@ -205,7 +205,7 @@ class Connector:
             try:
                 yield self._tracing.through(wire, self._redact)
             finally:
-                attempt.stopped = wire.is_stopped()  # looked up before it is ended
+                attempt.stopped = wire.is_stopped()  # read before the process is ended
 
     @asynccontextmanager
     async def _conversation(self, approach: Approach, wire: Wire) -> AsyncGenerator[Session]:

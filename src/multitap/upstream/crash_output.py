@@ -6,7 +6,7 @@ from collections.abc import Iterator
 LONGEST = 300
 """Characters of a line that are quoted."""
 
-# the escape itself has been replaced by then: what is quoted is printable
+# without the escape character, which was already replaced
 _COLOUR = re.compile(r"\N{REPLACEMENT CHARACTER}\[[0-9;]*[A-Za-z]")
 _FRAME = re.compile(r"^[\s|+\-─╰▶\N{MULTIPLICATION SIGN}]+")
 _NPM = re.compile(r"^npm (?:error|ERR!) ?")
@@ -49,8 +49,8 @@ def telling_line(text: str, *, is_up: bool = False) -> str:
     Not the last one: npm ends with where its log is, Node with its version.
 
     Args:
-        text: All that is known of what it wrote.
-        is_up: Whether it had come up: then its usual output is not the reason.
+        text: Its captured output.
+        is_up: Whether it had come up, so that its usual output is not the reason.
     """
     lines = [*_lines(text)]
     best, said = 0, ""
@@ -58,13 +58,13 @@ def telling_line(text: str, *, is_up: bool = False) -> str:
         weight = _weight(line)
         if weight >= max(
             best, 2 if is_up else 1
-        ):  # of equals the last: what came before it may have been mended
+        ):  # the last of equals: earlier problems may have been solved
             best, said = weight, _with_details(lines, index)
     return said[: LONGEST - 1] + "…" if len(said) > LONGEST else said
 
 
 def advice(text: str) -> str | None:
-    """What to do, where what a program wrote leaves no doubt; else None."""
+    """Advice, if the output of a program is unambiguous; else None."""
     for pattern, words in _ADVICE:
         if found := re.search(pattern, text, re.MULTILINE):
             return words.format(found[found.lastindex or 0])
@@ -72,17 +72,17 @@ def advice(text: str) -> str | None:
 
 
 def is_denied(text: str) -> bool:
-    """Whether a program says that it was refused a file or the network."""
+    """Whether the output reports a denied file or network access."""
     return _DENIED.search(text) is not None
 
 
 def is_missing(text: str) -> bool:
-    """Whether a program says that it does not find a part of itself."""
+    """Whether the output reports a missing module of the program."""
     return _MISSING.search(text) is not None
 
 
 def _lines(text: str) -> Iterator[str]:
-    """What counts; of npm's lines and of a chain of causes only those that say why."""
+    """The relevant lines; of npm's output and chained causes, only the reasons."""
     has_npm = has_cause = False
     for line in _COLOUR.sub("", text).splitlines():
         if npm := _NPM.match(line):
@@ -94,7 +94,7 @@ def _lines(text: str) -> Iterator[str]:
         if not stripped:
             continue
         is_cause = _CAUSE.match(stripped) is not None
-        if not (is_cause and has_cause):  # the first names the place
+        if not (is_cause and has_cause):  # the first one names the location
             yield stripped
         has_cause = is_cause
 
@@ -115,7 +115,7 @@ def _weight(line: str) -> int:
 
 def _with_details(lines: list[str], index: int) -> str:
     line = lines[index]
-    if _VALIDATION.search(line):  # which field it is comes below
+    if _VALIDATION.search(line):  # the field is named below
         return ": ".join(lines[index : index + 3])
     return _CAUSE.sub("", line)
 
@@ -201,4 +201,4 @@ _ADVICE = (
         "set `{}` in `env` of its configuration",
     ),
 )
-"""What is written, and what to do about it; the first that is found counts."""
+"""Patterns and their advice; the first match wins."""

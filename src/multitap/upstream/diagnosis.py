@@ -44,7 +44,7 @@ class ProcessStopped(Exception):
 
 
 class Unresponsive(Exception):
-    """The server answers no health check."""
+    """The server does not answer health checks."""
 
 
 def diagnose(
@@ -57,7 +57,7 @@ def diagnose(
     timings: Mapping[str, float],
     redact: Redactor,
 ) -> Failure:
-    """What happened to server `name`, how to call it, and what to do."""
+    """The failure of server `name`: message, code and hint."""
     code, message, hint = _explain(name, sole(exc), phase, evidence)
     if evidence.is_confined:
         hint = _in_sandbox(name, code, phase, hint, evidence.stderr)
@@ -74,7 +74,7 @@ def diagnose(
 
 
 def _in_sandbox(name: str, code: FailureCode, phase: Phase, hint: str, stderr: str) -> str:
-    """The hint for a confined server: not all of them say that they were refused something."""
+    """The hint for a confined server: not all report that access was denied."""
     sandbox = _SANDBOX.format(name=name)
     if crash_output.is_denied(stderr):
         return sandbox
@@ -151,9 +151,7 @@ def _silent(exc: BaseException, phase: Phase, evidence: Evidence) -> str:
     words = str(exc) if isinstance(exc, AnswerTimeout) else f"it did not finish the {phase} in time"
     if evidence.noise:
         return f"{words}; it wrote {evidence.noise_sample!r} instead"
-    line = crash_output.telling_line(
-        evidence.stderr, is_up=True
-    )  # many say that all is well, and hang
+    line = crash_output.telling_line(evidence.stderr, is_up=True)  # many report success, and hang
     return f"{words}; it wrote to its standard error: {line}" if line else words
 
 
@@ -162,6 +160,6 @@ def _why_silent(evidence: Evidence, log: str) -> str:
         return _NO_SERVER
     if found := crash_output.advice(evidence.stderr):
         return found
-    if evidence.pid is not None and not evidence.has_read:  # it does not even listen yet
+    if evidence.pid is not None and not evidence.has_read:  # it does not listen yet
         return f"raise `connect_timeout` if it takes longer to start; {log}"
     return log if evidence.pid is not None else "check that it runs and that `url` is right"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from multitap.wire import in_process, legacy_sse
     from multitap.wire.streamable import streamable_wire
 else:
-    # imported when such a server is dialled: the SDK takes longer than many servers to start
+    # imported on first use: the SDK takes longer to import than many servers to start
     streamable_wire = Later("multitap.wire.streamable.streamable_wire")
     in_process = Later("multitap.wire.in_process")
     legacy_sse = Later("multitap.wire.legacy_sse")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RequestOrigin:
-    """Which server sends a request, and during which call."""
+    """The server that sends a request, and the call it belongs to."""
 
     server: str
     call: object | None = None
@@ -29,9 +29,9 @@ Sample = Callable[
 ]
 Roots = Callable[[RequestOrigin], Awaitable["types.ListRootsResult | types.ErrorData"]]
 Said = Callable[[str, str, Raw], None]
-"""Takes the server, the method and the parameters of a notification; must not block."""
+"""Called with the server, method and parameters of a notification; must not block."""
 Login = Callable[[RequestOrigin, str], Awaitable[str]]
-"""Sends a person to the address; returns the one that they were sent back to."""
+"""Sends a person to a URL; returns the URL that they were redirected to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class PermitRequest:
 
 
 class Screen(Protocol):
-    """Checks a server's question before it is asked, and returns it as it may be asked."""
+    """Checks a server's question, and returns it in the form that may be asked."""
 
     def __call__(
         self, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
@@ -78,7 +78,7 @@ class Handlers:
     sample_tools: bool = False
     """Whether `sample` lets the model use tools of the server that asks."""
     sample_context: bool = False
-    """Whether `sample` knows what else was said, to the server that asks or to others."""
+    """Whether `sample` can include context from the server that asks, or from others."""
     roots: Roots | None = None
     screen: Screen | None = None
     """Checks what servers ask before anyone else sees it; the hub provides one."""

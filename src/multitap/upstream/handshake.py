@@ -19,18 +19,18 @@ _OURSELVES = {"name": "multitap", "version": VERSION}
 
 
 class BadHandshake(Exception):
-    """What a server answers to the handshake lacks what MCP requires."""
+    """A server's answer to the handshake lacks required fields."""
 
 
 class ListCapability(msgspec.Struct, frozen=True, rename="camel"):
-    """What a server can do beside listing one kind of things."""
+    """A capability with a list, such as tools."""
 
     list_changed: bool | None = None
-    """Whether it says so when the list changes."""
+    """Whether it sends a notification when the list changes."""
 
 
 class PlainCapability(msgspec.Struct, frozen=True):
-    """Something that a server can do, of which nothing more is said."""
+    """A capability without options."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
@@ -66,28 +66,28 @@ class _Supported(msgspec.Struct):
     supported: list[str]
 
 
-# not strict: some servers write a truth as a text or a number, and mean it
+# not strict: some servers send booleans as texts or numbers
 _parse_initialized = msgspec.json.Decoder(_Initialized, strict=False).decode
 _parse_discovered = msgspec.json.Decoder(_Discovered, strict=False).decode
 
 
 @dataclass(frozen=True, slots=True)
 class SessionTerms:
-    """What a server and we agreed on."""
+    """The result of the handshake."""
 
     protocol_version: str
     capabilities: Capabilities
     instructions: str | None
     title: str | None
-    """What the server calls itself, with its version."""
+    """The server's own name and version."""
 
 
 class Handshake:
-    """Says the first words to one server.
+    """Negotiates with one server.
 
     Args:
-        wire: Where they travel.
-        handlers: Who answers what the server asks; it is told which of these there are.
+        wire: The wire.
+        handlers: The host's handlers, which determine our capabilities.
         timeout: Seconds for each request.
     """
 
@@ -97,7 +97,7 @@ class Handshake:
         self._timeout = timeout
 
     def introduction(self, version: str) -> dict[str, Any]:
-        """What every request of the stateless era says about us."""
+        """The `_meta` members that describe us in every stateless request."""
         return {
             vocabulary.PROTOCOL_VERSION_KEY: version,
             vocabulary.CLIENT_INFO_KEY: _OURSELVES,
@@ -105,7 +105,7 @@ class Handshake:
         }
 
     async def initialize(self) -> SessionTerms:
-        """Shake hands in the way of the handshake era.
+        """Do the handshake of the handshake era.
 
         Raises:
             BadHandshake: The answer is incomplete.
@@ -129,12 +129,12 @@ class Handshake:
                 f"it speaks version {quoted(version)}, which is not known", sent=True
             )
         headers = {vocabulary.VERSION_HEADER: version}
-        # with the header: the wire learns the version only after this, and servers check it already
+        # with the header: the wire learns the version after this, but servers already check it
         await self._wire.notify("notifications/initialized", None, headers=headers)
         return SessionTerms(version, told.capabilities, told.instructions, _title(told.server_info))
 
     async def discover(self) -> SessionTerms | None:
-        """Ask in the way of the stateless era; None where the server does not speak it.
+        """Discover a stateless server; None if it does not support this era.
 
         Raises:
             WireFault: The wire failed.
@@ -144,12 +144,12 @@ class Handshake:
             try:
                 result = await self._probe(version)
             except RpcError as exc:
-                # any other refusal means the older era: there is no common way to say so
+                # any other refusal means the older era, which has no defined error for this
                 if (common := _common(exc)) is None:
                     return None
                 result = await self._probe(common)
             told = _parse_discovered(result)
-        # older servers answer what they do not know with anything at all
+        # older servers may answer an unknown method with anything
         except (RpcError, AnswerInvalid, *envelope.UNPARSABLE):
             return None
         spoken = _newest(told.supported_versions)
@@ -166,7 +166,7 @@ class Handshake:
     async def _ask(
         self, method: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None
     ) -> Raw:
-        # never called off: MCP forbids it for `initialize`, and a late answer to a probe still
+        # never cancelled: MCP forbids it for `initialize`, and a late answer to a probe still
         # counts
         return await self._wire.request(
             make_request(method, params, self._timeout, headers=headers, cancellable=False)
@@ -174,7 +174,7 @@ class Handshake:
 
 
 def capabilities(handlers: Handlers) -> dict[str, Any]:
-    """What we tell servers that we can answer."""
+    """Our capabilities, by the handlers that are set."""
     told: dict[str, Any] = {}
     if handlers.sample is not None:
         given = {"context": handlers.sample_context, "tools": handlers.sample_tools}
@@ -187,12 +187,12 @@ def capabilities(handlers: Handlers) -> dict[str, Any]:
 
 
 def _newest(versions: list[str]) -> str | None:
-    """The newest stateless version that is among these and spoken by us."""
+    """The newest of these stateless versions that we support."""
     return next((one for one in reversed(vocabulary.STATELESS_VERSIONS) if one in versions), None)
 
 
 def _common(exc: RpcError) -> str | None:
-    """The version to try instead of one that was refused."""
+    """A version to try instead of a refused one."""
     if exc.code != vocabulary.UNSUPPORTED_VERSION:
         return None
     try:
@@ -202,7 +202,7 @@ def _common(exc: RpcError) -> str | None:
 
 
 def _stamped_title(meta: Mapping[str, Any]) -> str | None:
-    """What a stateless server calls itself; only shown, so a malformed name is none."""
+    """The name of a stateless server, for display; a malformed one is ignored."""
     try:
         return _title(msgspec.convert(meta.get(vocabulary.SERVER_INFO_KEY), _Info))
     except msgspec.ValidationError:

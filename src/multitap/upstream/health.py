@@ -16,21 +16,21 @@ from multitap.upstream.signals import Latch
 
 HEALTH_TIMEOUT = 5.0
 MISSES = 2
-"""Health checks without an answer before a server counts as hanging."""
+"""Unanswered health checks after which a server counts as hanging."""
 STOP_CHECK = 1.0
 IDLE_TIMEOUT = 300.0
 
 
 class IdleTimeout(Exception):
-    """No failure: a lazy server has had nothing to do for long enough."""
+    """Not a failure: a lazy server was idle for long enough."""
 
 
 class RestartRequested(Exception):
-    """No failure: a restart was requested."""
+    """Not a failure: a restart was requested."""
 
 
 class Watcher:
-    """Owns the watch over one server while it is connected, and how fast it answers.
+    """Watches one connected server, and measures its latency.
 
     Args:
         config: What is asked for: health checks, and an end after a time without use.
@@ -58,7 +58,7 @@ class Watcher:
         self._notifications = notifications
 
     async def watch(self, session: Session, superseded: Latch) -> None:
-        """Return never; raise what ended the life.
+        """Watch until something ends the session, and raise that.
 
         Args:
             session: What is watched.
@@ -101,7 +101,7 @@ async def watch_health(
     busy: Callable[[], bool],
     answered: Callable[[float], None],
 ) -> None:
-    """Ask for a sign of life at every interval, and at once when somebody doubts it.
+    """Send a health check at every interval, and at once when a call has failed.
 
     Args:
         session: Whom to ask.
@@ -127,7 +127,7 @@ async def watch_health(
         except AnswerInvalid:
             pass  # a bad answer is a sign of life
         except AnswerTimeout:
-            # servers with a single thread answer nothing while they work
+            # single-threaded servers do not answer while they work
             misses = 0 if busy() else misses + 1
             if misses >= MISSES:
                 raise Unresponsive(
@@ -139,31 +139,31 @@ async def watch_health(
 
 
 async def watch_process(session: Session) -> None:
-    """A stopped process keeps its pipes open and says nothing: only the system knows.
+    """Watch for a stopped process, whose pipes stay open and silent.
 
     Raises:
-        ProcessStopped: It is.
+        ProcessStopped: The process is stopped.
     """
     if session.wire.kind != "stdio":
         return
     stopped = 0
     while True:
-        # polled: the system tells only the parent, which is the warden
+        # polled: the system notifies only the parent, which is the warden
         await anyio.sleep(STOP_CHECK)
         stopped = stopped + 1 if session.wire.is_stopped() else 0
-        # twice in a row: somebody may stop a process for a moment on purpose
+        # twice in a row: a process may be stopped for a moment on purpose
         if stopped > 1:
             raise ProcessStopped
 
 
 async def watch_wire(session: Session) -> None:
-    """Raise why the wire closed, once it does."""
+    """Wait until the wire closes, and raise its fault."""
     await session.wire.closed.wait()
     raise session.wire.fault or WireClosed("the connection is closed", sent=True)
 
 
 async def watch_idleness(idle_for: Callable[[], float], limit: float) -> None:
-    """Raise `IdleTimeout` once nothing was asked of the server for `limit` seconds."""
+    """Raise `IdleTimeout` after `limit` seconds without a request."""
     while (rest := limit - idle_for()) > 0:
         await anyio.sleep(rest)
     raise IdleTimeout

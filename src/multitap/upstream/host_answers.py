@@ -30,8 +30,8 @@ async def answer(
 
     Args:
         handlers: Who answers.
-        asked: Where the request comes from.
-        method: What it asks for.
+        asked: The origin of the request.
+        method: Its method.
         params: Its parameters.
         version: The protocol version that the server speaks.
 
@@ -46,7 +46,7 @@ async def answer(
         raise RpcError(types.INVALID_PARAMS, "Invalid request parameters") from None
     answered = await _handle(handlers, asked, request)
     try:
-        # handlers are code of the host: no server should get what MCP does not allow
+        # handlers belong to the host: an invalid answer must not reach the server
         methods.validate_client_result(method, version, answered)
     except ValidationError:
         logger.exception("%s: the answer to %r is invalid", asked.server, method)
@@ -56,7 +56,7 @@ async def answer(
 
 
 def questions(result: Raw) -> types.InputRequiredResult:
-    """What a server of the stateless era has to know before it gives its own answer.
+    """The questions in an `input_required` result of a stateless server.
 
     Raises:
         AnswerInvalid: It cannot be read.
@@ -73,7 +73,7 @@ def questions(result: Raw) -> types.InputRequiredResult:
 async def fulfil(
     handlers: Handlers, asked: RequestOrigin, requests: Mapping[str, types.InputRequest]
 ) -> dict[str, Any]:
-    """The host's answers to all of them, by their keys.
+    """The host's answers to all questions, by key.
 
     Raises:
         RpcError: One is refused.

@@ -33,10 +33,10 @@ from multitap.upstream.session import Era, Session
 from multitap.upstream.start_queue import Rank, StartQueue
 from multitap.upstream.tracing import Tracing
 
-_OWNER_PAUSE = 1.0  # seconds at most: to ask another replica costs little
+_OWNER_PAUSE = 1.0  # seconds at most: asking another replica is cheap
 
 Expand = Callable[[str, ServerConfig], ServerConfig]
-"""Puts the variables into a server's configuration; a `ConfigError` where one has no value."""
+"""Expands the variables of a server's configuration; raises `ConfigError` if one has no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +46,19 @@ class RememberedServer:
     era: Era | None = None
     offers: Offers | None = None
     was_up: bool | None = None
-    """Whether its last start succeeded; None if nobody knows."""
+    """Whether its last start succeeded; None if unknown."""
     habits: ServerHabits | None = None
-    """How it behaves in the middle of calls; one for all links to the server."""
+    """Its behaviour during calls; shared by all links to the server."""
 
 
 class Link:
-    """One server's life, run by one task: attempts, back-off, and what is known in between.
+    """One server, run by one task: attempts, back-off, and its current state.
 
     The session is opened and closed inside `run`, because cancel scopes must be left in the task
-    that entered them. Everybody else only calls `request` and looks. The parts are for their users
-    to take: `availability` (can it be asked), `requests` (the way there), `listing` (what it has),
-    `notifications` (what it says unasked), `attribution` (to which call that belongs) and `report`
-    (what is told about it).
+    that entered them. Other tasks only send requests and read state. Callers use its parts:
+    `availability` (can it be asked), `requests` (the way there), `listing` (what it offers),
+    `notifications` (its own messages), `attribution` (to which call these belong) and `report`
+    (warnings about it).
 
     Args:
         name: What the configuration calls the server.
@@ -97,7 +97,7 @@ class Link:
         self.config = config
         self.era = known.era
         self.was_up = known.was_up
-        """Whether its last start, in this run or an earlier one, succeeded; None if unknown."""
+        """Whether its last start succeeded, in this run or an earlier one; None if unknown."""
         self.habits = known.habits or ServerHabits()
         self._expand = expand
         self._restarts = restarts or Restarts()
@@ -106,7 +106,7 @@ class Link:
         self._is_ordered = False
         self._lost_healthy = False
         self.is_backing_off = False
-        """Whether the last attempt is over, and the next one has yet to begin."""
+        """Whether it waits for its next attempt."""
         self.availability = Availability(
             name,
             LinkState.DISCONNECTED if config.enabled else LinkState.DISABLED,
@@ -122,7 +122,7 @@ class Link:
             attribution=self.attribution,
             report=self.report,
         )
-        # bound once: a call asks for these, and each step between would be one more frame
+        # bound once, to save frames in every call
         self.request = self.requests.request
         self.may_mix = self.attribution.may_mix
         self.listing = Listing(
@@ -153,7 +153,7 @@ class Link:
             listing=self.listing,
             habits=self.habits,
             tracing=tracing or Tracing(),
-            # asked each time: the secrets are known once the variables are put in
+            # a lambda: the secrets are known only after the variables are expanded
             redact=lambda text: self.report.redact(text),  # noqa: PLW0108 - it is replaced
         )
         self._watcher = Watcher(
@@ -175,7 +175,7 @@ class Link:
 
     @property
     def session(self) -> Session | None:
-        """The live conversation, while there is one."""
+        """The current session, if there is one."""
         return self.availability.session
 
     @property
@@ -185,20 +185,20 @@ class Link:
 
     @property
     def offers(self) -> Offers | None:
-        """What it has, or had when it was last up; None if nobody knows."""
+        """Its current or last known offers; None if unknown."""
         return self.listing.offers
 
     @property
     def pid(self) -> int | None:
-        """Its program, once that is started; None for a server that is reached elsewhere."""
+        """The process id of its program; None if it has not started, or is remote."""
         return self._attempt.evidence().pid
 
     @property
     def live(self) -> bool:
-        """Whether its offers can be called: it is up, coming up again, or waiting to be woken.
+        """Whether its offers can be called: it is up, restarting, or asleep.
 
-        One that failed to come up again is not, however often it is tried, until it succeeds. One
-        that waits for a login is: the call says so, and a client may be asked to log in.
+        A server that failed to restart is not, until it succeeds. One that waits for a login is:
+        the call reports that, and a client may be asked to log in.
         """
         availability = self.availability
         if self.offers is None or availability.closing:
@@ -227,11 +227,11 @@ class Link:
         self.retry()
 
     def retry(self) -> None:
-        """Try now, unless the replicas of a cluster have agreed to wait."""
+        """Try to connect now, unless the replicas of a cluster have agreed to wait."""
         if not self.was_up:
-            self.was_up = None  # who asks for it may have mended it: it need not start last
+            self.was_up = None  # it may have been repaired, so it does not start last
         self.availability.wanted.set()
-        if self.state is not LinkState.CONNECTING:  # else it is already starting again
+        if self.state is not LinkState.CONNECTING:  # otherwise it is already restarting
             self.availability.settling = True
             self._attempt.superseded.set()
 
@@ -266,7 +266,7 @@ class Link:
         )
 
     async def _make_attempt(self) -> float:
-        """Be connected once, for as long as it lasts; seconds to wait before the next time."""
+        """Connect once, until the session ends; returns the seconds before the next attempt."""
         attempt = self._attempt = Attempt(  # this is the restart that was asked for
             self._restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
         )
@@ -275,7 +275,7 @@ class Link:
         began = now()
         try:
             await self._live(attempt)
-        except Exception as exc:  # noqa: BLE001 - boundary: one broken server stays its own problem
+        except Exception as exc:  # noqa: BLE001 - boundary: a broken server must not affect others
             self.is_backing_off = True
             pause = self._on_end(attempt, sole(exc), began)
         else:
@@ -285,7 +285,7 @@ class Link:
         return pause
 
     async def _count_failure(self, breaker: Breaker, pause: float) -> float:
-        """The seconds to wait once other replicas know of the failure."""
+        """Share a failure with other replicas; returns the seconds to wait."""
         availability = self.availability
         # without a time for the next attempt there was no failure, or one that waiting cannot mend
         if availability.retry_due is None or availability.failure is None:
@@ -328,7 +328,7 @@ class Link:
         self.availability.up(session)
 
     async def _watch(self, attempt: Attempt, session: Session) -> None:
-        """Return never; say that it is lost before its process is ended, which may take a while."""
+        """Watch the session, and mark the server as lost before its process is ended."""
         try:
             await self._watcher.watch(session, attempt.superseded)
         except Exception as exc:
@@ -368,7 +368,7 @@ class Link:
             pause = math.inf
             if (
                 attempt.connected_at is not None
-            ):  # one that never came up has a hint that helps more
+            ):  # the hint of a server that never came up is more useful
                 failure = _stays_down(failure, self.name)
         elif isinstance(exc, OwnerUnreachable):
             pause = min(pause, _OWNER_PAUSE)
@@ -397,14 +397,14 @@ class Link:
 
 
 async def _expand_config(name: str, config: ServerConfig, expand: Expand) -> ServerConfig:
-    """The configuration with its variables put in.
+    """The configuration with expanded variables.
 
     Raises:
-        ConfigError: One has no value, or nobody says soon what it is.
+        ConfigError: A variable has no value, or is not resolved in time.
     """
     if not may_wait(config):
         return expand(name, config)
-    # a keyring may ask the person first, and files may be on a slow disk
+    # a keyring may ask the user, and files may be on a slow disk
     with anyio.move_on_after(config.connect_timeout):
         return await to_thread.run_sync(expand, name, config, abandon_on_cancel=True)
     raise ConfigError(
@@ -414,7 +414,7 @@ async def _expand_config(name: str, config: ServerConfig, expand: Expand) -> Ser
 
 
 def _is_start(config: ServerConfig, attempt: Attempt, exc: BaseException) -> bool:
-    """Whether a program was started; connecting to an address or a replica does not count."""
+    """Whether the attempt started a program, rather than connect to a URL or a replica."""
     is_elsewhere = attempt.wire is not None and attempt.wire.kind == "cluster"
     return (
         isinstance(config, StdioServer)
@@ -424,7 +424,7 @@ def _is_start(config: ServerConfig, attempt: Attempt, exc: BaseException) -> boo
 
 
 def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:
-    """What a server is while the next attempt is waited for."""
+    """The state of a server between two attempts."""
     if failure.code is FailureCode.AUTH:
         return LinkState.NEEDS_AUTH
     if failure.code is FailureCode.CRASH_LOOP or not failure.code.heals or not was_up:

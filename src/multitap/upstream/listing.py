@@ -1,4 +1,4 @@
-"""What one server offers, as last listed, and what is wrong with the lists."""
+"""The offers of one server, as last listed, and problems with the lists."""
 
 from collections.abc import Callable, Collection
 
@@ -36,7 +36,7 @@ class Listing:
     ) -> None:
         self.offers = known
         self.is_stale = known is not None
-        """Whether the offers are not those of the server as it runs now."""
+        """Whether the offers are from an earlier run or session."""
         self._name = name
         self._config = config
         self._availability = availability
@@ -45,12 +45,12 @@ class Listing:
         self._warning: str | None = None
 
     def expect(self, offers: Offers | None) -> None:
-        """List what its predecessor had until it is up itself."""
+        """Use the offers of its predecessor until it is up itself."""
         self.offers = offers
         self.is_stale = offers is not None
 
     def on_connected(self, offers: Offers) -> None:
-        """List what the server says it has, now that it is up."""
+        """Use the offers that the server has just listed."""
         self.offers = offers
         self.is_stale = False
 
@@ -68,10 +68,10 @@ class Listing:
         return own
 
     async def fetch(self, session: Session, only: Collection[str] | None = None) -> Offers:
-        """Ask for the lists.
+        """Fetch the lists.
 
         Args:
-            session: Whom to ask.
+            session: The session.
             only: Which lists; the known ones stay for the others. None: all of them.
         """
         return await session.offers(
@@ -82,11 +82,10 @@ class Listing:
         )
 
     async def refetch(self, changed: bool) -> bool:  # noqa: FBT001 - see `Refetch`
-        """Replace the offers, and say whether all could be had; old ones stay for what could not.
+        """Fetch the offers again; returns whether all lists succeeded. Failed ones keep old offers.
 
         Args:
-            changed: Whether any list may be another one now; if not, only what is missing is
-                fetched.
+            changed: Whether any list may have changed; if not, only missing lists are fetched.
         """
         if (session := self._availability.session) is None or self.offers is None:
             return True
@@ -95,7 +94,7 @@ class Listing:
             self.offers = await self.fetch(session, None if whole else self.offers.missing)
         except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
             warning = f"its changed lists cannot be fetched: {exc}"
-            if warning != self._warning:  # once, however often it is tried
+            if warning != self._warning:  # once, however often it fails
                 self._warning = warning
                 self._report.tell(Warned(self._name, warning))
             return False

@@ -26,13 +26,13 @@ from multitap.wire.wire import RpcError
 logger = logging.getLogger(__name__)
 
 DEBOUNCE, RELIST_GAP = 0.1, 1.0
-"""Seconds from a change to the new list, and from one list to the next at least."""
+"""Seconds from a change to the new list, and the least seconds between two lists."""
 FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
-"""Seconds until lists that could not be had are asked for again; doubled each time."""
+"""Seconds until failed lists are fetched again; doubled each time."""
 RELISTEN = 1.0
 SUBSCRIBE_TIMEOUT = 5.0
 GRANT_TIMEOUT = 1.0
-"""Seconds a subscriber waits for a server that need not say that it will tell."""
+"""Seconds a subscriber waits for an acknowledgement, which is optional."""
 LOGS_PER_SECOND = 100
 
 _LIST_CHANGED = frozenset(
@@ -44,10 +44,10 @@ _LIST_CHANGED = frozenset(
 )
 
 _CHANGES = _LIST_CHANGED | {"notifications/resources/updated"}
-"""What concerns all clients, no matter whose call it comes with."""
+"""Notifications for all clients, no matter which call they arrive with."""
 
 _LISTENING = "notifications/subscriptions/acknowledged"
-"""From here on changes are reported; earlier ones show only in a new list."""
+"""After this, changes are reported; earlier ones show only in a new list."""
 
 
 Refetch = Callable[[bool], Awaitable[bool]]
@@ -68,7 +68,7 @@ _parse_log = msgspec.json.Decoder(_LogNotification).decode
 
 
 class Notifications:
-    """The news of one server, over all its lives.
+    """The notifications of one server, over all its sessions.
 
     Args:
         name: Which server.
@@ -92,7 +92,7 @@ class Notifications:
         self._name = name
         self._said = said
         self.log_level = log_level
-        """From which level on the server was asked to send log messages; None: as it likes."""
+        """The log level that was set at the server; None: the server decides."""
         self._on_event = on_event
         self._availability = availability
         self._requests = requests
@@ -101,15 +101,15 @@ class Notifications:
         self._uris: set[str] = set()
         self._uris_changed = Bell()
         self._asked_for: frozenset[str] = frozenset()
-        """The resources of the stateless era's stream as it was last asked for."""
+        """The resources that the stateless stream was last opened with."""
         self._told_of: frozenset[str] = frozenset()
-        """And as it was last granted."""
+        """The resources that the server last acknowledged."""
         self._granted = Bell()
         self._log_second = 0
         self._log_allowance = 0
 
     def on_notification(self, method: str, params: Raw, call: object | None) -> None:
-        """Take one notification; cheap, because a server may send a flood of them."""
+        """Handle one notification; cheap, because a server may send a flood of them."""
         # changes go to everybody as events; the rest belongs to one client
         if method not in _CHANGES:
             self._pass_on(method, params, call)
@@ -139,8 +139,8 @@ class Notifications:
         """Fetch the lists again after each burst of changes; until then the old ones stay.
 
         Args:
-            refetch: Told whether they changed, fetches them, and says whether all could be had.
-            is_complete: Whether all could be had so far; if not, they are asked for now and then.
+            refetch: Fetches them, given whether they changed; returns whether all succeeded.
+            is_complete: Whether all have succeeded so far; if not, they are fetched regularly.
         """
         self._listed = True
         pause = FIRST_RETRY
@@ -150,18 +150,18 @@ class Notifications:
                 await self._lists_changed.wait()
                 changed = True
             if changed:
-                # a server that changes ten tools says so ten times
+                # a server that changes ten tools sends ten notifications
                 await anyio.sleep(DEBOUNCE)
-                # before the lists are fetched: what changes meanwhile is fetched again
+                # before the lists are fetched: changes meanwhile trigger another fetch
                 self._lists_changed = Latch()
             is_complete = await refetch(changed)
             pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
-            # some change their lists because they were listed
+            # some servers change their lists whenever they are listed
             await anyio.sleep(RELIST_GAP)
 
     @property
     def is_followed(self) -> bool:
-        """Whether anybody wants to hear of changes of its resources."""
+        """Whether there are subscriptions to its resources."""
         return bool(self._uris)
 
     async def subscribe(self, uri: str) -> None:
@@ -187,7 +187,7 @@ class Notifications:
         """
         if level == self.log_level:
             return
-        # first: a server that is down or refuses is asked again when it comes back
+        # first: a server that is down or refuses is asked again when it reconnects
         self.log_level = level
         session = self._availability.session
         if session is not None and session.era is Era.HANDSHAKE and session.capabilities.logging:
@@ -213,15 +213,15 @@ class Notifications:
 
     @asynccontextmanager
     async def receive(self, session: Session) -> AsyncGenerator[None]:
-        """Within the block the server tells its news, asked for in the way of its era.
+        """Within the block, notifications are received, in the way of the server's era.
 
-        Entered before the first list is fetched: a change in between must not go unheard.
+        Entered before the first list is fetched, so that no change in between is missed.
         """
         self._listed = False
         self._told_of = frozenset()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._ask_for_news, session)
-            # lets the task begin, so that changes are asked for before the lists are
+            # lets the task begin, so that the stream is requested before the lists
             await anyio.lowlevel.checkpoint()
             yield
             tasks.cancel_scope.cancel()
@@ -241,14 +241,14 @@ class Notifications:
             self._on_event(Warned(self._name, f"it refuses {method} {quoted(params)}: {exc}"))
 
     async def _listen(self, session: Session) -> None:
-        """Keep the stateless era's stream of changes open, whatever ends it."""
+        """Keep the stateless stream of changes open, and reopen it when it ends."""
         while True:
             wanted = _wanted_news(session, self._uris)
             self._asked_for = frozenset(self._uris)
             async with anyio.create_task_group() as tasks:
                 if wanted:
                     tasks.start_soon(self._listen_once, session, wanted)
-                # another set takes another stream: the one that is open cannot be changed
+                # another set needs a new stream: an open one cannot be changed
                 await self._uris_changed.wait()
                 tasks.cancel_scope.cancel()
 
@@ -256,13 +256,13 @@ class Notifications:
         try:
             await session.ask("subscriptions/listen", {"notifications": wanted}, timeout=None)
         except RpcError as exc:
-            # not asked again: it has answered, and would answer the same
+            # not repeated: the server would refuse again
             self._on_event(Warned(self._name, f"it does not report changes: {exc}"))
             return
         except WireFault as exc:
             logger.debug("%s: its stream of changes ended: %s", self._name, type(exc).__name__)
         await anyio.sleep(RELISTEN)
-        self._lists_changed.set()  # something may have been missed
+        self._lists_changed.set()  # changes may have been missed
         self._uris_changed.ring()
 
     def _may_log(self) -> bool:
@@ -275,7 +275,7 @@ class Notifications:
 
 
 def _wanted_news(session: Session, uris: set[str]) -> dict[str, Any]:
-    """What the stateless era's stream should report."""
+    """The notifications to request on the stateless stream."""
     can = session.capabilities
     wanted: dict[str, Any] = {}
     if can.tools and can.tools.list_changed:

@@ -11,7 +11,7 @@ from multitap.faults import AnswerInvalid, AnswerTimeout
 from multitap.records import dataclass
 from multitap.wire.jsonrpc import envelope
 
-# lists are foreign: cursors may have no end, or lead back
+# servers control the lists: cursors may be endless, or repeat
 MAX_PAGES = 250
 MAX_SECONDS = 30.0
 
@@ -23,7 +23,7 @@ Ask = Callable[[dict[str, Any]], Awaitable[Raw]]
 
 @dataclass(frozen=True, slots=True)
 class Offers:
-    """What one server has to offer."""
+    """The offers of one server."""
 
     tools: tuple[Definition, ...] = ()
     resources: tuple[Definition, ...] = ()
@@ -31,10 +31,10 @@ class Offers:
     prompts: tuple[Definition, ...] = ()
     warnings: tuple[str, ...] = ()
     missing: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Why a list could not be had this time, by its key; what is here of it is from before."""
+    """Why a list could not be fetched, by its key; its items are from before."""
 
     def by_key(self) -> dict[str, tuple[Definition, ...]]:
-        """The lists as the protocol calls them."""
+        """The lists by their names in the protocol."""
         return {
             "tools": self.tools,
             "resources": self.resources,
@@ -45,23 +45,23 @@ class Offers:
 
 @dataclass(slots=True)
 class Pages:
-    """The items of a list so far, and what was odd about it."""
+    """The items of a list so far, and warnings about it."""
 
     items: list[Definition] = field(default_factory=list[Definition])
     warnings: list[str] = field(default_factory=list[str])
 
 
 async def fetch(ask: Ask, key: str, limit: int) -> Pages:
-    """All pages of one list; where it has no end, what came until then, with a warning.
+    """Fetch all pages of one list; an endless one is cut off, with a warning.
 
     Args:
         ask: Sends the list request with the given parameters.
-        key: Where a page holds its items, such as `tools`.
-        limit: How many items are taken.
+        key: The key of the items in a page, such as `tools`.
+        limit: The most items.
 
     Raises:
         AnswerInvalid: An answer is not a page of the list.
-        AnswerTimeout: Not even the first page came.
+        AnswerTimeout: The first page did not arrive in time.
     """
     pages = Pages()
     seen: set[str] = set()

@@ -87,7 +87,7 @@ NOBODY = CallContext()
 
 
 def slot_holder_of(call: object | None) -> object:
-    """Whose share of a server's time a call takes; None if it is the host's own."""
+    """The holder whose share of a server's slots a call uses; None for the host itself."""
     return (
         None
         if not isinstance(call, CallContext) or call.client is None
@@ -96,5 +96,5 @@ def slot_holder_of(call: object | None) -> object:
 
 
 def client_of(call: object | None) -> OnBehalfOf | None:
-    """The client for whose sake a server says something, where that is certain."""
+    """The client that a server's message belongs to, if that is certain."""
     return call.client if isinstance(call, CallContext) else None

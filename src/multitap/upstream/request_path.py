@@ -40,14 +40,14 @@ from multitap.wire.jsonrpc.request import Request
 from multitap.wire.jsonrpc.vocabulary import URL_ELICITATION_REQUIRED
 from multitap.wire.wire import RpcError
 
-_MOST_REPEATS = 2  # of a request that got lost
+_MOST_REPEATS = 2  # attempts of a lost request
 
 
 class RequestPath:
-    """Owns the slots of one server, and what its requests show about its health.
+    """Owns the slots of one server, and what requests show about its health.
 
-    Used by any task, through all the sessions of a link. It never opens or closes one: it takes
-    the one that is there, or waits until the link's own task has another.
+    Used by any task, for all sessions of a link. It never opens or closes one: it uses the current
+    one, or waits until the link's own task has opened another.
 
     Args:
         name: Which server.
@@ -68,27 +68,27 @@ class RequestPath:
     ) -> None:
         self.slots = CallSlots(limits.in_flight, limits.queue)
         self.doubted = Latch()
-        """Set by a request whose failure is a reason to look after the server."""
+        """Set by a failed request, to trigger a health check."""
         self.last_used = now()
         self._name = name
         self._availability = availability
         self._attribution = attribution
         self._report = report
         self._unanswered = False
-        """Whether the last that is known of the server is that it let a request's time pass."""
-        self._clock = asyncio.get_running_loop().time  # to find the loop costs more than to ask it
+        """Whether the last request timed out and the server has not answered since."""
+        self._clock = asyncio.get_running_loop().time  # looked up once: finding the loop is slow
 
     async def request(self, request: Request) -> Raw:
-        """Ask the server and return its result, undecoded.
+        """Send a request to the server and return its undecoded result.
 
-        The one way of a request to a server: a slot is taken and given back here, and here it is
-        decided whether what got lost is sent again.
+        The only path of requests to a server: it takes and returns a slot, and decides whether a
+        lost request is sent again.
 
         Raises:
-            UpstreamError: Which one says what went wrong.
+            UpstreamError: The request failed; the subclass says why.
         """
         slots, slot_holder = self.slots, request.slot_holder
-        # as `CallSlots.take` and `give` do it, which would be two more frames for every request
+        # inlined from `CallSlots.take` and `give`, to save two frames
         held = slots.held.get(slot_holder, 0) + 1
         free = slots.limit - slots.shared
         if slots.working < slots.limit and (slot_holder is None or held <= GENEROSITY * free):
@@ -121,33 +121,33 @@ class RequestPath:
             self.last_used = self._clock()
             attribution = self._attribution
             if attribution.habits.asks or attribution.is_tried:
-                attribution.habits.changed.ring()  # who waits for the end may have their turn
+                attribution.habits.changed.ring()  # waiting clients may have their turn
 
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
-        """Notify the server, if it is there and of the era in which clients do that."""
+        """Send a notification, if the server is connected and of the handshake era."""
         session = self._availability.session
         if session is not None and session.era is Era.HANDSHAKE:
             await session.wire.notify(method, params)
 
     async def settle(self, timeout: float) -> None:
-        """Wait until it has read all that it was told, so that it says no more of calls given up.
+        """Wait until the server has read all messages, so that cancelled calls send nothing more.
 
         Args:
-            timeout: Seconds after which it is left at that.
+            timeout: The most seconds to wait.
         """
         if (session := self._availability.session) is not None:
             with contextlib.suppress(WireFault):
                 await session.alive(timeout)
 
     async def drain(self, timeout: float) -> None:
-        """Take no new calls and wait for those under way."""
+        """Accept no new calls, and wait for those in progress."""
         self._availability.closing = True
         with anyio.move_on_after(timeout):
             while self.slots.working:
                 await anyio.sleep(0.01)
 
     def serves_only(self, owner: object) -> bool:
-        """Whether the server works on no call of anybody else."""
+        """Whether all calls in progress belong to this owner."""
         session = self._availability.session
         return session is None or session.wire.serves_only(owner)
 
@@ -156,7 +156,7 @@ class RequestPath:
         return 0.0 if self.slots.working else now() - self.last_used
 
     def is_busy(self) -> bool:
-        """Whether a call that is still within its time may be all that keeps the server busy."""
+        """Whether calls in progress, within their deadlines, may keep the server busy."""
         return self.slots.working > 0 and not self._unanswered
 
     def proved_alive(self) -> None:
@@ -164,7 +164,7 @@ class RequestPath:
         self._unanswered = False
 
     async def public_error(self, fault: WireFault | RpcError, method: str) -> MultitapError:
-        """The error for a caller, once the reason is known as well as it can be."""
+        """The error for a caller, once the reason is known as far as possible."""
         name, redact = self._name, self._report.redact
         words = redact(str(fault))
         match fault:
@@ -177,7 +177,7 @@ class RequestPath:
                 return CallTimeout(name, words, hint="raise `timeout` if it needs that long")
             case AnswerInvalid():
                 return BadAnswer(name, words)
-            # after a move the server itself may be well, and says nothing that is worth a wait
+            # after a change of owner the server itself may be fine: no reason to wait for
             case WireClosed() if not isinstance(fault, OwnerChanged):
                 return await self._availability.wait_lost(
                     f"the connection was lost during {method!r}"
@@ -217,18 +217,18 @@ class RequestPath:
             request.connecting += self._clock() - since
 
     async def _go_into(self, request: Request, fault: WireFault | RpcError) -> Raw:
-        """Send a request again if it may be, or find out why it failed.
+        """Send a failed request again if that is allowed, or raise why it failed.
 
-        A second time only if the first one met a session that is gone, and provably did nothing.
+        After a first retry, it is only repeated if it provably never arrived.
         """
         await in_task(request.light)
-        fault.__traceback__ = None  # or it would keep the frames, and they what was received
+        fault.__traceback__ = None  # or it would keep the frames and the response alive
         self._doubt(fault)
         repeats = 0
         while repeats < _MOST_REPEATS and _may_repeat(
             fault, harmless=request.repeatable and not repeats
         ):
-            # not counted: nothing was done, the wire is closed, and the next owner is waited for
+            # not counted: the request had no effect, and waits for the next owner
             repeats += not isinstance(fault, OwnerChanged) or fault.sent
             session = self._availability.session or await self._session(request)
             try:
@@ -242,7 +242,7 @@ class RequestPath:
         raise await self.public_error(fault, request.method) from None
 
     def _doubt(self, fault: WireFault | RpcError) -> None:
-        """Let a failed request be a reason to look after the server."""
+        """Trigger a health check after a failed request."""
         if isinstance(fault, WireClosed):
             self._availability.lose()
         elif not isinstance(fault, AnswerInvalid | RpcError):
@@ -251,5 +251,5 @@ class RequestPath:
 
 
 def _may_repeat(fault: WireFault | RpcError, *, harmless: bool) -> bool:
-    """Whether a lost request may be sent again: it never arrived, or a second run does no harm."""
+    """Whether a lost request may be sent again: it never arrived, or repeating is harmless."""
     return isinstance(fault, WireClosed | RequestFailed) and (harmless or not fault.sent)

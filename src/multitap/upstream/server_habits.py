@@ -1,4 +1,4 @@
-"""What has been observed of a server's behaviour during calls."""
+"""The observed behaviour of a server during calls."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,11 @@ from multitap.upstream.signals import Bell
 
 
 class ServerHabits:
-    """What all sessions with one server have taught us.
+    """The observations of all sessions with one server.
 
     Args:
-        asks: Whether it was ever seen to ask, or to log, without saying for which call.
-        on_learned: Called when it is seen for the first time.
+        asks: Whether it has ever asked or logged without naming the call.
+        on_learned: Called when it does so for the first time.
     """
 
     __slots__ = ("_on_learned", "asks", "changed")
@@ -21,11 +21,11 @@ class ServerHabits:
         self.asks = asks
         """Whether the calls of its clients have to be kept apart."""
         self.changed = Bell()
-        """Rings when it is seen to ask, and when a call ends that somebody may wait for."""
+        """Rings when it is seen to ask, and when a call ends."""
         self._on_learned = on_learned
 
     def learn(self) -> None:
-        """It asks without saying for which call."""
+        """Note that it asks without naming the call."""
         if not self.asks:
             self.asks = True
             self.changed.ring()

@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 
 _MOST_REPORTED = 32  # failures that are remembered, so that each is logged once
 _MOST_MISFITS = 32  # tools that are warned about
-_MOST_WARNINGS, _WARNING = 20, 500  # of one server, and characters of each
-_LOG_MESSAGE = 4000  # characters of one that a server sends
+_MOST_WARNINGS, _WARNING = 20, 500  # warnings of one server, and characters of each
+_LOG_MESSAGE = 4000  # characters of a text that a server sends
 
 
 class ServerReport:
@@ -23,8 +23,8 @@ class ServerReport:
 
     Args:
         name: Which server.
-        redact: Takes out what the server was given in confidence.
-        on_event: Called with what happens, in those words.
+        redact: Removes the server's secrets.
+        on_event: Called with each event.
     """
 
     def __init__(self, name: str, redact: Redactor, *, on_event: Callable[[Event], None]) -> None:
@@ -35,9 +35,9 @@ class ServerReport:
         self._reported: set[str] = set()
         """Failures that were logged since it last proved healthy."""
         self._misfits: dict[str, str] = {}
-        """By tool: what was wrong with arguments that were passed on all the same."""
+        """By tool: problems of arguments that were passed on nevertheless."""
         self._odd_results: dict[tuple[str, str], str] = {}
-        """By tool and kind of trouble: what was wrong with its results."""
+        """By tool and kind of problem: problems of its results."""
 
     def tell(self, event: Event) -> None:
         match event:
@@ -55,7 +55,7 @@ class ServerReport:
         self._on_event(event)
 
     def log_failure(self, failure: Failure, healthy_for: float | None) -> None:
-        """Log a failure once, however often the same one comes back."""
+        """Log a failure once, however often it repeats."""
         if (healthy_for or 0.0) >= PROVED or len(self._reported) >= _MOST_REPORTED:
             self._reported.clear()
         if (text := str(failure)) not in self._reported:
@@ -63,7 +63,7 @@ class ServerReport:
             logger.warning("%s: %s", self._name, text)
 
     def note_misfit(self, tool: str, words: str) -> None:
-        """Warn, once for each tool, that a call was passed on whose arguments do not fit."""
+        """Warn once per tool about arguments that do not match its schema and were passed on."""
         if tool in self._misfits or len(self._misfits) >= _MOST_MISFITS:
             return
         warning = (
@@ -73,11 +73,11 @@ class ServerReport:
         self.tell(Warned(self._name, warning))
 
     def note_result(self, tool: str, words: str) -> None:
-        """Warn, once for each tool and kind of trouble, of what is wrong with a result.
+        """Warn once per tool and kind of problem about a result.
 
         Args:
-            tool: By the server's own name.
-            words: What is wrong: the kind of trouble, a colon, the details.
+            tool: The server's own name.
+            words: The kind of problem, a colon, the details.
         """
         key = (tool, words.partition(":")[0])
         if key in self._odd_results or len(self._odd_results) >= _MOST_MISFITS:
@@ -89,12 +89,12 @@ class ServerReport:
     def warnings(
         self, of_offers: tuple[str, ...], of_lists: Iterable[str], evidence: Evidence
     ) -> tuple[str, ...]:
-        """All that is wrong with the server and does not keep it from working.
+        """All problems of the server that do not keep it from working.
 
         Args:
-            of_offers: What is wrong with single offers; only the first few are reported.
-            of_lists: What is wrong with whole lists of them.
-            evidence: What its wire has seen.
+            of_offers: Problems of single offers; only the first few are reported.
+            of_lists: Problems of whole lists.
+            evidence: The observations of its wire.
         """
         own = [*of_lists, *self._misfits.values(), *self._odd_results.values()]
         if evidence.noise:
@@ -105,7 +105,7 @@ class ServerReport:
         return (*self._bound(of_offers), *map(self._word, own))
 
     def redact_text(self, text: str | None) -> str | None:
-        """What the server says about itself."""
+        """A text of the server without its secrets, bounded."""
         return None if text is None else self.redact(text)
 
     def _bound(self, warnings: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""One live conversation with one server, in its era."""
+"""One session with a connected server, in its era."""
 
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
@@ -34,18 +34,18 @@ else:
     host_answers = Later("multitap.upstream.host_answers")
 
 OnNotification = Callable[[str, Raw, object | None], None]
-"""Called with a notification and, if that is certain, the call it belongs to."""
+"""Called with a notification and its call, if that is certain."""
 
 MAX_ROUNDS = 10
-"""How often a server may ask back before it has to answer a call."""
+"""How often a server may ask back before it must answer a call."""
 
 EXTRA_TIMEOUT = 5.0
-"""Seconds for the lists that are not of tools."""
+"""Seconds for each list other than tools."""
 MAX_INSTRUCTIONS = 64 * 1024
 
 _HEADER_MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
 _QUESTIONS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
-_MOST_HEADERS = 128  # kept: of as many tools
+_MOST_HEADERS = 128  # cached headers, for as many tools
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
 
 
@@ -53,7 +53,7 @@ class Era(StrEnum):
     HANDSHAKE = "handshake"
     """Up to 2025-11-25: `initialize`, then a session."""
     STATELESS = "stateless"
-    """From 2026-07-28 on: every request carries all that it needs."""
+    """From 2026-07-28: every request is self-contained."""
 
 
 class _Kind(msgspec.Struct):
@@ -68,22 +68,22 @@ _parse_arguments = msgspec.json.Decoder(_Arguments).decode
 _parse_kind = msgspec.json.Decoder(_Kind).decode
 _begins_complete = re.compile(rb'\{\s*"resultType"\s*:\s*"complete"').match
 _ends_complete = re.compile(rb'[,{]\s*"resultType"\s*:\s*"complete"\s*\}\Z').search
-"""Both know that it is a member of the result itself: only its own brace encloses it."""
+"""Both match only a member of the result itself: no other brace is in between."""
 _END = 64
 _escaped = re.compile(rb"\\u00(?:5[fF]|6[459eE]|7[01245])").search
-"""A letter of `input_required`, the way nobody writes it who has nothing to hide."""
+"""An escaped letter of `input_required`, which only an attacker would write."""
 
 
 class Session:
-    """What a link says to its server; made by `open_session`.
+    """A session with a server; made by `open_session`.
 
     Args:
         name: The server's configured name.
-        wire: Where it travels.
-        terms: What was agreed on.
-        introduction: What every request of the stateless era says about us.
-        handlers: Who answers what the server asks back.
-        inbound: Who takes what it says unasked.
+        wire: The wire.
+        terms: The result of the handshake.
+        introduction: The `_meta` members of every stateless request.
+        handlers: Answer what the server asks back.
+        inbound: Receives the server's own messages.
     """
 
     def __init__(
@@ -111,20 +111,20 @@ class Session:
         self._has_headers = wire.kind == "streamable-http"
         self._introduction = introduction
         self._last_guest: tuple[Raw, str | None, bytes] | None = None
-        self._stamp = members(introduction)  # once: every request of the stateless era carries it
+        self._stamp = members(introduction)  # encoded once: every stateless request carries it
         self.travel(wire)
 
     def travel(self, wire: Wire) -> None:
-        """Speak over another wire from now on, one that leads to the same server."""
+        """Use another wire to the same server from now on."""
         self.wire = wire
-        # bound once: the handshake era adds nothing to a request, and pays for nothing
+        # bound once: the handshake era adds nothing to a request, and so costs nothing
         self.request = wire.request if self.era is Era.HANDSHAKE else self._request
-        """Asks the server; what it asks back meanwhile is answered by the host's handlers."""
+        """Sends a request; the host's handlers answer what the server asks back."""
 
     async def _request(self, request: Request) -> Raw:
-        """Ask a server of the stateless era.
+        """Send a request to a stateless server.
 
-        Each round that it asks back in is a sign of life, which starts the time again.
+        Each round in which it asks back renews the deadline.
 
         Raises:
             RpcError: It answered with an error.
@@ -139,8 +139,8 @@ class Session:
             request.headers = self._headers(request)
         result = await self.wire.request(request)
         if client is not None and client.drives_rounds:
-            # its client answers by itself, and has to know who asks
-            # the last member of its kind counts, and servers say it last: no look at all of it
+            # the client answers itself, and has to know which server asks
+            # the last such member counts, and servers send it last: the end is enough
             if _ends_complete(memoryview(result)[-_END:]):
                 return result
             if _may_ask_back(result) and _asks_back(result):
@@ -153,7 +153,7 @@ class Session:
         return await self._rounds(request, result)
 
     async def _rounds(self, request: Request, result: Raw) -> Raw:
-        """Answer what the server asks back, until it gives its own answer."""
+        """Answer what the server asks back, until it returns a result."""
         first, pause = request.params, _FIRST_PAUSE
         for _ in range(MAX_ROUNDS):
             asked = host_answers.questions(self._screen(result, for_client=False))
@@ -165,7 +165,7 @@ class Session:
                     self._handlers, RequestOrigin(self._name, request.call), asked.input_requests
                 )
             else:
-                # it asks nothing, and only wants us to come back
+                # no questions: the server only wants another request
                 await anyio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             request.deadline.renew(anyio.current_time())
@@ -176,10 +176,10 @@ class Session:
         raise AnswerInvalid(f"it asked for input more than {MAX_ROUNDS} times", sent=True)
 
     def _screen(self, result: Raw, *, for_client: bool) -> Raw:
-        """What the server asks back, as it may be asked.
+        """The server's questions, in the form that may be asked.
 
         Raises:
-            RpcError: It must not be.
+            RpcError: They must not be asked.
         """
         try:
             found = envelope.decode(result)
@@ -195,17 +195,17 @@ class Session:
         return Raw(envelope.encode({**found, "inputRequests": screened}))
 
     async def ask(self, method: str, params: Mapping[str, Any], *, timeout: float | None) -> Raw:
-        """Ask the server something for ourselves.
+        """Send a request of our own.
 
         Args:
-            method: What to ask for.
+            method: The method.
             params: Its parameters.
-            timeout: Seconds for the answer; None if it may take as long as it likes.
+            timeout: Seconds for the answer; None: no limit.
         """
         return await self.request(make_request(method, params, timeout))
 
     def _stamp_of(self, client: OnBehalfOf) -> bytes:
-        """What a request says about the client it is passed on for, in place of us."""
+        """The `_meta` members that describe the client of a forwarded request, in place of us."""
         capabilities, level = client.capabilities, client.log_level
         last = self._last_guest
         if last is None or last[0] != capabilities or last[1] != level:
@@ -217,10 +217,10 @@ class Session:
         return last[2]
 
     async def alive(self, timeout: float) -> None:
-        """Return when the server shows life; an error is a sign of life as well.
+        """Health check: wait for any answer of the server, even an error.
 
         Raises:
-            WireFault: It does not.
+            WireFault: It does not answer.
         """
         method = "ping" if self.era is Era.HANDSHAKE else "server/discover"
         try:
@@ -236,13 +236,13 @@ class Session:
         known: Offers = Offers(),
         only: Collection[str] | None = None,
     ) -> Offers:
-        """Everything the server says it has, all lists fetched side by side.
+        """Fetch all lists that the server announces, in parallel.
 
         Args:
-            limit: How many items of each list are taken.
+            limit: The most items per list.
             timeout: Seconds for each page of tools.
-            known: What it offered before, for lists that cannot be fetched or are not wanted.
-            only: Which lists to fetch, by their keys; all if not given.
+            known: Earlier offers, for lists that cannot be fetched or are not wanted.
+            only: The lists to fetch, by key; by default, all.
 
         Raises:
             RpcError: It refuses to list its tools.
@@ -263,7 +263,7 @@ class Session:
 
         with ungrouped():
             async with anyio.create_task_group() as tasks:
-                # in this task: a server that cannot list its tools is of no use, so that this ends
+                # in this task: a server that cannot list its tools is unusable, so this error ends
                 # all lists
                 tools = wanted.pop("tools", None)
                 for key, method in wanted.items():
@@ -292,7 +292,7 @@ class Session:
         )
 
     def _lists(self) -> dict[str, str]:
-        """The lists it says it has, by the key of their items."""
+        """The announced lists, by the key of their items."""
         can = self.capabilities
         lists: dict[str, str] = {}
         if can.tools:
@@ -313,25 +313,25 @@ class Session:
         return await fetch(ask, key, limit)
 
     async def _list_or_warn(self, method: str, key: str, limit: int, timeout: float) -> Pages:
-        """A list without which the server is still of use; many announce what they do not have.
+        """Fetch an optional list; many servers announce lists that they do not have.
 
         Raises:
-            AnswerTimeout, RequestFailed, RpcError: It may be had later.
+            AnswerTimeout, RequestFailed, RpcError: It may succeed later.
         """
         try:
             return await self._list(method, key, limit, timeout)
         except RpcError as exc:
             if exc.code == vocabulary.INTERNAL_ERROR:
-                raise  # trouble of its own, which may pass; other errors are answers
+                raise  # an internal error, which may be temporary; other errors are final
             warnings = [] if exc.code == vocabulary.METHOD_NOT_FOUND else [f"no {key}: {exc}"]
             return Pages(warnings=warnings)
         except AnswerInvalid as exc:
             return Pages(warnings=[f"no {key}: {exc}"])
 
     def _learn_headers(self, tools: Pages) -> None:
-        """Which arguments travel as headers too; a tool that says so wrongly must be left out."""
+        """Find arguments that are also sent as headers; tools with invalid marks are skipped."""
         self._header_maps.clear()
-        if self.era is not Era.STATELESS or not self._marked:  # walking all schemas takes its time
+        if self.era is not Era.STATELESS or not self._marked:  # walking all schemas takes a while
             return
         usable: list[Definition] = []
         for tool in tools.items:
@@ -346,19 +346,19 @@ class Session:
         tools.items = usable
 
     def _headers(self, request: Request) -> Mapping[str, str]:
-        """What a request says in headers; alike ones get the very same, which spares the wire."""
+        """The headers of a request; equal ones are the same object, which the wire relies on."""
         method, name = request.method, request.name
         headers = self._plain_headers.get((method, name))
         if headers is None:
             headers = self._plain_headers[method, name] = self._name_header(method, name)
-            # names are foreign: there may be a new one for every request
+            # clients choose the names: there may be a new one for every request
             if len(self._plain_headers) > _MOST_HEADERS:
                 self._plain_headers.clear()
         if name and method == "tools/call" and (header_map := self._header_maps.get(name)):
             try:
                 params = _parse_arguments(b"{%b}" % (request.params or b""))
             except msgspec.ValidationError:
-                return headers  # it is for the server to refuse what is not an object
+                return headers  # the server refuses what is not an object
             return {**headers, **inbound.mcp_param_headers(header_map, params.arguments)}
         return headers
 
@@ -373,7 +373,7 @@ class Session:
 
 
 def _screen_request(handlers: Handlers, server: str, request: Any, *, for_client: bool) -> Any:
-    """One of the questions in a result; what is none is left to those who will say so."""
+    """Screen one question of a result; malformed ones are reported later."""
     method, params = (
         (request.get("method"), request.get("params")) if is_table(request) else ("", "")
     )
@@ -386,10 +386,10 @@ def _screen_request(handlers: Handlers, server: str, request: Any, *, for_client
 def screen_question(
     handlers: Handlers, server: str, method: str, params: Mapping[str, Any], *, for_client: bool
 ) -> Mapping[str, Any]:
-    """A question of a server, as it may be asked.
+    """Screen a question of a server; returns the form that may be asked.
 
     Raises:
-        RpcError: It must not be.
+        RpcError: It must not be asked.
     """
     if handlers.screen is None:
         return params
@@ -400,14 +400,14 @@ def screen_question(
 
 
 def _may_ask_back(result: Raw) -> bool:
-    """Whether the key for it occurs at all: results are long, and few of them ask back."""
+    """Whether a result may ask back, by a search for the key: results can be long."""
     data = bytes(result)
     return b"input_required" in data or (b"\\u00" in data and _escaped(data) is not None)
 
 
 def _asks_back(result: Raw) -> bool:
     if _begins_complete(result) or _ends_complete(memoryview(result)[-_END:]):
-        return False  # most servers say so first or last, where it is seen without parsing
+        return False  # most servers put it first or last, where it is found without parsing
     try:
         return _parse_kind(result).resultType == "input_required"
     except envelope.UNPARSABLE as exc:
@@ -419,7 +419,7 @@ def _era(version: str) -> Era:
 
 
 class _FromServer:
-    """Takes what a server says unasked, from its first word on."""
+    """Receives a server's own messages, from the first one on."""
 
     def __init__(
         self,
@@ -431,7 +431,7 @@ class _FromServer:
         self._name = name
         self._handlers = handlers
         self.version = vocabulary.HANDSHAKE_VERSIONS[-1]
-        """What the server speaks; until that is known, what only a handshake server can be."""
+        """The server's protocol version; before it is known, the last handshake version."""
         self._on_notification = on_notification
         self.on_unaddressed = on_unaddressed
 
@@ -465,15 +465,15 @@ async def open_session(
     timeout: float,
     log_level: LogLevel | None = None,
 ) -> AsyncGenerator[Session]:
-    """Shake hands with the server, in the era it speaks.
+    """Do the handshake with a server, in its era.
 
     Args:
         name: The server's configured name.
-        wire: Where the messages travel; entered already.
-        handlers: Who answers what the server asks.
+        wire: The wire, already entered.
+        handlers: Answer what the server asks.
         on_notification: Called with every notification; must not block.
-        on_unaddressed: Told each time the server asks or logs without saying for which call.
-        era: The era it is known to speak, or None to find out.
+        on_unaddressed: Called when the server asks or logs without naming the call.
+        era: Its era, or None if unknown.
         probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
             is tried as well.
         timeout: Seconds for each request of the handshake.
@@ -508,9 +508,9 @@ async def _negotiate(greeter: Handshake, era: Era | None, probe: float) -> Sessi
 
 
 async def _negotiate_unknown(greeter: Handshake, probe: float) -> SessionTerms:
-    """Ask the new way; where no answer comes for a moment, the old way too, and take the first.
+    """Try the stateless era; without an answer in a moment, the handshake as well; the first wins.
 
-    A slow starter reads both questions late, so the new way's answer still counts when it comes.
+    A slow server reads both requests late, so a late answer to the first still counts.
     """
     verdict = anyio.Event()
     agreed: SessionTerms | None = None
@@ -529,7 +529,7 @@ async def _negotiate_unknown(greeter: Handshake, probe: float) -> SessionTerms:
         try:
             terms = await greeter.initialize()
         except RpcError:
-            await verdict.wait()  # a server that is still at the first question refuses the second
+            await verdict.wait()  # it may refuse this while it handles the first
             raise
         agreed = terms
         tasks.cancel_scope.cancel()

@@ -7,7 +7,7 @@ import asyncio
 
 
 class Latch:
-    """Stays set until the one who waits for it has seen it."""
+    """An event that its single waiter clears."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -22,7 +22,7 @@ class Latch:
 
 
 class Bell:
-    """Wakes everybody who waits for it, each time it rings."""
+    """Wakes all waiting tasks each time it rings."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -36,5 +36,5 @@ class Bell:
         await self._event.wait()
 
     def coming(self) -> asyncio.Event:
-        """What the next ring sets; taken before a look that awaits, so that no ring is missed."""
+        """The event that the next ring sets; taken before a check that awaits, to miss no ring."""
         return self._event

@@ -10,38 +10,37 @@ from enum import IntEnum
 from multitap.wire.process.cpu_usage import cpu_usage
 
 WINDOW = 0.5
-"""Seconds over which a starting server's use of the CPU is looked at."""
+"""Seconds over which the CPU usage of a starting server is measured."""
 REST = 2.0
-"""The same for one that was found idle: there may be hundreds of them."""
+"""The same for idle ones, of which there may be hundreds."""
 SHARE = 0.1
-"""Of one CPU: a program that uses less than that in a window waits for something else."""
+"""The share of one CPU below which a program counts as idle."""
 LONGEST = 10.0
-"""Seconds of CPU time after which a start keeps nobody else from starting.
+"""Seconds of CPU time after which a start no longer occupies a place.
 
-An import-heavy server takes one or two. One that never comes to an end would otherwise hold its
-place until its time to connect is over, and as many of them as there are places would hold up
-everybody.
+An import-heavy server takes one or two. A server that spins would otherwise keep its place until
+its connect timeout, and a few of them would block all others.
 """
 _LOOK = 0.1
 
 
 class Rank(IntEnum):
-    """Who starts first; within a rank, who came first."""
+    """The priority of a start; within a rank, first come, first served."""
 
     UP_BEFORE = 0
     UNKNOWN = 1
     FAILED_BEFORE = 2
 
     @classmethod
-    def after(cls, was_up: bool | None) -> "Rank":  # noqa: FBT001 - None if nobody knows
-        """By whether the last start succeeded."""
+    def after(cls, was_up: bool | None) -> "Rank":  # noqa: FBT001 - None if unknown
+        """The rank by whether the last start succeeded."""
         if was_up is None:
             return cls.UNKNOWN
         return cls.UP_BEFORE if was_up else cls.FAILED_BEFORE
 
 
 class StartSlot:
-    """One server on its way up, and whether it keeps the machine busy."""
+    """One starting server, and whether it uses the CPU."""
 
     def __init__(self, queue: "StartQueue", time: float) -> None:
         self.is_working = True  # it just began
@@ -52,19 +51,19 @@ class StartSlot:
         self._pid: int | None = None
 
     def on_spawned(self, pid: int | None) -> None:
-        """Say which process it is, now that there is one; None for one of which nothing is seen."""
+        """Set its process id; None if it cannot be observed."""
         self._spawned, self._pid = True, pid
 
     def over(self) -> None:
-        """It is up, or it failed; harmless when repeated."""
+        """Free the place: the server is up or has failed; may be repeated."""
         self._queue.remove(self)
 
     def look(self, time: float) -> None:
-        """Decide again whether it works, at the end of each window."""
+        """At the end of each window, decide again whether it uses the CPU."""
         if not self._spawned or time - self._since < (WINDOW if self.is_working else REST):
             return
         used = cpu_usage(self._pid) if self._pid is not None else None
-        if used is None:  # it ended, or cannot be seen
+        if used is None:  # it ended, or cannot be observed
             self.is_working, self._since = False, time
             return
         share = (used.seconds - self._seconds) / (time - self._since)
@@ -77,13 +76,13 @@ class StartSlot:
 class StartQueue:
     """Lets at most `limit` servers start that really use the CPU.
 
-    What starts cost is CPU time, so that is what is counted, not servers and not seconds. A server
-    that hangs, or waits for a download, costs nothing and counts as nothing; should it wake up, it
-    counts again. Output is not a sign of work: some servers never stop writing.
+    Starts cost CPU time, so that is what is measured. A server that hangs, or waits for a download,
+    does not count; if it becomes active, it counts again. Output is not a sign of work: some
+    servers never stop writing.
 
     Args:
-        limit: How many may work at the same time.
-        longest: Seconds of CPU time after which one counts no more.
+        limit: How many may use the CPU at the same time.
+        longest: Seconds of CPU time after which one no longer counts.
     """
 
     def __init__(self, limit: int, *, longest: float = LONGEST) -> None:
@@ -97,7 +96,7 @@ class StartQueue:
 
     @asynccontextmanager
     async def turn(self, rank: Rank) -> AsyncGenerator[StartSlot]:
-        """Wait for a place, by rank; it is given up by `StartSlot.over` or with the block."""
+        """Wait for a place, by rank; `StartSlot.over` or the end of the block frees it."""
         start = await self._wait(rank)
         try:
             yield start
@@ -141,5 +140,5 @@ class StartQueue:
                 self._starting.add(start)
                 turn.set_result(start)
                 free -= 1
-        if self._waiting:  # somebody works: looked at only for as long as somebody waits
+        if self._waiting:  # servers are starting: measured only while others wait
             self._next_look = self._loop.call_later(_LOOK, self._decide)

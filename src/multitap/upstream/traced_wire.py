@@ -31,7 +31,7 @@ class TracedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
     """`lost`: no usable answer came."""
     method: str
     number: int | None = None
-    """The same for a request and its answer; negative if the server asked."""
+    """The same for a request and its answer; negative for requests of the server."""
     seconds: float | None = None
     """How long the answer took."""
     size: int = 0
@@ -47,12 +47,12 @@ OnMessage = Callable[[TracedMessage], None]
 
 
 class TracedWire:
-    """See `Wire`; reports everything that passes.
+    """See `Wire`; reports all messages.
 
     Args:
-        wire: Where it travels.
-        redact: Takes the server's secrets out of a text.
-        tell: Receives each message.
+        wire: The traced wire.
+        redact: Removes the server's secrets from a text.
+        tell: Called with each message.
     """
 
     def __init__(self, wire: Wire, redact: Redact, tell: OnMessage) -> None:
@@ -79,7 +79,7 @@ class TracedWire:
         self.wire.attach(_TracedInbound(inbound, self._note))
 
     def release(self) -> Wire:
-        """The wire alone, as it was."""
+        """End the tracing; returns the wire."""
         if self._inbound is not None:
             self.wire.attach(self._inbound)
         return self.wire
@@ -119,7 +119,7 @@ class TracedWire:
 
 
 def _params(request: Request) -> bytes:
-    """The parameters as they are sent, but for the token by which progress is reported."""
+    """The parameters as sent, without the progress token."""
     meta = b",".join(filter(None, (request.stamp, request.meta)))
     said = b'"_meta":{%b}' % meta if meta else b""
     return b"{%b}" % b",".join(filter(None, (request.params, said)))
@@ -131,7 +131,7 @@ class _TracedInbound:
     def __init__(self, inbound: Inbound, note: "_Notes") -> None:
         self._inbound = inbound
         self._note = note
-        # negative, so that what the server asks is not mistaken for the answer to one of ours
+        # negative, so that the server's requests are not confused with ours
         self._numbers = count(-1, -1)
         self.on_unaddressed = inbound.on_unaddressed
 
@@ -153,7 +153,7 @@ class _TracedInbound:
 
 
 class _Notes:
-    """Puts a message into words."""
+    """Makes `TracedMessage`s."""
 
     def __init__(self, redact: Redact, tell: OnMessage, *, is_forwarded: bool) -> None:
         self._redact = redact

@@ -1,4 +1,4 @@
-"""Who traces the messages of one server; it costs nothing while nobody does."""
+"""Tracing of one server's messages; free of cost while it is not used."""
 
 from collections.abc import AsyncIterator, Generator
 from contextlib import contextmanager, suppress
@@ -10,14 +10,13 @@ from multitap.upstream.traced_wire import OnMessage, Redact, TracedMessage, Trac
 from multitap.wire.wire import Wire
 
 BACKLOG = 4096
-"""Messages that wait for a follower to take them; further ones are left out."""
+"""Messages that wait for a slow follower; further ones are dropped."""
 
 
 class Tracing:
     """The followers of one server, and its sessions, whichever links they belong to.
 
-    A session that is followed gets another wire, which tells of what passes, and its own one back
-    when the last follower is gone.
+    A followed session uses a traced wire, and gets its own one back when the last follower leaves.
     """
 
     def __init__(self) -> None:
@@ -26,7 +25,7 @@ class Tracing:
 
     @contextmanager
     def follow(self, on_message: OnMessage) -> Generator[None]:
-        """Within the block, hear of each message to and from the server."""
+        """Within the block, `on_message` is called with each message to and from the server."""
         self._followers.append(on_message)
         self._adapt()
         try:
@@ -36,12 +35,12 @@ class Tracing:
             self._adapt()
 
     def through(self, wire: Wire, redact: Redact) -> Wire:
-        """The wire to speak over: the very same, unless somebody follows."""
+        """The wire to use: a traced one while there are followers, else the same."""
         return TracedWire(wire, redact, self._tell) if self._followers else wire
 
     @contextmanager
     def during(self, session: Session, redact: Redact) -> Generator[None]:
-        """Within the block, a session is there to be followed."""
+        """Within the block, a session can be followed."""
         self._sessions[session] = redact
         self._adapt()
         try:

@@ -19,29 +19,29 @@ OnProgress = Callable[[float, float | None, str | None], None]
 """Called with a call's progress: how far, of how much, in what words. Must not block."""
 
 SEVERAL = object()
-"""Stands for the call that something belongs to, where it may be any of several."""
+"""In place of a call: a message may belong to any of several calls."""
 
 INBOUND_REQUESTS = 32
-"""Requests of one server that we answer at the same time; more are refused at once."""
+"""Requests of one server that are answered at the same time; further ones are refused."""
 
 
 LONG = frozenset({"tools/call", "resources/read", "prompts/get"})
-"""Requests that may take long: the server is always asked for progress, which gives it time."""
+"""Requests that may take long: these always ask for progress, which renews the deadline."""
 
 
 class OwnedCall:
-    """A call that says who made it."""
+    """A call with an owner."""
 
     __slots__ = ()
 
     @property
     def owner(self) -> object:
-        """Whom a server may tell or ask with any of the calls that they made."""
+        """The owner; a server's message may be delivered with any call of the same owner."""
         return self
 
 
 def owner_of(call: object) -> object:
-    """Who made a call; each that does not say so is somebody else's."""
+    """The owner of a call; by default, the call itself."""
     return call.owner if isinstance(call, OwnedCall) else call
 
 
@@ -55,17 +55,17 @@ class RpcError(Exception):
 
 
 class Inbound(Protocol):
-    """Receives what the server says unasked."""
+    """Receives the server's own messages."""
 
     def on_unaddressed(self) -> None:
-        """Learn that the server asks or logs in the middle of calls without saying of which."""
+        """Called when the server asks or logs during calls without naming the call."""
         ...
 
     def notification(self, method: str, params: Raw, call: object | None) -> None:
-        """Take one notification, in the order of arrival; must not block or raise.
+        """Handle one notification, in the order of arrival; must not block or raise.
 
         Args:
-            method: What it tells of.
+            method: Its method.
             params: Undecoded.
             call: The `Request.call` it belongs to; `SEVERAL` where that is
                 not certain, None where it belongs to none.
@@ -76,7 +76,7 @@ class Inbound(Protocol):
         """Answer a request of the server.
 
         Args:
-            method: What it asks for.
+            method: Its method.
             params: Undecoded; empty where the server sent none.
             call: The `Request.call` it belongs to; `SEVERAL` where that is
                 not certain, None where it belongs to none.
@@ -89,7 +89,7 @@ class Inbound(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known about a server's condition, for the words of a failure."""
+    """What is known about a server's condition, for error messages."""
 
     pid: int | None = None
     exit_code: int | None = None
@@ -101,7 +101,7 @@ class Evidence:
     is_confined: bool = False
     """Whether it runs in a sandbox."""
     noise: int = 0
-    """How many lines or events were no JSON-RPC message."""
+    """How many lines or events were not JSON-RPC messages."""
     noise_sample: str = ""
     """One of them, shortened."""
 
@@ -109,7 +109,7 @@ class Evidence:
 class Wire(Protocol):
     """Messages to and from one server, however they travel.
 
-    A wire is entered and left by the task that owns the link; everybody may call its methods.
+    A wire is entered and left by the task that owns the link; any task may call its methods.
     """
 
     @property
@@ -119,20 +119,20 @@ class Wire(Protocol):
 
     @property
     def closed(self) -> asyncio.Event:
-        """Set once no more messages can travel."""
+        """Set once the wire is closed."""
         ...
 
     @property
     def fault(self) -> WireFault | None:
-        """Why it closed, where somebody else closed it."""
+        """Why it closed; None if we closed it."""
         ...
 
     def attach(self, inbound: Inbound) -> None:
-        """Say who listens; before the first request."""
+        """Set the receiver of the server's messages, before the first request."""
         ...
 
     async def request(self, request: "Request") -> Raw:
-        """Ask the server and return its result, undecoded.
+        """Send a request and return its undecoded result.
 
         Raises:
             RpcError: The server answered with an error.
@@ -143,21 +143,21 @@ class Wire(Protocol):
     async def notify(
         self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Tell the server something; dropped silently when the wire is closed."""
+        """Send a notification; dropped if the wire is closed."""
         ...
 
     def establish(self, protocol_version: str, *, stateless: bool) -> None:
-        """Say what was negotiated: old-era HTTP opens its listening stream now."""
+        """Note what was negotiated; Streamable HTTP of the handshake era opens its stream now."""
         ...
 
     def serves_only(self, owner: object) -> bool:
-        """Whether no call of anybody else is under way."""
+        """Whether all pending calls belong to this owner."""
         ...
 
     def is_stopped(self) -> bool:
-        """Whether the server is there but stopped, as by SIGSTOP, which no message shows."""
+        """Whether the server's process is stopped, as by SIGSTOP, which no message shows."""
         ...
 
     def evidence(self) -> Evidence:
-        """What is known about the server's condition at this moment."""
+        """The current evidence about the server's condition."""
         ...

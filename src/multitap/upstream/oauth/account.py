@@ -29,16 +29,16 @@ from multitap.wire.streamable.http_origin import Challenge
 if TYPE_CHECKING:
     from multitap.upstream.oauth import login_flow
 else:
-    # imported where it comes to a login: most servers want none, and cryptography is slow to import
+    # imported for a login: most servers need none, and cryptography is slow to import
     login_flow = Later("multitap.upstream.oauth.login_flow")
 
 REDIRECT = "http://127.0.0.1:{port}/callback"
 PORT = 8414
-"""Where people come back to whom a host of ours sends away, if the configuration does not say."""
+"""The default port of the redirect URI for logins that a host's handler performs."""
 LOGIN_TIMEOUT = 600.0
-"""Seconds that a person has."""
+"""Seconds that a person has to log in."""
 
-_FINISH = 10.0  # seconds for a renewal that is under way when everything ends
+_FINISH = 10.0  # seconds for a renewal in progress at the end
 
 
 class Account:
@@ -67,7 +67,7 @@ class Account:
         self.config = config
         self.known = config.oauth or OAuth()
         self.challenge = ""
-        """What the server last said to a request that it refused."""
+        """The last `WWW-Authenticate` header of the server."""
         self._storage = storage
         self._work = SharedWork(tasks)
         self._login = login
@@ -76,11 +76,11 @@ class Account:
         self._is_loaded = False
         self.standing: Headers | None = None
         self._dead: str | None = None
-        """A refresh token that was refused: it is not tried again."""
+        """A refused refresh token, which is not tried again."""
         self._refusal: str | None = None
-        """Why the last login failed; until somebody acts, nobody is asked again."""
+        """Why the last login failed; nobody is asked again until `forgive`."""
         self._asked: str | None = None
-        """The scope that was last asked for."""
+        """The last requested scope."""
 
     @property
     def is_logged_in(self) -> bool:
@@ -88,14 +88,14 @@ class Account:
 
     @property
     def ready(self) -> Headers | None:
-        """What authorizes the next request, where that is known without waiting."""
+        """The headers of the next request, if they are known without waiting."""
         return None if not self._is_loaded or self._is_due() else self._now.shared_headers
 
     async def headers(self, method: str, url: URL) -> Headers:
-        """What authorizes a request.
+        """The headers that authorize a request.
 
         Raises:
-            WireFault: It cannot be obtained now.
+            WireFault: They cannot be obtained now.
         """
         if not self._is_loaded:
             await self._load()
@@ -108,7 +108,7 @@ class Account:
         return self._now.headers_for(method, url)
 
     async def answer(self, challenge: Challenge, method: str, url: URL, *, waits: bool) -> Headers:
-        """What authorizes a request that was refused.
+        """The headers that authorize a refused request.
 
         Args:
             challenge: How.
@@ -117,7 +117,7 @@ class Account:
             waits: Whether it may wait for a person.
 
         Raises:
-            AuthRequired: Nothing does, until somebody logs in.
+            AuthRequired: Somebody has to log in.
             RequestFailed: An authorization server cannot be reached now.
         """
         self.challenge = challenge.words
@@ -130,11 +130,11 @@ class Account:
         return self._now.headers_for(method, url)
 
     def heard(self, response: Response) -> None:
-        """Note what an answer says about the next request's proof."""
+        """Remember the nonce of a response for the next proof."""
         self._now.note_nonce(response.header("DPoP-Nonce"))
 
     async def reload(self) -> bool:
-        """Look into the store again; whether the login there is another one."""
+        """Read the store again; returns whether the login has changed."""
         before = self._now.login
         await self._load()
         if self._now.login != before:
@@ -142,7 +142,7 @@ class Account:
         return self._now.token != token_of(before)
 
     def forgive(self) -> None:
-        """Ask a person again, if it comes to that."""
+        """Allow a person to be asked again."""
         self._refusal = None
 
     async def log_in(
@@ -151,8 +151,8 @@ class Account:
         """Let a person log in, and keep the result.
 
         Raises:
-            LoginFailed: It came to nothing; what was there before is still there.
-            RequestFailed: Somebody cannot be reached now.
+            LoginFailed: The login failed; an earlier one is kept.
+            RequestFailed: A server cannot be reached now.
         """
         if not self._is_loaded:
             await self._load()
@@ -213,18 +213,18 @@ class Account:
             raise AuthRequired(self._refusal, hint=_hint(self.name))
 
     async def _renew(self) -> None:
-        """Get new tokens; one of all processes does it, the others use its result."""
+        """Renew the tokens; one of all processes does it, the others use its result."""
         before = self._now.token
         with anyio.CancelScope() as scope:
             async with self._storage.renewing(self.name, self.config.url) as permit:
-                # looked at again: somebody may have renewed it while we waited
+                # checked again: it may have been renewed while we waited
                 await self._load()
                 if self._now.token != before or not self._can_renew():
                     return
-                # this process may have stood still since: another replica may have renewed it
+                # this process may have been suspended: another replica may have renewed it
                 if not permit.is_valid:
                     raise RequestFailed("another replica may renew the login now", sent=False)
-                # from here on the old token is spent: its successor has to get into the store
+                # from here on the old token is used up: the new one must be stored
                 scope.shield = True
                 with anyio.move_on_after(login_flow.RENEWAL_TIMEOUT + _FINISH, shield=True):
                     await self._renew_alone(self._now.login)
@@ -248,7 +248,7 @@ class Account:
         self._use(await self._storage.save(renewed))
 
     async def _grant(self, challenge: str) -> None:
-        """Log in without a person; nothing of that is kept."""
+        """Log in without a person; the result is not stored."""
         try:
             flow = login_flow.LoginFlow(self.config, self.known, None)
             self._use(await flow.by_machine(self.name, challenge))

@@ -18,15 +18,15 @@ _PRIVATE = tuple(
     ipaddress.ip_network(block)
     for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
-"""Networks of organisations: an address there is fine for a server that is there itself."""
+"""Private networks, allowed only for servers that are in one themselves."""
 _METADATA = frozenset(
     ipaddress.ip_address(one) for one in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")
 )
-"""Where clouds tell a machine its credentials."""
+"""The metadata services of clouds, which return credentials."""
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _PUBLIC = ipaddress.ip_network("2000::/3")
-"""All public addresses of the new kind. Elsewhere, forms that hold an address of the old kind, or
-were meant for one site, pass for global."""
+"""All public IPv6 addresses. For `ipaddress`, some that embed IPv4 addresses or are site-local are
+global as well."""
 
 
 class AddressRules:
@@ -41,10 +41,10 @@ class AddressRules:
         self._own: frozenset[Ip] | None = None
 
     def check(self, address: str) -> URL:
-        """An address that may be asked, as far as can be said without looking up its host.
+        """Check an address, as far as possible without resolving its host.
 
         Raises:
-            LoginFailed: It may not.
+            LoginFailed: It is not allowed.
         """
         url = _web_address(address)
         if url.user is not None or url.password is not None:
@@ -54,7 +54,7 @@ class AddressRules:
             is_loopback(host) and is_loopback(self._server.host or "")
         ):
             raise LoginFailed(f"{show_url(url)} is not https")
-        # a proxy looks up names by itself: what it would find there is for it to judge
+        # a proxy resolves names itself, and applies its own rules
         if (ip := _literal(host)) and proxy_for(url) and not permitted(ip, self._literal_own()):
             raise LoginFailed(f"{show_url(url)} is an address of a private network")
         return url
@@ -62,10 +62,10 @@ class AddressRules:
     async def resolve(
         self, loop: asyncio.AbstractEventLoop, host: str, port: int
     ) -> Sequence[Address]:
-        """See `Resolve`: the addresses that may be used, which are those that are connected to.
+        """See `Resolve`: the allowed addresses, which are then connected to.
 
         Raises:
-            LoginFailed: There are addresses, but none of them may be used.
+            LoginFailed: None of the host's addresses is allowed.
         """
         if self._own is None:
             own = await resolve_host(loop, self._server.raw_host or "", self._server.port or 0)
@@ -100,7 +100,7 @@ def permitted(address: Ip, own: Collection[Ip]) -> bool:
 
 
 def _unwrap(address: Ip) -> Ip:
-    """The address of the old kind within one of the new kind."""
+    """The IPv4 address embedded in an IPv6 address, if any."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     inner = address.ipv4_mapped or address.sixtofour

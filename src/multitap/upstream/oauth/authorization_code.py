@@ -11,11 +11,11 @@ from multitap.upstream.oauth.client_identity import ClientIdentity
 from multitap.upstream.oauth.discovery import Discovery
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed, clean
 
-_LONGEST = 16 * 1024  # characters of an address that somebody comes back to
+_LONGEST = 16 * 1024  # characters of a redirect
 
 
 class AuthorizationRequest:
-    """One question to a person, answered once.
+    """One authorization request to a person, answered once.
 
     Args:
         found: Who asks them.
@@ -38,7 +38,7 @@ class AuthorizationRequest:
     ) -> None:
         issuer = found.issuer
         methods = issuer.code_challenge_methods_supported or ()
-        # without it, a stolen code is as good as a token; MCP: clients must refuse to go on
+        # without PKCE, a stolen code is as good as a token; MCP requires clients to refuse
         if found.is_described and "S256" not in methods:
             raise LoginFailed(f"{clean(issuer.issuer)} does not offer PKCE with S256")
         if issuer.authorization_endpoint is None:
@@ -53,7 +53,7 @@ class AuthorizationRequest:
 
     @property
     def address(self) -> str:
-        """Where to send the person."""
+        """The URL to send the person to."""
         digest = hashlib.sha256(self._verifier.encode()).digest()
         asked = {
             "response_type": "code",
@@ -71,11 +71,11 @@ class AuthorizationRequest:
         return str(self._page.update_query(asked))
 
     def form(self, came_back: str) -> dict[str, str]:
-        """The grant in the address that the person came back to.
+        """The grant in the URL that the person was redirected to.
 
         Raises:
-            LoginFailed: It is not an answer to this question, or the second one.
-            GrantRefused: They, or the authorization server, said no.
+            LoginFailed: It does not belong to this request, or was used before.
+            GrantRefused: The person or the authorization server refused.
         """
         said = {
             name: values[0]
@@ -99,7 +99,7 @@ class AuthorizationRequest:
         }
 
     def _check_issuer(self, named: str | None) -> None:
-        """Another authorization server must not answer in place of the one that was asked."""
+        """Check that the answer comes from the authorization server that was asked."""
         issuer = self._found.issuer
         if named is None:
             if issuer.authorization_response_iss_parameter_supported:

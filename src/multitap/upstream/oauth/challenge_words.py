@@ -6,7 +6,7 @@ from collections.abc import Mapping
 _PARAMETER = re.compile(r'([A-Za-z_][\w-]*)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))')
 _ESCAPED = re.compile(r"\\(.)")
 _SCHEME = re.compile(r"\s*([A-Za-z][\w-]*)(?:\s|$)")
-_LONGEST = 8 * 1024  # characters that are looked at
+_LONGEST = 8 * 1024  # characters that are parsed
 
 
 def parameters(words: str) -> Mapping[str, str]:
@@ -18,6 +18,6 @@ def parameters(words: str) -> Mapping[str, str]:
 
 
 def scheme(words: str) -> str:
-    """How it wants to be convinced: `bearer`, `dpop`."""
+    """The scheme of a challenge: `bearer`, `dpop`."""
     found = _SCHEME.match(words)
     return found[1].lower() if found else ""

@@ -16,7 +16,7 @@ _CURVES = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 def client_assertion(client_id: str, issuer: str, pem: str) -> str:
-    """A signed word for one token request.
+    """A signed assertion for one token request.
 
     Raises:
         LoginFailed: The key cannot be used.

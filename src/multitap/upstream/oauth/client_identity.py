@@ -18,7 +18,7 @@ _POST: ClientAuth = "client_secret_post"
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):
-    """A client that one authorization server knows, and how it shows that it is the one."""
+    """Our client at one authorization server, and how it authenticates."""
 
     client_id: str
     auth: ClientAuth = "none"
@@ -64,7 +64,7 @@ async def register(
     """Register with the authorization server (RFC 7591).
 
     Raises:
-        LoginFailed: It does not want to.
+        LoginFailed: It refuses.
     """
     issuer = found.issuer
     if issuer.registration_endpoint is None:
@@ -95,7 +95,7 @@ def _registered_client(said: Mapping[str, object]) -> ClientIdentity:
     if not isinstance(client_id, str) or not client_id:
         raise LoginFailed("the answer to our registration has no client id")
     secret = secret if isinstance(secret, str) and secret else None
-    # RFC 7591: not to name a method is to mean the first of these
+    # RFC 7591: without a method, the first of these is meant
     named = said.get("token_endpoint_auth_method") or (_BASIC if secret else "none")
     if named == "none":
         return ClientIdentity(client_id, registered=True)
@@ -105,19 +105,19 @@ def _registered_client(said: Mapping[str, object]) -> ClientIdentity:
 
 
 def is_document(client_id: str) -> bool:
-    """Whether an id is the address of a description of the client."""
+    """Whether a client id is the URL of a client metadata document."""
     url = urlsplit(client_id)
     return url.scheme == "https" and url.path.strip("/") != ""
 
 
 def _secret_auth(issuer: IssuerMetadata) -> ClientAuth:
-    """How to show a secret: in a header, unless only the other way is understood."""
+    """How to send a secret: in a header, unless only the form is supported."""
     methods = issuer.token_endpoint_auth_methods_supported or (_BASIC,)
     return _POST if _POST in methods and _BASIC not in methods else _BASIC
 
 
 def _choose_auth(methods: Collection[str] | None) -> ClientAuth:
-    """A program on a person's machine can keep no secret, so it rather has none."""
+    """Choose a method; without a secret if possible, since a local program cannot keep one."""
     if methods is None or "none" in methods:
         return "none"
     return _POST if _POST in methods and _BASIC not in methods else _BASIC

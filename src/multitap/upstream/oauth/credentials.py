@@ -1,4 +1,4 @@
-"""What authorizes requests to one server now: a token, and the key that it may be bound to."""
+"""The current credentials for one server: a token, and the key that it may be bound to."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from multitap.wire.streamable.http_origin import Challenge
 if TYPE_CHECKING:
     from multitap.upstream.oauth import proof_key
 else:
-    # imported where a token is bound to a key: few are, and cryptography is slow to import
+    # imported for tokens that are bound to a key: few are, and cryptography is slow to import
     proof_key = Later("multitap.upstream.oauth.proof_key")
 
 _EARLY, _EARLY_PART = 30.0, 0.1
-"""Seconds before it expires that a token is renewed, at most this part of its time."""
+"""Seconds before its expiry that a token is renewed, at most this part of its lifetime."""
 _NONE: Headers = {}
 
 
 class Credentials:
-    """One login in use, replaced as a whole by the next one.
+    """One login in use, replaced by the next one.
 
     Args:
         redact: Learns what must not be repeated.
@@ -36,11 +36,11 @@ class Credentials:
         self.login: StoredLogin | None = None
         self.proof_key: proof_key.ProofKey | None = None
         self.renew_at: float | None = None
-        """When to have a new token, by the system's clock; None if nobody knows when it expires."""
+        """When to renew the token, by the system's clock; None if its expiry is unknown."""
         self._redact = redact
         self._nonce: str | None = None
         self._headers: Headers | None = _NONE
-        """None if each request needs its own."""
+        """The headers for all requests; None if each needs a proof of its own."""
 
     @property
     def token(self) -> str | None:
@@ -53,7 +53,7 @@ class Credentials:
 
     @property
     def shared_headers(self) -> Headers | None:
-        """What authorizes any request; None if each needs a proof of its own."""
+        """The headers for any request; None if each needs a proof of its own."""
         return self._headers
 
     @property
@@ -81,7 +81,7 @@ class Credentials:
             self.renew_at = secrets.expires_at - min(_EARLY, left * _EARLY_PART)
 
     def headers_for(self, method: str, url: URL) -> Headers:
-        """What authorizes one request."""
+        """The headers for one request."""
         if self._headers is not None or self.proof_key is None:
             return self._headers or _NONE
         token = self.token or ""
@@ -89,14 +89,14 @@ class Credentials:
         return {"Authorization": f"DPoP {token}", "DPoP": proof}
 
     def note_nonce(self, nonce: str | None) -> bool:
-        """Put what a server wants to see into the next proof; whether there are proofs."""
+        """Use a nonce in the next proof; returns whether proofs are in use."""
         if self.proof_key is None or not nonce:
             return False
         self._nonce = nonce
         return True
 
     def is_newer(self, challenge: Challenge) -> bool:
-        """Whether there is another token by now than the one that was refused."""
+        """Whether the current token is newer than the refused one."""
         shown = (challenge.authorization or "").partition(" ")[2]
         return self.token not in {None, shown}
 
@@ -107,7 +107,7 @@ def token_of(login: StoredLogin | None) -> str | None:
 
 
 def _secrets_of(login: StoredLogin) -> Iterator[str]:
-    """What an authorization server has entrusted us with."""
+    """The secrets of a login."""
     if (secrets := login.secrets) is not None:
         yield secrets.access_token
         yield secrets.refresh_token or ""

@@ -22,15 +22,15 @@ _BROKEN = 500
 
 @dataclass(frozen=True, slots=True)
 class Discovery:
-    """What was found out about a server's login."""
+    """The result of discovery for one server."""
 
     resource: str
-    """What tokens are asked for, always said (RFC 8707)."""
+    """The resource of the tokens, always sent (RFC 8707)."""
     issuer: IssuerMetadata
     is_described: bool
-    """False: an old server without any description; its issuer is made up of what was usual."""
+    """False for an old server without metadata, whose issuer follows older conventions."""
     scope: str | None
-    """What the server asks for; None: it does not say."""
+    """The scope that the server asks for, if any."""
     takes_proofs: bool
     """Whether tokens are to be bound to a key (DPoP)."""
 
@@ -38,7 +38,7 @@ class Discovery:
 async def discover(
     fetch: GuardedFetch, server: str, challenge: str, known: OAuth, usual: str | None = None
 ) -> Discovery:
-    """Find out who grants access to a server.
+    """Find the authorization server of a server.
 
     Args:
         fetch: How to ask.
@@ -48,8 +48,8 @@ async def discover(
         usual: The issuer of the last login, preferred where the server names several.
 
     Raises:
-        LoginFailed: Nobody does, or what is said contradicts itself or the configuration.
-        RequestFailed: Somebody cannot be reached now.
+        LoginFailed: There is none, or the metadata contradict each other or the configuration.
+        RequestFailed: A server cannot be reached now.
     """
     said = parameters(challenge)
     described = await _resource(fetch, server, said.get("resource_metadata"))
@@ -88,7 +88,7 @@ async def _resource(fetch: GuardedFetch, server: str, named: str | None) -> Reso
                     f"its metadata is about another resource: {clean(described.resource)}"
                 )
             return described
-    if failed is not None:  # it may have metadata: without them we would ask the wrong one
+    if failed is not None:  # it may have metadata, and without them we could ask the wrong server
         raise LoginFailed(f"its metadata cannot be fetched: HTTP {failed}")
     return None
 
@@ -118,7 +118,7 @@ async def _issuer(fetch: GuardedFetch, name: str, known: OAuth) -> IssuerMetadat
             raise LoginFailed(f"{clean(address)} answers with HTTP {reply.status}")
         found = parse_metadata(reply.body, IssuerMetadata) if _is_ok(reply) else None
         if found is not None:
-            # else one authorization server could speak for another
+            # or one authorization server could impersonate another
             if not same_issuer(found.issuer, name):
                 raise LoginFailed(
                     f"the metadata of {clean(name)} is about another issuer: {clean(found.issuer)}"
@@ -136,7 +136,7 @@ def _issuer_addresses(name: str) -> list[str]:
 
 
 async def _legacy_issuer(fetch: GuardedFetch, server: str, known: OAuth) -> IssuerMetadata | None:
-    """As in 2025-03-26: the server is its own authorization server."""
+    """The issuer by the rules of 2025-03-26: the server is its own authorization server."""
     origin = str(URL(server).origin())
     reply = await fetch.describe(known.metadata_url or f"{origin}{_OAUTH}", _HEADERS)
     found = parse_metadata(reply.body, IssuerMetadata) if _is_ok(reply) else None
@@ -168,12 +168,12 @@ def _refuse_issuer(named: str, expected: str) -> None:
 
 
 def canonical(server: str) -> str:
-    """A server's URL as the name of a resource."""
+    """A server's URL in canonical form, as a resource identifier."""
     return show_url(URL(server)).rstrip("/")
 
 
 def covers(resource: str, server: str) -> bool:
-    """Whether tokens for a resource are tokens for a server: its URL, or a path above it."""
+    """Whether tokens for a resource are valid for a server: its URL, or a path above it."""
     try:
         wide, narrow = URL(resource), URL(server)
         same = wide.origin() == narrow.origin()
@@ -184,7 +184,7 @@ def covers(resource: str, server: str) -> bool:
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Whether two names are the same; a root may have a slash at its end."""
+    """Whether two issuers are the same, apart from a trailing slash of a root."""
     if one == other:
         return True
     shorter, longer = sorted((one, other), key=len)

@@ -1,4 +1,4 @@
-"""The only way to contact an authorization server: by the rules, within limits."""
+"""The only way to contact an authorization server: with address rules and limits."""
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from multitap.upstream.oauth.oauth_errors import LoginFailed
 LONGEST = 256 * 1024
 """Bytes of one answer."""
 METADATA_TIMEOUT, GRANT_TIMEOUT = 5.0, 20.0
-"""Seconds for a description, and for an answer that takes a look into a database."""
+"""Seconds for metadata, and for a grant."""
 
 _REDIRECTS = 3
 _REDIRECT = frozenset({301, 302, 303, 307, 308})
@@ -30,14 +30,14 @@ _FORM, _JSON = "application/x-www-form-urlencoded", "application/json"
 
 
 class FetchedReply(NamedTuple):
-    """What came back."""
+    """A complete HTTP response."""
 
     status: int
     headers: Headers
     body: bytes
 
     def decode_json(self) -> Mapping[str, object]:
-        """The JSON object in it; empty where there is none."""
+        """The JSON object in the body; empty if there is none."""
         try:
             return msgspec.json.decode(self.body, type=dict[str, object])
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -48,7 +48,7 @@ class GuardedFetch:
     """Asks the addresses that a server names.
 
     Raises:
-        LoginFailed: From every method: the address may not be asked, or answers out of bounds.
+        LoginFailed: From every method: the address is not allowed, or its answer too large.
         RequestFailed: It cannot be reached now.
     """
 
@@ -56,7 +56,7 @@ class GuardedFetch:
         self.rules = AddressRules(URL(server))
 
     async def describe(self, address: str, headers: Headers) -> FetchedReply:
-        """A description; redirects are followed within its origin."""
+        """Fetch metadata; redirects are followed within the origin."""
         url = self.rules.check(address)
         with _patience(url, METADATA_TIMEOUT):
             for _ in range(_REDIRECTS + 1):
@@ -72,7 +72,7 @@ class GuardedFetch:
     async def post_form(
         self, address: str, form: Mapping[str, str], headers: Headers = _NONE
     ) -> FetchedReply:
-        """Send a form, which may hold secrets: to that address only."""
+        """Post a form, which may contain secrets; redirects are not followed."""
         return await self._post(address, urlencode(form).encode(), _FORM, headers)
 
     async def post_json(self, address: str, message: Mapping[str, object]) -> FetchedReply:

@@ -6,7 +6,7 @@ import msgspec
 
 
 class ResourceMetadata(msgspec.Struct, frozen=True):
-    """A server about who grants access to it (RFC 9728)."""
+    """The protected resource metadata of a server (RFC 9728)."""
 
     resource: str
     authorization_servers: tuple[str, ...] = ()
@@ -21,7 +21,7 @@ class ResourceMetadata(msgspec.Struct, frozen=True):
 
 
 class IssuerMetadata(msgspec.Struct, frozen=True):
-    """An authorization server about itself (RFC 8414, OpenID Connect Discovery)."""
+    """The metadata of an authorization server (RFC 8414, OpenID Connect Discovery)."""
 
     issuer: str
     token_endpoint: str
@@ -40,7 +40,7 @@ _Metadata = TypeVar("_Metadata", ResourceMetadata, IssuerMetadata)
 
 
 def parse_metadata(text: bytes, kind: type[_Metadata]) -> _Metadata | None:
-    """What a description says; None where it is none."""
+    """Parse metadata; None if they are not valid."""
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -29,15 +29,15 @@ RENEWAL_TIMEOUT = GRANT_TIMEOUT
 OFFLINE = "offline_access"
 
 Send = Callable[[str], Awaitable[str]]
-"""Sends a person to an address; returns the one that they were sent back to."""
+"""Sends a person to a URL; returns the URL that they were redirected to."""
 
 
 class LoginFlow:
     """One login, or one renewal.
 
     Raises:
-        LoginFailed: From every method: it came to nothing.
-        RequestFailed: Somebody cannot be reached now.
+        LoginFailed: From every method: the login failed.
+        RequestFailed: A server cannot be reached now.
     """
 
     def __init__(self, config: HttpServer, known: OAuth, before: StoredLogin | None) -> None:
@@ -70,7 +70,7 @@ class LoginFlow:
         except GrantRefused as exc:
             if exc.error != "invalid_client" or not client.registered:
                 raise
-            # it knew us once, and forgot
+            # it no longer knows our client
             client = await register(self._fetch, found, redirect, wanted)
             terms = replace(terms, client=client)
             grant = await self._request_grant(send, terms)
@@ -95,7 +95,7 @@ class LoginFlow:
         return self._login(server, _Terms(found, client, proof_key, "", scope), grant)
 
     async def renew(self, kept: StoredLogin, proof_key: ProofKey | None) -> StoredLogin:
-        """The login with fresh tokens; only where it was given, and only to whom it was given."""
+        """Renew a login, only at the issuer and with the client that it was granted to."""
         secrets = _secrets(kept)
         endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept), proof_key)
         form = {
@@ -120,7 +120,7 @@ class LoginFlow:
         secrets = _secrets(kept)
         endpoint = TokenEndpoint(self._fetch, kept.issuer, self._client_of(kept))
         if secrets.refresh_token is not None:
-            # the refresh token first: with it, a new access token could be had in between
+            # the refresh token first: it could be used to get a new access token in between
             address = kept.revocation_endpoint
             await endpoint.revoke(address, secrets.refresh_token, "refresh_token")
         await endpoint.revoke(kept.revocation_endpoint, secrets.access_token, "access_token")
@@ -131,7 +131,7 @@ class LoginFlow:
         name = found.issuer.issuer
         secret = self._known.client_secret or self._known.private_key
         if secret and self._known.issuer is None and usual and not same_issuer(name, usual):
-            # a server that was taken over must not have our secret by naming another place
+            # a compromised server must not get our secret by naming another issuer
             raise LoginFailed(
                 f"it wants a login at {clean(name)}, and the client secret was given for "
                 f"{clean(usual)}; if that is right, set `oauth.issuer`"
@@ -182,7 +182,7 @@ class LoginFlow:
                 access_token=grant.access_token,
                 expires_at=grant.expires_at,
                 refresh_token=grant.refresh_token,
-                # a configured secret stays where the user keeps it; an issued one has no place
+                # a configured secret stays in the configuration; an issued one is stored here
                 client_secret=client.secret if client.registered else None,
                 proof_key=proof_key.pem if proof_key else None,
             ),
@@ -191,7 +191,7 @@ class LoginFlow:
 
 @dataclass(frozen=True, slots=True)
 class _Terms:
-    """On what a login is asked for."""
+    """The parameters of a login."""
 
     found: Discovery
     client: ClientIdentity
@@ -211,7 +211,7 @@ def wanted_scope(known: OAuth, challenge: Challenge, kept: StoredLogin | None) -
 
 
 def _with_offline(scope: str | None, found: Discovery) -> str | None:
-    """Ask for a refresh token as well, where that takes a scope (OpenID Connect)."""
+    """Add the scope for a refresh token, if the issuer has one (OpenID Connect)."""
     offered = found.issuer.scopes_supported or ()
     if scope is None or OFFLINE not in offered or OFFLINE in scope.split():
         return scope

@@ -1,4 +1,4 @@
-"""What the replicas of a cluster tell each other about logins."""
+"""The interface by which replicas of a cluster share logins."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -10,42 +10,42 @@ from multitap.trust.secrets.token_store import StoredLogin
 
 
 class SharedLogin(msgspec.Struct, frozen=True):
-    """What all replicas know of one login."""
+    """The shared record of one login."""
 
     login: StoredLogin | None
-    """None: somebody logged out."""
+    """None after a logout."""
     changed_at: float
-    """Of two, the later one holds."""
+    """When it changed; the later of two records wins."""
 
 
 class RenewalPermit(Protocol):
-    """The right to use a refresh token, which is good for one use."""
+    """The permission to use a refresh token, which can be used once."""
 
     @property
     def is_valid(self) -> bool:
-        """Whether no other replica can have it at this moment."""
+        """Whether no other replica can have it now."""
         ...
 
 
 class LoginSharing(Protocol):
-    """Logins as the other replicas have them."""
+    """Shares logins with the other replicas."""
 
     async def find(self, server: str, url: str) -> SharedLogin | None:
-        """What they know; None: nothing, or they cannot be asked now."""
+        """The shared login; None if there is none, or the coordinator is down."""
         ...
 
     async def tell(self, server: str, url: str, shared: SharedLogin) -> None:
-        """Tell them, unless they know something newer; delivery is not confirmed."""
+        """Share a login, unless there is a newer one; delivery is not confirmed."""
         ...
 
     def renewing(self, server: str, url: str) -> AbstractAsyncContextManager[RenewalPermit]:
-        """Within the block, no other replica renews that login.
+        """Within the block, no other replica renews the login.
 
         Raises:
-            RequestFailed: Nobody can say whether another one does.
+            RequestFailed: The coordinator is down.
         """
         ...
 
     async def follow(self, on_change: Callable[[], Awaitable[None]]) -> None:
-        """Call back whenever they may have changed a login, until cancelled."""
+        """Call `on_change` whenever a shared login may have changed, until cancelled."""
         ...

@@ -1,4 +1,4 @@
-"""Where the logins of a process are: on its disk and, in a cluster, with all replicas."""
+"""Stores logins on disk and, in a cluster, with all replicas."""
 
 import time
 from collections.abc import AsyncGenerator
@@ -11,7 +11,7 @@ from multitap.records import dataclass
 from multitap.trust.secrets.token_store import StoredLogin, TokenStore
 from multitap.upstream.oauth.login_sharing import LoginSharing, RenewalPermit, SharedLogin
 
-_LATER = 0.001  # seconds: a successor is later than what it replaces, whatever the clocks say
+_LATER = 0.001  # seconds: a new login must be later than the old one, even with different clocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class _UnsharedPermit:
 
 
 class LoginStorage:
-    """Reads and keeps logins; of what is on disk and what the replicas know, the later one holds.
+    """Reads and stores logins; the later of disk and shared record wins.
 
     Args:
         store: The disk.
@@ -64,28 +64,28 @@ class LoginStorage:
         return shared.login
 
     async def add(self, login: StoredLogin) -> StoredLogin:
-        """Keep the login that a person just granted, and record that they did."""
+        """Store a login that a person has just granted, and record it in the audit log."""
         login = msgspec.structs.replace(login, changed_at=time.time())
         await to_thread.run_sync(self._store.add, login)
         await self._tell(login)
         return login
 
     async def save(self, login: StoredLogin) -> StoredLogin:
-        """Keep the successor of a login."""
+        """Store a renewed login."""
         later = max(time.time(), login.changed_at + _LATER)
         login = msgspec.structs.replace(login, changed_at=later)
-        # the disk first: a successor that is nowhere is a login lost
+        # the disk first: a renewed login that is not stored anywhere is lost
         await to_thread.run_sync(self._store.save, login)
         await self._tell(login)
         return login
 
     async def note_failure(self, server: str, words: str) -> None:
-        """Record that a person was asked to log in, and why nothing came of it."""
+        """Record a failed login in the audit log."""
         await to_thread.run_sync(self._store.note_failure, server, words)
 
     @asynccontextmanager
     async def renewing(self, server: str, url: str) -> AsyncGenerator[RenewalPermit]:
-        """Within the block nobody else, in whatever process or replica, renews that login.
+        """Within the block, no other process or replica renews the login.
 
         Raises:
             RequestFailed: The other replicas cannot be asked.

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from multitap.upstream.oauth import account as oauth_account
     from multitap.upstream.oauth.account import Account
 else:
-    # with the HTTP client, which a hub of programs alone does not need
+    # lazily: imports the HTTP client, which a hub of programs alone does not need
     oauth_account = Later("multitap.upstream.oauth.account")
 
-_LOOK = 0.5  # seconds between two looks at the store: a login shows within a second
+_LOOK = 0.5  # seconds between two checks of the store: a login takes effect within a second
 
 
 class Logins:
-    """Who is logged in where; notices what other processes, such as `multitap login`, change.
+    """The accounts at all servers; notices changes by other processes, such as `multitap login`.
 
     Args:
         tasks: Where renewals, logins and the watch run.
@@ -38,7 +38,7 @@ class Logins:
         self, tasks: Tasks, login: Login | None, sharing: LoginSharing | None = None
     ) -> None:
         self.on_change: Callable[[str, bool], None] | None = None
-        """Called when a server's login comes, changes or fails, with whether there is one now."""
+        """Called when a server's login changes or fails, with whether there is one now."""
         self._tasks = tasks
         self._login = login
         self._store = TokenStore()
@@ -47,7 +47,7 @@ class Logins:
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
 
     def account(self, name: str, config: HttpServer) -> "Account | None":
-        """The account with a server; None where the configuration says how to be authorized."""
+        """The account at a server; None if the configuration has its own credentials."""
         given = any(header.lower() == "authorization" for header in config.headers)
         if config.oauth is False or given:
             return None
@@ -68,18 +68,18 @@ class Logins:
         return account
 
     def find(self, name: str) -> "Account | None":
-        """The account with a server as it was last reached; None where there is none."""
+        """The account at a server, if there is one."""
         accounts = [one for one in self._accounts.values() if one.name == name]
         return accounts[-1] if accounts else None
 
     def forgive(self, name: str) -> None:
-        """Let a person be asked again who did not log in the last time."""
+        """Allow a person to be asked again after a failed login."""
         for account in self._accounts.values():
             if account.name == name:
                 account.forgive()
 
     async def _watch(self) -> None:
-        # polled: one look costs microseconds, and works on every file system
+        # polled: a check costs microseconds, and works on every file system
         stamp = self._store.stamp()
         while True:
             await anyio.sleep(_LOOK)
@@ -90,7 +90,7 @@ class Logins:
 
     async def _reload(self) -> None:
         for account in tuple(self._accounts.values()):
-            # one that cannot be read now is looked at again when somebody needs it
+            # unreadable now: read again when it is needed
             with contextlib.suppress(AuthRequired):
                 if await account.reload():
                     self._on_changed(account)

@@ -21,7 +21,7 @@ _PATIENCE = 5.0  # seconds to send it
 _STRANGERS = 16  # connections at the same time
 _HEADERS = (
     "Content-Type: text/html; charset=utf-8",
-    # whatever a stranger gets into the page, it runs nothing and loads nothing
+    # injected content must not run or load anything
     "Content-Security-Policy: default-src 'none'",
     "X-Content-Type-Options: nosniff",
     "Referrer-Policy: no-referrer",
@@ -31,7 +31,7 @@ _HEADERS = (
 
 
 class LoopbackCallback:
-    """Waits for the one browser that was sent away.
+    """Waits for the redirect of one browser.
 
     Args:
         server: What the person logs in to, for the page they see.
@@ -48,7 +48,7 @@ class LoopbackCallback:
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def listen(self) -> None:
-        """Be there when the browser comes.
+        """Start to listen.
 
         Raises:
             LoginFailed: Nothing can listen at that address.
@@ -68,13 +68,13 @@ class LoopbackCallback:
             self.address = f"http://{host}:{number}{place.path}"
 
     async def wait(self, page: str) -> str:
-        """The address that the browser came back to from a page; nobody is let in after that.
+        """Wait for the redirect after a login page; later redirects are refused.
 
         Args:
-            page: Where it was sent; its `state` is what tells its answer from others.
+            page: The URL of the login page; its `state` identifies the redirect.
         """
         if self._listener is None:
-            await self.listen()  # the second time: the first answer was of no use
+            await self.listen()  # called again: the first answer was not usable
         self._answered.clear()
         self._expected = parse_qs(urlsplit(page).query).get("state", [""])[0]
         try:
@@ -85,7 +85,7 @@ class LoopbackCallback:
         return self._came_back or ""
 
     async def aclose(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         self._close()
         with anyio.move_on_after(_PATIENCE, shield=True):
             while self._writers:
@@ -119,18 +119,18 @@ class LoopbackCallback:
                     writer.write(_response(status, words))
                     await writer.drain()
         except asyncio.LimitOverrunError:
-            pass  # no browser asks at such length
+            pass  # too long for a browser
         finally:
             writer.close()
             with anyio.move_on_after(_PATIENCE), contextlib.suppress(OSError):
                 await writer.wait_closed()
             self._writers.discard(writer)
-            # last: the browser has its page before anybody closes anything
+            # last: the browser must have its page before the server is closed
             if is_answer:
                 self._answered.set()
 
     def _judge(self, head: str) -> tuple[HTTPStatus, str]:
-        """What to say to a browser; the right one is let in once."""
+        """The response to a browser; the right redirect is accepted once."""
         nothing = (HTTPStatus.NOT_FOUND, "There is nothing here.")
         mine = urlsplit(self.address)
         first, *lines = head.split("\r\n")
@@ -144,7 +144,7 @@ class LoopbackCallback:
         except ValueError:
             return nothing
         state = said.get("state", [""])[0]
-        # any page in any browser can get here: only the answer to our question counts
+        # any web page can send requests here: only the redirect with our `state` counts
         if not self._expected or not hmac.compare_digest(state.encode(), self._expected.encode()):
             return HTTPStatus.BAD_REQUEST, "This is not the answer to a login that was asked for."
         self._expected = None
@@ -163,7 +163,7 @@ async def open_callback(
     redirect: str | None = None,
     usual: str | None = None,
 ) -> AsyncGenerator[LoopbackCallback]:
-    """A place for a browser to come back to; leaving the block closes it.
+    """A listener for the browser's redirect; leaving the block closes it.
 
     Args:
         server: What the person logs in to.

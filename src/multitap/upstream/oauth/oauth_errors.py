@@ -3,7 +3,7 @@
 from multitap.errors import shortened
 from multitap.printable import printable
 
-_LONGEST = 200  # characters of what an authorization server says
+_LONGEST = 200  # characters of an authorization server's message
 
 
 class LoginFailed(Exception):
@@ -11,7 +11,7 @@ class LoginFailed(Exception):
 
 
 class GrantRefused(LoginFailed):
-    """An authorization server says no, in a code that programs understand."""
+    """An authorization server refuses, with an OAuth error code."""
 
     def __init__(self, error: str, description: str = "") -> None:
         self.error = clean(error)
@@ -20,5 +20,5 @@ class GrantRefused(LoginFailed):
 
 
 def clean(text: object) -> str:
-    """A stranger's words in one line that a terminal can show."""
+    """An untrusted text as one short printable line."""
     return printable(shortened(" ".join(str(text).split()), _LONGEST))

@@ -1,4 +1,4 @@
-"""A request to a server that only finds out how to authorize."""
+"""Probes whether and how a server requires authorization."""
 
 from http import HTTPStatus
 
@@ -18,7 +18,7 @@ _HEADERS = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 
 
 async def wanted_login(config: HttpServer) -> str | None:
-    """What a server says in `WWW-Authenticate` to somebody it does not know; None: it lets us in.
+    """The `WWW-Authenticate` header for a request without credentials; None if it is accepted.
 
     Raises:
         RequestFailed: It cannot be reached.

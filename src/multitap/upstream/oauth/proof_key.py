@@ -17,7 +17,7 @@ class ProofKey:
     """The key that a login's tokens are bound to.
 
     Args:
-        pem: One from before; a new one is made if not given.
+        pem: A stored key; by default, a new one is made.
     """
 
     def __init__(self, pem: str | None = None) -> None:
@@ -32,7 +32,7 @@ class ProofKey:
 
     @property
     def pem(self) -> str:
-        """To keep it."""
+        """The key in PEM, to store it."""
         return self._key.private_bytes(
             serialization.Encoding.PEM,
             serialization.PrivateFormat.PKCS8,
@@ -42,7 +42,7 @@ class ProofKey:
     def proof(
         self, method: str, url: URL, *, nonce: str | None = None, token: str | None = None
     ) -> str:
-        """A proof for one request, never to be used for another.
+        """A proof for one request.
 
         Args:
             method: How it is sent.

@@ -1,4 +1,4 @@
-"""Work that is done once for all who need it at the same time: renewals and logins."""
+"""Shares work among callers that need it at the same time: renewals and logins."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ Work = Callable[..., Coroutine[Any, Any, None]]
 
 
 class SharedWork:
-    """What is under way, by its kind.
+    """Work in progress, by kind.
 
     Args:
         tasks: Where it runs, so that it goes on although nobody waits for it.
@@ -26,18 +26,18 @@ class SharedWork:
         self._under_way: dict[str, asyncio.Future[WireFault | None]] = {}
 
     async def wait(self, kind: str, work: Work, *given: object) -> None:
-        """Do it, or wait until it is done.
+        """Start the work, or join it, and wait for its end.
 
         Raises:
             WireFault: It failed.
         """
-        # shielded: who is given up must not take the others along
+        # shielded: a cancelled caller must not cancel the others
         fault = await asyncio.shield(self.begin(kind, work, *given))
         if fault is not None:
             raise fault.with_traceback(None)
 
     def begin(self, kind: str, work: Work, *given: object) -> asyncio.Future[WireFault | None]:
-        """Start it, unless it is under way; its result says why it failed, if it did."""
+        """Start the work, unless it is running; returns a future with its error or None."""
         under_way = self._under_way.get(kind)
         if under_way is None:
             under_way = asyncio.get_running_loop().create_future()
@@ -62,7 +62,7 @@ class SharedWork:
 
 
 async def _outcome(work: Coroutine[Any, Any, None]) -> WireFault | None:
-    """What came of it, as something that can be raised more than once."""
+    """The outcome of the work, as an error that can be raised more than once."""
     try:
         await work
     except WireFault as exc:

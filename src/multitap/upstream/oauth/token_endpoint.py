@@ -19,11 +19,11 @@ _KINDS = frozenset({"bearer", "dpop"})
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """What an authorization server gave us."""
+    """The tokens of a grant."""
 
     access_token: str
     is_bound: bool
-    """Whether it is of no use without a proof of possession."""
+    """Whether it needs a proof of possession."""
     expires_at: float | None
     refresh_token: str | None
     scope: str | None
@@ -33,7 +33,7 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class TokenEndpoint:
-    """Asks one authorization server as one client.
+    """Sends requests of one client to one authorization server.
 
     Args:
         fetch: How to ask.
@@ -90,7 +90,7 @@ class TokenEndpoint:
         return await self._fetch.post_form(address, filled, headers)
 
     def _authenticate(self, form: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-        """The form and the headers that show who we are."""
+        """The form and headers with our client authentication."""
         client, filled = self._client, dict(form)
         if client.auth == "client_secret_basic" and client.secret is not None:
             # RFC 6749, section 2.3.1: both are encoded like parts of a form first
@@ -108,7 +108,7 @@ class TokenEndpoint:
 
 
 def _refusal(status: int, said: Mapping[str, object]) -> LoginFailed:
-    # never the body itself: error pages have been seen to quote tokens
+    # never the body itself: error pages may quote tokens
     if isinstance(error := said.get("error"), str) and error:
         return GrantRefused(error, str(said.get("error_description") or ""))
     return LoginFailed(f"the authorization server answers with HTTP {status}")
@@ -134,7 +134,7 @@ def _text(value: object) -> str | None:
 
 
 def _expiry(seconds: object) -> float | None:
-    # some send a text
+    # some servers send it as a text
     try:
         return time.time() + float(seconds) if isinstance(seconds, int | float | str) else None
     except ValueError:

@@ -19,7 +19,7 @@ _OK = 200
 
 
 async def bearer_form(known: OAuth, issuer: str, resource: str) -> dict[str, str]:
-    """The grant of a program that brings a signed statement about itself (RFC 7523).
+    """The grant of a program with a signed assertion about itself (RFC 7523).
 
     Where an identity provider is configured, the statement is an ID token, and the provider gives
     the one that the authorization server takes (SEP-990).
@@ -34,7 +34,7 @@ async def bearer_form(known: OAuth, issuer: str, resource: str) -> dict[str, str
 
 
 async def _statement(known: OAuth) -> str:
-    """Read each time: platforms renew the file long before what is in it expires."""
+    """The assertion, read each time: platforms renew the file before it expires."""
     if known.assertion_file is None:
         if not known.assertion:
             raise LoginFailed("`oauth.assertion` or `oauth.assertion_file` is needed")
@@ -55,7 +55,7 @@ def _read(path: Path) -> str:
 
 
 async def _exchange(known: OAuth, provider: str, id_token: str, issuer: str, resource: str) -> str:
-    # the provider is the configuration's word, not the server's: its own place is what counts
+    # the provider comes from the configuration, not from the server: use its own address
     reply = await GuardedFetch(provider).post_form(
         provider,
         {

@@ -33,7 +33,7 @@ _SECRET = ("TOKEN", "PASSWORD", "SECRET", "AUTH")
 
 
 def child_environment(ours: Mapping[str, str], named: Mapping[str, str]) -> dict[str, str]:
-    """What a server gets: the short list from `ours`, and all that its configuration names."""
+    """A server's environment: the short list from `ours`, and all that its configuration names."""
     inherited = {name: value for name, value in ours.items() if _inherited(name.upper())}
     return {**inherited, **named}
 

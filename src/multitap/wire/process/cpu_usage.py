@@ -11,7 +11,7 @@ _STATE, _TIMES, _THREADS = (
     17,
 )  # of /proc/PID/stat, counted after the program's name
 _LONGEST = 64 * 1024  # bytes of a file
-_MOST = 64  # processes that are looked at; a launcher has a handful
+_MOST = 64  # processes that are counted; a launcher has a handful
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class CpuUsage:
 
 
 def cpu_usage(pid: int) -> CpuUsage | None:
-    """What process `pid` and its descendants used; None when it ended, or off Linux."""
+    """The CPU usage of a process and its descendants; None if it has ended, or not on Linux."""
     ticks, found = 0, False
     states: set[bytes] = set()
     family = [pid]
@@ -52,7 +52,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def _children(pid: int, *, threads: int) -> list[int]:
-    """Its children, by each of its threads; none where the kernel keeps no such list."""
+    """The child processes of all its threads; empty if the kernel has no such list."""
     children: list[int] = []
     with suppress(OSError):
         tasks = f"/proc/{pid}/task"
@@ -62,7 +62,7 @@ def _children(pid: int, *, threads: int) -> list[int]:
 
 
 def _read(path: str) -> bytes:
-    """A short file; pathlib takes longer than the kernel, and hundreds are read in a second."""
+    """Read a short file; without pathlib, which is slow, since hundreds are read per second."""
     file = os.open(path, os.O_RDONLY)
     try:
         return os.read(file, _LONGEST)

@@ -9,7 +9,7 @@ _COUNT = struct.Struct("i")
 
 
 class ReadReceipt:
-    """Counts what goes into a pipe, and asks the kernel how much of that is still in it.
+    """Counts the bytes written to a pipe, and asks the kernel how many are unread.
 
     Holds the pipe open: its reader sees no end of file before `close`.
 
@@ -25,7 +25,7 @@ class ReadReceipt:
         """Whether it still counts."""
 
     def write_first(self, data: bytes) -> bytes:
-        """Write as much as fits, if nothing was written before; what is left to be written.
+        """Write as much as fits, if nothing was written before; returns the rest.
 
         A transport does not say whether a write reached the pipe or came too late. The system call
         does.
@@ -42,7 +42,7 @@ class ReadReceipt:
         return data[accepted:]
 
     def is_read(self) -> bool:
-        """Whether anything was read; yes where the kernel does not say."""
+        """Whether any byte was read; True if the kernel cannot tell."""
         if self._fd is None:
             return self._answer
         try:
@@ -52,7 +52,7 @@ class ReadReceipt:
         return bool(_COUNT.unpack(left)[0] < self._written)
 
     def close(self) -> None:
-        """Let go of the pipe; `is_read` stays what it was."""
+        """Close the pipe; `is_read` keeps its value."""
         if self._fd is not None:
             self._answer = self.is_read()
             os.close(self._fd)

@@ -7,7 +7,7 @@ from functools import cache
 from multitap.records import dataclass
 
 SWITCH = "MULTITAP_SANDBOX"
-"""The variable by which a user does without: `off`."""
+"""The environment variable that turns sandboxes off, with the value `off`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,13 +15,13 @@ class SandboxSupport:
     """What the kernel offers."""
 
     version: int = 0
-    """Of Landlock's interface; 0: there is none."""
+    """The version of Landlock; 0: not available."""
     reason: str | None = None
-    """Why nothing can be confined; None: it can."""
+    """Why programs cannot be confined; None if they can."""
     gaps: tuple[str, ...] = ()
     """What this kernel cannot refuse."""
     is_wanted: bool = True
-    """Whether the user wants what it offers."""
+    """Whether the user has not turned sandboxes off."""
 
 
 def _probe() -> int:
@@ -34,10 +34,10 @@ def _probe() -> int:
 
 
 def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
-    """What this machine offers.
+    """What this machine supports.
 
     Args:
-        probe: Says which version of Landlock there is, or why there is none by an `OSError`.
+        probe: Returns the version of Landlock; raises `OSError` if there is none.
     """
     try:
         version = probe()
@@ -52,7 +52,7 @@ def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
 
 
 def support_here() -> SandboxSupport:
-    """The same, unless the user wants no sandboxes."""
+    """The same, unless the user has turned sandboxes off."""
     if os.environ.get(SWITCH, "").lower() in {"off", "0", "false"}:
         return SandboxSupport(reason=f"{SWITCH} switches sandboxes off", is_wanted=False)
     return _support_found()
@@ -60,5 +60,5 @@ def support_here() -> SandboxSupport:
 
 @cache
 def _support_found() -> SandboxSupport:
-    """Asked once: a kernel does not change while it runs."""
+    """The cached result: a kernel does not change while it runs."""
     return sandbox_support()

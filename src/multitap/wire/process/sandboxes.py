@@ -1,4 +1,4 @@
-"""The sandboxes of one hub: what each server may use, and what it did."""
+"""The sandboxes of one hub: the rules of each server, and its observed use."""
 
 import asyncio
 import os
@@ -34,11 +34,11 @@ _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 def _nothing() -> None:
-    """What is to be done when an unconfined program ends."""
+    """Do nothing: an unconfined program has nothing to release."""
 
 
 class UsedPaths:
-    """The paths that a server uses, open to it or not."""
+    """The paths that a server uses, allowed or not."""
 
     def __init__(self) -> None:
         self.read: set[str] = set()
@@ -61,7 +61,7 @@ class Launch:
     traffic: Traffic | None = None
     on_end: Callable[[], None] = _nothing
     used: UsedPaths | None = None
-    """Where to note the paths that it uses."""
+    """Records the paths that it uses."""
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +70,7 @@ class Launch:
         self.on_end()
 
     def on_report(self, kind: str, value: Any) -> None:
-        """Note what it does: paths, and what it wants and does not get."""
+        """Record a report of the warden: used paths, refused addresses and processes."""
         if kind == "used" and self.used is not None:
             changes, path = value
             self.used.note(path, changes=bool(changes))
@@ -81,7 +81,7 @@ class Launch:
 
 
 class Sandboxes:
-    """Makes a sandbox for each server that is to be confined.
+    """Makes a sandbox for each confined server.
 
     Args:
         tasks: Runs the connections of confined servers.
@@ -102,7 +102,7 @@ class Sandboxes:
         self._state = state
         self._support = support
         self._learned = learned
-        # servers start at once, and the first two that need the proxy must not make two
+        # servers start in parallel, and must not create two proxies
         self._starting = asyncio.Lock()
         self._proxy: ForwardProxy | None = None
         self._traffic: dict[str, Traffic] = {}
@@ -112,7 +112,7 @@ class Sandboxes:
         return self._support or support_here()
 
     def state_of(self, name: str, config: StdioServer) -> SandboxState:
-        """Whether a server is confined, why, and what it did on the network."""
+        """Whether a server is confined, why, and its network traffic."""
         decision = decide(config, self.support.reason)
         traffic = self._traffic.get(name, Traffic())
         return SandboxState(
@@ -176,7 +176,7 @@ class Sandboxes:
             env |= dict.fromkeys(_PROXY_VARIABLES, address)
             # curl heeds only the lower-case `http_proxy`, other programs only the upper-case names
             env |= {variable.lower(): address for variable in _PROXY_VARIABLES}
-            env["NODE_USE_ENV_PROXY"] = "1"  # Node's own `fetch` asks nobody else
+            env["NODE_USE_ENV_PROXY"] = "1"  # for Node's own `fetch`
         orders: SandboxOrders = {
             "read": [*plan.read],
             "write": [*plan.write],
@@ -201,16 +201,16 @@ class Sandboxes:
         return self._proxy
 
     def close(self) -> None:
-        """Close the proxy to everybody."""
+        """Stop the proxy."""
         if self._proxy is not None:
             self._proxy.close()
 
 
 def _wrapper(plan: SandboxPlan, state: Path) -> list[str]:
-    """The program that starts another one in namespaces of its own, with its arguments.
+    """The bubblewrap command that starts a program in its own namespaces.
 
     Raises:
-        CannotStart: It is not there.
+        CannotStart: Bubblewrap is not installed.
     """
     found = shutil.which("bwrap")
     if found is None:
@@ -223,7 +223,7 @@ def _wrapper(plan: SandboxPlan, state: Path) -> list[str]:
 def plan_here(
     state: Path, name: str, config: StdioServer, program: str, env: Mapping[str, str]
 ) -> SandboxPlan:
-    """What a server may use on this machine; looks at the disk."""
+    """The sandbox plan of a server on this machine; reads the disk."""
     return plan_sandbox(
         name,
         config,

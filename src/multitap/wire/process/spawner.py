@@ -39,7 +39,7 @@ OnReport = Callable[[str, Any], None]
 
 
 def _ignore(_kind: str, _value: Any) -> None:
-    """What nobody wants to know."""
+    """Ignore a report."""
 
 
 class CannotStart(WireFault):
@@ -49,7 +49,7 @@ class CannotStart(WireFault):
         super().__init__(message, sent=False)
         self.hint = hint
         self.missing = missing
-        """The program is not there: trying again does not help."""
+        """Whether the program does not exist, so that a retry does not help."""
 
 
 class Child:
@@ -77,7 +77,7 @@ class Child:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more can be said of it."""
+        """Whether its end is known."""
         return self._failed or (self._swept.done() and self.exited.is_set())
 
     async def signal(self, number: int) -> None:
@@ -86,7 +86,7 @@ class Child:
             await self._spawner.order("signal", self._number, int(number))
 
     async def sweep(self) -> None:
-        """End whatever is left of it: group, session, daemonised grandchildren."""
+        """Kill everything that is left of it: group, session, daemonised grandchildren."""
         await self._spawner.order("sweep", self._number)
         with anyio.move_on_after(_PATIENCE):
             await asyncio.shield(self._swept)
@@ -107,7 +107,7 @@ class Child:
             _settle(self._swept, value)
 
     def on_warden_lost(self) -> None:
-        """The warden is gone, and with it every process it started."""
+        """Mark it as ended: the warden is gone, and all its processes with it."""
         _settle(self._started, OSError(errno.ECHILD, "warden"))
         _settle(self._swept, 0)
         self.exited.set()
@@ -121,13 +121,13 @@ def _settle(future: "asyncio.Future[int]", value: int | OSError) -> None:
         return
     if isinstance(value, OSError):
         future.set_exception(value)
-        future.exception()  # nobody may be waiting
+        future.exception()  # retrieved, since there may be no waiter
     else:
         future.set_result(value)
 
 
 class Spawner:
-    """Starts programs for one hub; the warden behind it comes with the first of them."""
+    """Starts programs for one hub; the warden starts with the first of them."""
 
     def __init__(self) -> None:
         self._numbers = 0
@@ -154,10 +154,10 @@ class Spawner:
             program: The file.
             argv: Its arguments, beginning with its name.
             env: All its variables.
-            cwd: Where it starts; where we are, if None.
+            cwd: Its working directory; None: ours.
             pipes: Its standard input, output and error.
             orders: How it is confined; None: not at all.
-            on_report: Told what a confined program does.
+            on_report: Called with reports about a confined program.
 
         Raises:
             CannotStart: The system refuses.
@@ -178,12 +178,12 @@ class Spawner:
             raise _cannot_start(exc, program, cwd) from None
         finally:
             if not started and number in self._children:
-                with anyio.CancelScope(shield=True):  # it may start yet, and nobody wants it now
+                with anyio.CancelScope(shield=True):  # it may still start, and must be ended then
                     await self.order("sweep", number)
         return child
 
     def prepare(self) -> None:
-        """Start the warden now: it is up by the time that the first program is wanted."""
+        """Start the warden now, so that it is up when the first program is started."""
         if self._control is None:
             with suppress(OSError):  # the spawner reports why
                 self._start()
@@ -195,7 +195,7 @@ class Spawner:
                 return  # the warden is gone, and what it started with it
             control = self._control or self._start()
             try:
-                # not to be given up in between: the warden would take the next order for the rest
+                # shielded: after half a message, the warden would misread the next one
                 with anyio.fail_after(_PATIENCE, shield=True):
                     await _send(control, message, fds)
             except OSError:  # a `TimeoutError` too
@@ -337,7 +337,7 @@ async def stop(child: Child, *, patience: tuple[float, float]) -> None:
     """End a child whose standard input is closed: wait, SIGTERM, wait, SIGKILL, and sweep.
 
     Args:
-        child: What to end.
+        child: The child.
         patience: Seconds to wait before SIGTERM, and then before SIGKILL.
     """
     with anyio.CancelScope(shield=True):

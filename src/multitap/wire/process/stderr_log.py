@@ -15,16 +15,16 @@ TAIL = 4096
 RING = 64 * 1024
 FILE_SIZE = 1024 * 1024
 RATE = 256 * 1024
-"""Bytes a second that reach the file; a flood is cut, and the cut is noted."""
+"""Bytes per second that are written to the file; the rest of a flood is dropped, with a note."""
 
 KEPT = 30 * 86400.0
-"""Seconds for which logs are kept that nobody writes to."""
+"""Seconds for which unused log files are kept."""
 
 _NEXT_LINE = re.compile(r"\n(?!\n|\Z)")
 
 
 class StderrLog:
-    """Keeps the tail in memory and writes a file that is rotated once."""
+    """Keeps the tail in memory, and writes a file with one rotation."""
 
     def __init__(self, path: Path | None, redact: Redactor) -> None:
         self._path = path
@@ -79,10 +79,10 @@ class StderrLog:
                 self._fd = _open(self._path)
                 self._written = 0
             if self._fd is not None:
-                # harmless also for other programs that show the file
+                # safe for other programs that show the file
                 self._written += os.write(self._fd, self._stamp(printable(text)).encode())
         except OSError:
-            self._give_up()  # a full disk must not hurt the server
+            self._give_up()  # a full disk must not affect the server
 
     def _give_up(self) -> None:
         if self._fd is not None:
@@ -104,8 +104,8 @@ def log_folder(state: Path, files: Collection[str], servers: Iterable[str] = ())
 
     Args:
         state: The state directory.
-        files: What it is written in; empty: in a program.
-        servers: What such a program has, in words that differ where the servers do.
+        files: Its files; empty if it is made by a program.
+        servers: Identifies the servers of such a program.
     """
     key = "\n".join(files or sorted(servers))
     place = Path([*files][-1]).parent.name if files else "program"
@@ -114,7 +114,7 @@ def log_folder(state: Path, files: Collection[str], servers: Iterable[str] = ())
 
 
 def tidy(logs: Path) -> None:
-    """Remove what nobody has written to for a month."""
+    """Remove logs that were not written to for a month."""
     oldest = time.time() - KEPT
     for path in _entries(logs):
         try:
@@ -123,7 +123,7 @@ def tidy(logs: Path) -> None:
                 for file in reversed(files):
                     file.rmdir() if file.is_dir() and not file.is_symlink() else file.unlink()
         except OSError:
-            continue  # somebody else was faster, or it is not ours to remove
+            continue  # another process removed it, or it is not ours
 
 
 def _entries(folder: Path) -> list[Path]:
@@ -139,12 +139,12 @@ def _safe(name: str) -> str:
 
 
 def log_path(log_dir: Path, name: str) -> Path:
-    """The file that gets a server's standard error; its name is safe whatever the server's is."""
+    """The log file of a server; a safe file name, whatever the server's name."""
     return log_dir / f"{_safe(name)}.log"
 
 
 def last_lines(path: Path, size: int = RING) -> str:
-    """The end of a log file, from the beginning of a line; empty where there is none."""
+    """The last complete lines of a log file; empty if there is none."""
     try:
         with path.open("rb") as file:
             end = file.seek(0, os.SEEK_END)
@@ -167,7 +167,7 @@ def _open(path: Path | None) -> int | None:
         return None
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # no links: somebody who can write to the folder must not choose what we append to
+        # no links: they could redirect what we append to
         return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     except OSError:
         return None

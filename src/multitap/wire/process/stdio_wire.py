@@ -36,14 +36,14 @@ from multitap.wire.process.stderr_log import StderrLog
 from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Params
 
 _PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64 KiB
-_BUFFERED = 1024 * 1024  # bytes written but not read by the server before we hold back
-_JOINED = 64 * 1024  # bytes of a message that is not held back to be sent with others
-_SEVERAL = 3  # requests under way at which it pays to wait for more
-_LAST_WORDS = 0.1  # seconds for what a dead server's pipe still holds
+_BUFFERED = 1024 * 1024  # unread bytes above which messages are held back
+_JOINED = 64 * 1024  # bytes above which a message is sent at once, not with others
+_SEVERAL = 3  # pending requests above which it pays to wait for more
+_LAST_WORDS = 0.1  # seconds to read the rest of a dead server's pipe
 PATIENCE = (1.0, 2.0)
-"""Seconds a server has to leave by itself, and then after SIGTERM.
+"""Seconds a server has to exit after its input is closed, and then after SIGTERM.
 
-One that never spoke MCP has nothing to put away, and does not know what a closed input means.
+The first wait is only for programs that have spoken MCP: others may not watch their input.
 """
 
 _INSTALL = {
@@ -81,7 +81,7 @@ class StdioWire:
         self._stderr = stderr
         self.closed = exchange.closed
         self.has_spoken = False
-        """Whether it has shown that it is an MCP server."""
+        """Whether it has sent a valid MCP message."""
         self.is_confined = False
         self.attach = exchange.inbound_messages.attach
         self.serves_only = exchange.pending_requests.serve_only
@@ -104,7 +104,7 @@ class StdioWire:
             raise
         result = answer.result
         if len(result) and memoryview(result)[0] == BRACE and not len(answer.error):
-            return result  # nearly always; `pending` was put away when its answer came
+            return result  # the usual case; `pending` was removed when its answer arrived
         return exchange.result(pending, answer)
 
     async def notify(
@@ -117,8 +117,8 @@ class StdioWire:
         if not self.closed.is_set():
             self._send(envelope.notification(method, params))
 
-    def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - only others need them
-        """Pipes need only the handshake: a server that answered it has read it."""
+    def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - not needed here
+        """Note that the server answers: it has read the handshake."""
         self.has_spoken = True
         self._receipt.close()
 
@@ -145,14 +145,14 @@ async def open_stdio(
     log: Path | None = None,
     sandboxes: Sandboxes | None = None,
 ) -> AsyncGenerator[StdioWire]:
-    """Start the program; leaving the block ends it with all that it started.
+    """Start the program; leaving the block ends it and all its children.
 
     Args:
         name: The server's name, for log lines.
-        config: What to start.
-        spawner: Who starts it.
-        log: The file that gets its standard error.
-        sandboxes: Who confines it, where its configuration asks for that.
+        config: Its configuration.
+        spawner: Starts it.
+        log: The file for its standard error.
+        sandboxes: Confines it, if its configuration says so.
 
     Raises:
         CannotStart: The program is missing or the system refuses.
@@ -194,7 +194,7 @@ async def open_stdio(
             finally:
                 exchange.close(None)
                 writer.clear()
-                pipes.close_stdin()  # the others stay open: a polite program says its last words
+                pipes.close_stdin()  # the others stay open for its last output
                 grace, last = PATIENCE
                 has_spoken = wire is not None and wire.has_spoken
                 await stop(child, patience=(grace if has_spoken else 0.0, last))
@@ -221,7 +221,7 @@ def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:
 
 
 async def _notice_exit(child: Child, exchange: Exchange) -> None:
-    """A dead leader ends the wire even when a grandchild still holds its pipe."""
+    """Close the wire when the program exits, even if a grandchild still holds its pipe."""
     await child.exited.wait()
     with anyio.move_on_after(_LAST_WORDS):
         await exchange.closed.wait()
@@ -278,7 +278,7 @@ class _Pipes:
             if self._receipt is not None:
                 self._receipt.close()
             if self._writer.get_write_buffer_size():
-                self._writer.abort()  # a server that does not read would keep us waiting
+                self._writer.abort()  # a server that does not read would block us
             else:
                 self._writer.close()
 
@@ -292,7 +292,7 @@ class _Pipes:
 
 @runtime_checkable
 class _Writable(Protocol):
-    """What is written to; the transports of uvloop are not `WriteTransport`s."""
+    """The part of a transport that is used; those of uvloop are not `WriteTransport`s."""
 
     def write(self, data: bytes, /) -> None: ...
 
@@ -300,8 +300,8 @@ class _Writable(Protocol):
 def line_of(message: bytes) -> bytes:
     """A message as one line.
 
-    JSON has line breaks between its words, never in them; passed on as they came, they would let
-    a caller's arguments pose as messages of ours.
+    Line breaks in JSON occur only between tokens. If they were passed on, a caller's arguments
+    could pose as messages of ours.
     """
     if b"\n" in message or b"\r" in message:
         message = message.replace(b"\r", b" ").replace(b"\n", b" ")
@@ -340,20 +340,20 @@ class LineWriter(asyncio.BaseProtocol):
         self.send(message)
 
     def send(self, message: bytes, pending_request: PendingRequest | None = None) -> None:
-        """Send a message now, or as soon as the pipe takes it.
+        """Send a message now, or as soon as the pipe accepts it.
 
-        Where several are under way it goes with all others of this moment: each write costs a
-        system call, and so does each turn of the loop.
+        With several pending requests, messages of one turn are written together, because each
+        write is a system call.
         """
         if self._full:
             if pending_request is not None or len(self._held) < INBOUND_REQUESTS:
                 self._held.append((message, pending_request))
-            return  # else: a server that asks and does not read gets no answer
+            return  # otherwise dropped: a server that asks and does not read gets no answer
         if pending_request is not None:
             pending_request.sent = True
         line = line_of(message) if _BREAK in message or _RETURN in message else message + _BREAK
         pending = self._pending
-        # a lone call would only wait for a turn of the loop in which nothing joins it
+        # a single call would only wait for a turn of the loop
         if len(pending) < _SEVERAL or len(message) > _JOINED:
             receipt = self.receipt
             if self._lines or (receipt is not None and receipt.is_open):
@@ -386,7 +386,7 @@ class LineWriter(asyncio.BaseProtocol):
                 self.send(message, pending)
 
     def clear(self) -> None:
-        """Forget what was held back: nobody will read it."""
+        """Drop the messages that were held back."""
         self._held.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -397,7 +397,7 @@ class LineWriter(asyncio.BaseProtocol):
 
 
 class _Output:
-    """What the server writes to its standard output."""
+    """Handles the server's standard output."""
 
     def __init__(self, exchange: Exchange, limit: int) -> None:
         self._exchange = exchange

@@ -54,7 +54,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class ServerTag:
-    """What a server's environment says about where it comes from.
+    """The tag in a server's environment, which identifies its origin.
 
     `PLACE.WARDEN.STARTED.NUMBER.LEADER`: the boot and the namespaces within which ids have a
     meaning, the warden that started the server, when that warden was started, and the server's
@@ -83,7 +83,7 @@ class ServerTag:
 
 
 class ProcessStat:
-    """What the system says about one process."""
+    """The state of one process, from /proc."""
 
     def __init__(self, fields: list[str]) -> None:
         self.zombie = fields[0] in {"Z", "X"}
@@ -95,7 +95,7 @@ class ProcessStat:
 
     @classmethod
     def of(cls, pid: int | str) -> ProcessStat | None:
-        """None if there is no such process, or none that we may see."""
+        """The state of a process; None if it does not exist, or is not visible."""
         try:
             with open(f"{PROC}/{pid}/stat", "rb") as file:
                 return cls(file.read().rpartition(b")")[2].decode().split())
@@ -110,7 +110,7 @@ class Warden:
         self.ended: set[int] = set()
         """Servers that are zombies: each keeps its id from being reused until it is swept."""
         self.swept: set[int] = set()
-        """Servers that were swept and are about to end."""
+        """Servers that were swept and will end soon."""
         self.place = _place()
         self.prctl = _prctl()
         self.confined: dict[int, SyscallSupervisor] = {}
@@ -211,9 +211,9 @@ class Warden:
     def _watch_start(
         self, number: int, leader: int, child: socket.socket, orders: SandboxOrders | None
     ) -> bytes:
-        """Wait until a program has started; why it did not, empty if it did.
+        """Wait until a program has started; returns the error, or nothing if it started.
 
-        One that is observed hands over the very call that starts it, so that is answered here.
+        An observed program is also supervised in its `execve`, which is answered here.
         """
         poll = select.poll()
         poll.register(child, select.POLLIN)
@@ -257,10 +257,10 @@ class Warden:
         self.poll.register(listener, select.POLLIN)
 
     def _population(self, leader: int) -> int:
-        """How many processes a confined server has, those that left its session included.
+        """How many processes a confined server has, including those that left its session.
 
-        One of those could pretend to be of another server, but it cannot get rid of its filter. So
-        whatever has a filter and no known session counts, for every confined server.
+        Such a process could pretend to belong to another server, but cannot remove its filter. So
+        every process with a filter and without a known session counts for all confined servers.
         """
         others = self.leaders.keys() - {leader}
         found = _descendants(os.getpid())
@@ -333,14 +333,14 @@ class Warden:
             os._exit(127)
 
     def _reap(self) -> None:
-        """Say which servers have ended, and let go of every other process that has."""
+        """Report the servers that have ended, and reap all other processes."""
         if not hasattr(os, "waitid"):
             self._reap_at_once()
             return
         look = os.WEXITED | os.WNOHANG | os.WNOWAIT
         for pid in self.leaders.keys() - self.ended:
             self._notice(os.waitid(os.P_PID, pid, look))
-        while not self.ended:  # a zombie that is kept would be seen again and again
+        while not self.ended:  # a kept zombie would be reported again and again
             try:
                 found = os.waitid(os.P_ALL, 0, look)
             except ChildProcessError:
@@ -363,14 +363,14 @@ class Warden:
             self._release(found.si_pid)
 
     def _release(self, leader: int) -> None:
-        """Give the id of a server back: nobody means it by that any longer."""
+        """Reap a server, after which its id may be reused."""
         os.waitpid(leader, 0)
         del self.leaders[leader]
         self.ended.discard(leader)
         self.swept.discard(leader)
 
     def _reap_at_once(self) -> None:
-        """The same where a process cannot be seen to have ended without giving its id back."""
+        """The same on systems where a process can only be checked by reaping it."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -384,7 +384,7 @@ class Warden:
                 self._say("exited", number, os.waitstatus_to_exitcode(status))
 
     def _sweep(self, leader: int) -> int:
-        """End what is left of one server: its session, its group, whatever carries its tag."""
+        """Kill what is left of one server: its session, its group, processes with its tag."""
         tag = str(self._tag(os.getpid(), self.leaders[leader], leader))
         ended: set[int] = set()
         for _ in range(SWEEPS):
@@ -409,7 +409,7 @@ class Warden:
         return len(ended)
 
     def _end_orphans(self) -> None:
-        """End what servers left behind whose warden was killed too, so that nobody else will."""
+        """Kill leftover processes of servers whose warden was killed as well."""
         if self.place is None:
             return
         seen = _processes()
@@ -436,7 +436,7 @@ class Warden:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """A handler must be there for a signal to wake anybody."""
+    """Do nothing: without a handler, the signal would not wake us."""
 
 
 def _prctl() -> Callable[..., Any] | None:
@@ -467,11 +467,11 @@ def _drain(fd: int) -> None:
 
 
 def _end(pid: int, seen: ProcessStat, tag: ServerTag | None = None) -> None:
-    """End a process that was looked at, unless its id belongs to another one by now."""
+    """Kill an inspected process, unless its id was reused meanwhile."""
     try:
         handle = os.pidfd_open(pid)
     except (AttributeError, OSError):
-        handle = None  # an old kernel, or a filter in front of it: the second look has to do
+        handle = None  # an old kernel or a seccomp filter: rely on the second look
     try:
         now = ProcessStat.of(pid)
         if now is None or now.started != seen.started:
@@ -495,7 +495,7 @@ def _kill(pid: int, handle: int | None) -> None:
 
 
 def _kill_group(leader: int, number: int) -> None:
-    """Signal the group of a process that was not waited for, so that its id is still its own."""
+    """Signal the group of a process that is not reaped, so that its id is still valid."""
     try:
         os.killpg(leader, number)
     except (ProcessLookupError, PermissionError):
@@ -503,7 +503,7 @@ def _kill_group(leader: int, number: int) -> None:
 
 
 def _place() -> str | None:
-    """Where the ids of processes mean what they mean to us; None if that cannot be found out."""
+    """Identifies boot and namespaces, within which process ids are valid; None if unknown."""
     try:
         with open(f"{PROC}/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
@@ -516,7 +516,7 @@ def _place() -> str | None:
 
 
 def _is_proc_ours() -> bool:
-    """Whether /proc names processes as we do; that of another namespace names others so."""
+    """Whether /proc belongs to our own pid namespace."""
     try:
         return os.readlink(f"{PROC}/self") == str(os.getpid())
     except OSError:
@@ -545,7 +545,7 @@ def _descendants(root: int) -> dict[int, ProcessStat]:
 
 
 def _at_terminals(seen: dict[int, ProcessStat]) -> set[int]:
-    """The processes at a terminal, and those above them: somebody may be working there."""
+    """The processes at a terminal and their ancestors: a person may be using them."""
     used: set[int] = set()
     for pid, stat in seen.items():
         above = pid if stat.at_terminal else 0
@@ -556,10 +556,10 @@ def _at_terminals(seen: dict[int, ProcessStat]) -> set[int]:
 
 
 def _is_guest(tag: ServerTag, stat: ProcessStat, seen: dict[int, ProcessStat]) -> bool:
-    """Whether it lives in a session that some other program opened: it only got the tag.
+    """Whether a process only inherited the tag, and lives in a session of another program.
 
-    The leader of a session may be gone, or outside our namespace; then the oldest member left
-    shows who opened it.
+    The leader of a session may be gone, or outside our namespace; then its oldest member
+    decides.
     """
     members = [
         (int(other.started), pid)
@@ -570,7 +570,7 @@ def _is_guest(tag: ServerTag, stat: ProcessStat, seen: dict[int, ProcessStat]) -
 
 
 def _is_gone(pid: int, started: str) -> bool:
-    """Whether a process has certainly ended; one that may not be looked at may be there."""
+    """Whether a process has certainly ended; one that cannot be inspected may still run."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -582,7 +582,7 @@ def _is_gone(pid: int, started: str) -> bool:
 
 
 def _has_filter(pid: int) -> bool:
-    """Whether a process is under a filter of system calls."""
+    """Whether a process has a seccomp filter."""
     try:
         with open(f"{PROC}/{pid}/status", "rb") as file:
             return b"\nSeccomp:\t2" in file.read()

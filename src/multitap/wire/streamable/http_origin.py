@@ -1,4 +1,4 @@
-"""Sends every HTTP request to one server, and says how each failed."""
+"""Sends HTTP requests to one origin, and translates failures."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -22,35 +22,35 @@ from multitap.wire.jsonrpc.pending_requests import PendingRequest
 
 
 class Challenge(NamedTuple):
-    """A request was refused for lack of authority."""
+    """A request was refused for lack of authorization."""
 
     status: int
     words: str
     """Its `WWW-Authenticate` header."""
     authorization: str | None
-    """What the request had to show."""
+    """The `Authorization` header of the request."""
     nonce: str | None = None
-    """What the next proof of possession has to have in it."""
+    """The nonce for the next proof of possession."""
 
     @property
     def wants_nonce(self) -> bool:
-        """Whether that is all that was wrong."""
+        """Whether only the nonce was missing or wrong."""
         return "use_dpop_nonce" in self.words
 
 
 class Authorizer(Protocol):
-    """Knows what authorizes requests to one server.
+    """Provides the headers that authorize requests to one server.
 
     Raises:
-        WireFault: From every method that waits: there is nothing now.
+        WireFault: From every method that waits: there are none now.
     """
 
     standing: Headers | None
-    """The headers for all requests until it says otherwise; None: `ready` has to be asked."""
+    """The headers for all requests, while they are constant; None: call `ready`."""
 
     @property
     def ready(self) -> Headers | None:
-        """The headers for any next request; None where that takes more than a look."""
+        """The headers for the next request; None if `headers` has to be awaited."""
         ...
 
     async def headers(self, method: str, url: URL) -> Headers:
@@ -58,7 +58,7 @@ class Authorizer(Protocol):
         ...
 
     async def answer(self, challenge: Challenge, method: str, url: URL, *, waits: bool) -> Headers:
-        """The headers for one that was refused; `waits`: it may take as long as a person needs."""
+        """The headers for a refused request; with `waits`, it may wait for a person."""
         ...
 
     def heard(self, response: Response) -> None:
@@ -72,16 +72,16 @@ JSON = "application/json"
 EVENTS = "text/event-stream"
 
 _REDIRECTS = 3
-_ANSWERS = 3  # to a wrong nonce, to what else is wrong, and to another nonce after that
+_ANSWERS = 3  # answers to a wrong nonce, to another refusal, and to a new nonce after that
 _REDIRECT = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
-_PATIENCE = 1.0  # seconds for the text of an error, which is nice to have
+_PATIENCE = 1.0  # seconds to read the text of an error, which is optional
 _MOST_KEPT = 256
 _NONE: Headers = {}
 
 
 class _OutgoingRequest(NamedTuple):
-    """One request, before it is bytes."""
+    """One request before it is encoded."""
 
     method: str
     url: URL
@@ -92,7 +92,7 @@ class _OutgoingRequest(NamedTuple):
 
 
 class _CachedHead(NamedTuple):
-    """The head of a message: most are followed by more of their kind."""
+    """A prepared head, reused while headers are the same."""
 
     url: URL
     headers: Headers
@@ -101,15 +101,15 @@ class _CachedHead(NamedTuple):
 
 
 Idle = tuple[ClientConnection, bytes]
-"""A connection on which a message can be sent at once, and the head to send before it."""
+"""An idle connection, and the head to send on it."""
 
 
 class HttpOrigin:
     """Sends requests to the server's origin, and nowhere else.
 
     Raises:
-        RequestFailed: From every method: the request or its answer did not get through.
-        AnswerInvalid: What came back is no HTTP, or over the limit.
+        RequestFailed: From every method: the request or its response was lost.
+        AnswerInvalid: The response is not valid HTTP, or over the limit.
     """
 
     def __init__(
@@ -165,11 +165,11 @@ class HttpOrigin:
         )
 
     def idle(self, url: URL, headers: Headers, extra: Headers | None) -> Idle | None:
-        """A connection on which a message can be sent at once, and the head to send before it.
+        """An idle connection, and the head to send on it.
 
-        None where there is none, or where it takes more than one request.
+        None if there is none, or if more than one request may be needed.
         """
-        # that may take a second request, and so a task
+        # it may need a second request, and so a task
         if self._redirected:
             return None
         extra = extra or _NONE
@@ -196,7 +196,7 @@ class HttpOrigin:
     def whole(self, response: Response) -> bytes | None:
         """The whole body if it is here, and not compressed."""
         if (body := response.whole()) is not None and len(body) > self.limit:
-            body = None  # an error keeps this frame, and with it whatever is in it
+            body = None  # or the error would keep the response alive
             raise self.oversized()
         return body
 
@@ -214,10 +214,10 @@ class HttpOrigin:
                 raise self.oversized()
             return pieces.join()
         finally:
-            pieces.clear()  # an error keeps this frame, and with it whatever is in it
+            pieces.clear()  # or the error would keep the response alive
 
     async def beginning(self, response: Response, size: int) -> bytes:
-        """The first bytes of a body to be quoted, without what may be secret."""
+        """The first bytes of a body without secrets, for error messages."""
         data = b""
         with anyio.move_on_after(_PATIENCE), contextlib.suppress(WireFault):
             while len(data) < size and (chunk := await response.chunk()):
@@ -231,7 +231,7 @@ class HttpOrigin:
         )
 
     def _head(self, method: str, url: URL, headers: Headers, extra: Headers) -> PreparedHead:
-        """How a request begins; made once for those that have the very same headers."""
+        """The head of a request, cached while its headers are the same objects."""
         key = (id(headers), id(extra))
         kept = self._kept.get(key) if method == "POST" else None
         if kept is not None and kept.url is url:
@@ -261,7 +261,7 @@ class HttpOrigin:
         message: bytes,
         pending: PendingRequest,
     ) -> Response:
-        """Send a message again that was refused for lack of authority; see `post`."""
+        """Send a refused message again with new authorization; see `post`."""
         authorizer = self._authorizer
         if authorizer is None:
             return refused
@@ -292,7 +292,7 @@ class HttpOrigin:
         return response
 
     def _with(self, headers: Headers, granted: Headers) -> Headers:
-        """Headers with what authorizes; the very same ones while both of theirs are."""
+        """Merge headers with the authorization; the same object for the same inputs."""
         if not granted:
             return headers
         if self._grant is None or self._grant[0] is not headers or granted is not self._granted:

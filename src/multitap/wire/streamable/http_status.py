@@ -49,10 +49,10 @@ _KNOWN = frozenset(HTTPStatus)
 def meaning(
     refusal: Refusal, request_id: RequestId | None, *, established: bool, in_session: bool
 ) -> WireFault | RpcError:
-    """What to raise for the request that got `refusal`.
+    """The exception for a request that was refused.
 
     Args:
-        refusal: What the server answered.
+        refusal: The server's response.
         request_id: The request's own id, if it has one.
         established: Whether the handshake is done, so that this must be an MCP server.
         in_session: Whether the request named a session.
@@ -60,10 +60,10 @@ def meaning(
     status, words = refusal.status, refusal.words
     error = refusal.error()
     challenge = refusal.headers.get("WWW-Authenticate")
-    # a 403 with a JSON-RPC error is a word of the server itself, not a demand for credentials
+    # a 403 with a JSON-RPC error comes from the server itself, and is not about credentials
     if status == 401 or (status == 403 and (challenge is not None or error is None)):  # noqa: PLR2004
         return AuthRequired(words, challenge=challenge)
-    # before the error itself: a new handshake heals a lost session, an error is final
+    # before the error itself: a new handshake restores a lost session, an error is final
     if in_session and _session_is_gone(status, error, request_id):
         return SessionLost(f"the server no longer knows our session ({words})", sent=False)
     if error is not None:
@@ -86,7 +86,7 @@ def _session_is_gone(
     if status == HTTPStatus.NOT_FOUND:
         mine = error is not None and error[0] is not None and error[0] == request_id
         return not (mine and error is not None and error[1].code == METHOD_NOT_FOUND)
-    # many servers copied a 400 that says in words what should be a 404
+    # many servers send a 400 with a text instead of a 404
     if status == HTTPStatus.BAD_REQUEST and error is not None and error[0] != request_id:
         return "session" in str(error[1]).lower()
     return False

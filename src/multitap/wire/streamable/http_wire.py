@@ -24,16 +24,16 @@ from multitap.wire.streamable.http_status import Refusal, meaning
 from multitap.wire.wire import Params, RpcError
 
 _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
-_NOTIFY = 10.0  # seconds to deliver what needs no answer
-_CALL_OFF = 2.0  # seconds to tell the server that an answer is no longer wanted
+_NOTIFY = 10.0  # seconds to deliver a message without an answer
+_CALL_OFF = 2.0  # seconds to deliver a cancellation
 _TOLD = ("Retry-After", "WWW-Authenticate")
 _REQUEST = 16
-"""Messages that a request of the server counts for: to answer it takes a task and a POST."""
+"""The weight of a server's request in messages: its answer needs a task and a POST."""
 _REFUSAL = 64 * 1024  # bytes of an error page that are looked at
 
 
 class HttpWire(ABC):
-    """The outgoing half of a wire; how answers come back is each kind's own matter."""
+    """The outgoing half of a wire; subclasses receive the answers."""
 
     def __init__(self, origin: HttpOrigin, tasks: Tasks) -> None:
         self._exchange = Exchange(
@@ -64,7 +64,7 @@ class HttpWire(ABC):
         return self._exchange.fault
 
     def is_stopped(self) -> bool:
-        return False  # nobody can see that from here
+        return False  # not visible over HTTP
 
     @abstractmethod
     async def request(self, request: Request) -> Raw:
@@ -73,10 +73,10 @@ class HttpWire(ABC):
     async def _tell(
         self, method: str, message: bytes, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Send what needs no answer, in a task."""
+        """Send a message without an answer, in a task."""
         if self.closed.is_set():
             return
-        # pending as well, though nobody answers it: it ends with the wire, and with its time
+        # also pending, although it has no answer: it ends with the wire or its deadline
         pending = self._exchange.begin(make_request(method, None, _NOTIFY))
         try:
             with pending:
@@ -87,7 +87,7 @@ class HttpWire(ABC):
     async def _hand_over(
         self, pending: PendingRequest, message: bytes, headers: Mapping[str, str] | None
     ) -> None:
-        """Send a message whose answer, if any, does not come with the response."""
+        """Post a message whose answer, if any, does not arrive in the response."""
         response = await self._post(pending, message, headers)
         if not response.ok:
             raise await self._refusal(response, pending)
@@ -104,9 +104,9 @@ class HttpWire(ABC):
         """Pass the events of a response to `hear`, in fair turns.
 
         Args:
-            response: Whose body they are.
-            stream: Their parser; it may hold the beginning of the next one.
-            hear: Takes events until a budget is spent; ends the reading with what it returns.
+            response: The response.
+            stream: The event parser, with unparsed bytes.
+            hear: Handles events within a budget; a returned value ends the reading.
 
         Raises:
             RequestFailed: The response broke off.
@@ -133,9 +133,9 @@ class HttpWire(ABC):
     def _take_events(
         self, stream: EventParser, budget: Budget, take: Callable[[Event], bool]
     ) -> bool:
-        """Have `take` take the events that are there, until the budget is spent.
+        """Pass available events to `take` within the budget.
 
-        Whether anybody waited for any of them is what each `take` says, and what is returned.
+        Returns whether any of them was awaited, as `take` reports.
         """
         inbound_messages = self._inbound_messages
         busy = inbound_messages.busy
@@ -173,8 +173,8 @@ class HttpWire(ABC):
             await self._tell("answer", answer)
 
     def _call_off(self, message: bytes) -> None:
-        """Have the server know that an answer is no longer wanted."""
-        if not self._stateless:  # there, that the connection closes says enough
+        """Send a cancellation to the server."""
+        if not self._stateless:  # in the stateless era, closing the connection cancels
             self._tasks.start_soon(self._tell_off, message)
 
     async def _tell_off(self, message: bytes) -> None:

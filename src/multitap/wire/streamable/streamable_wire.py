@@ -32,13 +32,13 @@ _SESSION = "Mcp-Session-Id"
 _VERSION = "Mcp-Protocol-Version"
 
 _FAREWELL = 1.0  # seconds to end the session
-_QUOTED = 1024  # bytes of an unusable answer that are looked at
-_RETRY = 1.0  # seconds before a stream is opened again, where the server says nothing
+_QUOTED = 1024  # bytes of an unusable answer that are read
+_RETRY = 1.0  # seconds before a stream is reopened, unless the server sets them
 _LONGEST_GROWTH = 30.0
 _LONGEST_ASKED = 300.0
-_OK = int(HTTPStatus.OK)  # to compare with a member of the enumeration takes 20 times as long
+_OK = int(HTTPStatus.OK)  # comparing with an enum member takes 20 times as long
 _REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
-_RESUMES = 5  # failures in a row before a broken answer is given up
+_RESUMES = 5  # consecutive failures after which a broken stream is not resumed
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def open_streamable(
 
 
 class StreamableWire(HttpWire):
-    """See `Wire`; both eras, told apart by `established`."""
+    """See `Wire`; for both eras, chosen by `establish`."""
 
     kind = "streamable-http"
 
@@ -76,7 +76,7 @@ class StreamableWire(HttpWire):
             self._tasks.start_soon(self._listen)
 
     async def aclose(self) -> None:
-        """Cut what is under way, and end the session."""
+        """Fail all requests, and end the session."""
         farewell = self._in_session and not self.closed.is_set()
         self._exchange.close(None)
         if farewell:
@@ -94,7 +94,7 @@ class StreamableWire(HttpWire):
             else:
                 connection, head = idle
                 pending.sent = True
-                responded = pending.on_response  # the connection knows it by this very object
+                responded = pending.on_response  # the connection compares this object by identity
                 connection.send(head, message, responded)
                 try:
                     await pending.news()
@@ -116,9 +116,9 @@ class StreamableWire(HttpWire):
         return exchange.result(pending, answer)
 
     def _plain_result(self, response: Response, pending: PendingRequest) -> Raw | None:
-        """The result in a response that is all here and as it should be; None for a closer look.
+        """The result of a complete, plain response; None if it needs more work.
 
-        In one piece: nearly every answer comes by here.
+        In one piece: nearly every answer passes here.
         """
         body = response.body
         if body is None or response.status != _OK or response.content_type != JSON:
@@ -144,7 +144,7 @@ class StreamableWire(HttpWire):
         return result
 
     def _plain_answer(self, response: Response, pending: PendingRequest) -> Envelope | None:
-        """The answer in a response that is all here, as most are."""
+        """The answer in a complete response, the usual case."""
         if response.status != _OK or response.content_type != JSON:
             return None
         body = response.body
@@ -155,7 +155,7 @@ class StreamableWire(HttpWire):
     async def _connect_and_ask(
         self, request: Request, pending: PendingRequest, message: bytes
     ) -> Envelope:
-        """Ask on a connection that is yet to be opened, or for a session."""
+        """Send a request that needs a new connection, or opens a session."""
         await in_task(request.light)
         with pending:
             response = await self._post(pending, message, request.headers)
@@ -166,7 +166,7 @@ class StreamableWire(HttpWire):
     async def _answer(
         self, response: Response, pending: PendingRequest, request: Request, message: bytes
     ) -> Envelope:
-        """The answer in a response, in a task only where it has to be waited for."""
+        """The answer in a response; needs a task only if it has to wait."""
         stream = EventParser(self._origin.limit)
         try:
             is_events = response.status == _OK and response.content_type == EVENTS
@@ -192,7 +192,7 @@ class StreamableWire(HttpWire):
     async def _next(
         self, response: Response, pending: PendingRequest, stream: EventParser
     ) -> Envelope | None:
-        """The answer among events that come one by one; None where that takes more turns."""
+        """The answer among the next events; None if it takes more turns."""
         while (chunk := response.here()) is not None:
             if chunk:
                 stream.feed(chunk)
@@ -212,7 +212,7 @@ class StreamableWire(HttpWire):
     async def _answer_in(
         self, response: Response, pending: PendingRequest, stream: EventParser
     ) -> Envelope:
-        """The answer to a request, however it comes.
+        """The answer to a request, as JSON or on an event stream.
 
         Raises:
             RpcError: The answer is an error.
@@ -233,7 +233,7 @@ class StreamableWire(HttpWire):
             self._in_session = True
 
     def _match(self, body: bytes, pending: PendingRequest) -> Envelope:
-        """The answer in a JSON body, which must be to this very request."""
+        """The answer in a JSON body, which must belong to this request."""
         message = read_message(body)
         if (message.id != pending.id or message.method is not UNSET) and not answers(
             message, pending
@@ -244,7 +244,7 @@ class StreamableWire(HttpWire):
     async def _follow(
         self, response: Response, pending: PendingRequest, stream: EventParser
     ) -> Envelope:
-        """The answer from an event stream, which is resumed where it breaks off."""
+        """The answer from an event stream, which is resumed if it breaks off."""
         while True:
             try:
                 answer = await self._answer_among(response, stream, pending)
@@ -254,7 +254,7 @@ class StreamableWire(HttpWire):
                 fault = RequestFailed("the event stream ended before the answer", sent=True)
             except RequestFailed as exc:
                 fault = exc
-            # there is no place to resume from; the stateless era has none at all
+            # no event id to resume from; the stateless era has none
             if self._stateless or not stream.last_id:
                 raise fault
             response = await self._resume(stream, pending, fault)
@@ -286,7 +286,7 @@ class StreamableWire(HttpWire):
         raise RequestFailed(f"the answer broke off and cannot be resumed: {fault}", sent=True)
 
     async def _listen(self) -> None:
-        """Hear what the server says between requests, for as long as the wire lives."""
+        """Receive the server's messages between requests, while the wire is open."""
         stream = EventParser(self._origin.limit)
         opened = False
         failures = 0
@@ -303,12 +303,12 @@ class StreamableWire(HttpWire):
                         words = "the server no longer knows our session (HTTP 404)"
                         self._exchange.close(SessionLost(words, sent=False))
                     elif not is_passing(response.status):
-                        return  # this server has nothing to say between requests
+                        return  # this server has no such stream
             await anyio.sleep(pause(stream.retry, failures))
             failures += 1
 
     async def _listen_to(self, response: Response, stream: EventParser) -> bool:
-        """Read it to its end; returns whether there was anything in it."""
+        """Read the stream to its end; returns whether it had any events."""
         heard = False
 
         def hear(turns: Turns) -> None:
@@ -330,10 +330,10 @@ class StreamableWire(HttpWire):
     def _hear(
         self, stream: EventParser, pending: PendingRequest | None, budget: Budget
     ) -> Envelope | None:
-        """Take what is there, within a budget: the call's answer is returned, the rest handed on.
+        """Handle available events within a budget; returns the answer to the request, if any.
 
         Raises:
-            AnswerInvalid: The answer is there, and cannot be used.
+            AnswerInvalid: The answer cannot be used.
         """
         answer: Envelope | None = None
 
@@ -342,7 +342,7 @@ class StreamableWire(HttpWire):
             if event.kind == "message" and event.data:
                 taken = self._take(event, pending if answer is None else None)
                 answer = answer or taken
-            else:  # without data it only marks the place
+            else:  # without data it only sets the event id
                 self._inbound_messages.count_waste(len(event.data))
             return answer is not None
 
@@ -364,7 +364,7 @@ class StreamableWire(HttpWire):
         if pending is not None and answers(message, pending):
             return message
         if message.method is UNSET:
-            self._inbound_messages.noise(event.data)  # late, twice, or never asked
+            self._inbound_messages.noise(event.data)  # late, a duplicate, or not a response to us
         elif pending is None:  # between requests, servers ask in the middle of a call too
             self._inbound_messages.overhear(message)
         else:
@@ -376,11 +376,11 @@ class StreamableWire(HttpWire):
             raise self._origin.oversized()
         if event.data.lstrip().startswith((b"{", b"[")):
             return read_message(event.data)
-        return None  # not worth the parser's time: there may be millions of them
+        return None  # not parsed: there may be millions of them
 
 
 def pause(retry: float | None, failures: int) -> float:
-    """Seconds before a stream is opened again: what the server asked for, or more."""
+    """Seconds before a stream is reopened: what the server asked for, or more."""
     least = _RETRY if retry is None else min(retry, _LONGEST_ASKED)
     most = min(_LONGEST_GROWTH, _RETRY * 2 ** min(failures, 8))
     return max(least, random.uniform(0, most)) if failures else least  # noqa: S311 - no secret

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         write: list[str]
         devices: list[str]
         proxy: int
-        """The port on loopback that may be connected to; 0: none."""
+        """The only loopback port that it may connect to; 0: none."""
         processes: int
         """How many processes it may have at a time."""
         memory: int
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
         proc: bool
         """Whether processes other than the first may read their own /proc/self."""
         observe: bool
-        """Whether the paths that it uses are reported, open to it or not."""
+        """Whether the paths that it uses are reported, allowed or not."""
         wrapper: list[str]
-        """A program with its arguments that starts it, if it is not started directly."""
+        """The command of a program that starts it, such as bubblewrap; empty: started directly."""
 
 
 _NO_NEW_PRIVS = 38
@@ -44,7 +44,7 @@ _LAST_CAPABILITY = 63
 
 
 def confine(orders: SandboxOrders) -> int:
-    """Confine this process for good; returns the descriptor for calls that the warden decides.
+    """Confine this process permanently; returns the descriptor for supervised system calls.
 
     Raises:
         OSError: The kernel refuses; nothing may be started then.
@@ -68,7 +68,7 @@ def confine(orders: SandboxOrders) -> int:
 
 
 def _lower(limit: int, most: int) -> None:
-    """Lower a limit for good; one that is lower already stays."""
+    """Lower a resource limit permanently; a lower one stays."""
     _, now = resource.getrlimit(limit)
     if now == resource.RLIM_INFINITY or now > most:
         resource.setrlimit(limit, (most, most))

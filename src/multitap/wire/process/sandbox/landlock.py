@@ -35,7 +35,7 @@ WITH_REFER, WITH_TRUNCATE, WITH_NETWORK, WITH_IOCTL, WITH_SCOPES = 2, 3, 4, 5, 6
 
 
 def version() -> int:
-    """Which version of the interface the kernel has.
+    """The version of Landlock in the kernel.
 
     Raises:
         OSError: It has none, or it is switched off.
@@ -80,7 +80,7 @@ def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int]) -> None:
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        # links were followed when the rules were made; one that appeared since is somebody's trick
+        # links were resolved when the rules were made; one that appeared since may be an attack
         place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return

@@ -1,7 +1,7 @@
-"""Opens for a confined process what /proc says about that process itself.
+"""Opens files below /proc/self for a confined process.
 
-Landlock knows files, not names: the rule for /proc/self is one for the process that made it, and a
-process that starts later has none. All of /proc would show it the arguments of other programs.
+Landlock rules are about files, not names: a rule for /proc/self applies to the process that made
+it, not to later ones. All of /proc would expose the arguments of other programs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KEPT = os.O_DIRECTORY | os.O_NONBLOCK | os.O_NOFOLLOW
 
 
 def own_place(path: str, leader: int, thread: int) -> tuple[str, str] | None:
-    """The folder in which a process finds itself by a path, and the rest; None: it does not."""
+    """The /proc folder of the process that a path means, and the rest; None for other paths."""
     for start, folder in (
         ("/proc/self", f"/proc/{leader}"),
         (f"/proc/{leader}", f"/proc/{leader}"),
@@ -34,7 +34,7 @@ def own_place(path: str, leader: int, thread: int) -> tuple[str, str] | None:
 
 
 def open_own(place: tuple[str, str], flags: int, check: Callable[[], None]) -> int:
-    """Open a file or folder of a process's own to be read.
+    """Open a file or folder below a process's own /proc for reading.
 
     Args:
         place: Of `own_place`.

@@ -1,8 +1,8 @@
 """Answers the system calls that a confined process hands to the warden.
 
-A filter sees numbers, not what pointers point to, and what they point to may change after it was
-looked at. So a call that has to be decided about is never let through after a look: the warden
-reads the arguments once, and makes the call itself with what it read.
+A filter sees numbers, not the memory behind pointers, which may change after a check. So a
+supervised call is never simply allowed: the warden reads its arguments once, and makes the call
+itself with what it read.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ class SyscallSupervisor:
     """The calls of one server.
 
     Args:
-        listener: Where they come from; closed by `close`.
+        listener: The descriptor that they arrive on; closed by `close`.
         write: The folders in which it may change modes.
         proxy: The port on loopback that it may connect to; 0: none.
         processes: How many processes it may have at a time.
         proc: Whether each of them may read its own /proc/self.
-        count: How many it has now; looks at all processes of the machine.
-        on_refused: Called with addresses that it wanted to connect to.
-        on_used: Called with paths that it uses, and whether it changes them; None if nobody asks.
-        on_crowded: Told once that it wanted more processes.
+        count: Counts its processes, by a look at all processes of the machine.
+        on_refused: Called with refused addresses.
+        on_used: Called with used paths, and whether they are changed; None: not reported.
+        on_crowded: Called once when it wants too many processes.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SyscallSupervisor:
         self._proc = proc
         self._count = count
         self._free = 0
-        """How many more it may start before they are counted again."""
+        """How many more processes it may start before they are counted again."""
         self._full_until = 0.0
         self._is_crowded = False
         self._refused: set[str] = set()
@@ -93,7 +93,7 @@ class SyscallSupervisor:
         os.close(self.listener)
 
     def answer(self) -> bool:
-        """Answer one call; False: there will be no more."""
+        """Answer one call; False if there will be no more."""
         buffer = bytearray(_CALL.size)
         try:
             fcntl.ioctl(self.listener, _RECEIVE, buffer)
@@ -122,7 +122,7 @@ class SyscallSupervisor:
         return True
 
     def _open_own(self, call: int, pid: int, name: str, arguments: list[int]) -> bool:
-        """Open a file of the caller's own /proc/self for it; False: the call is about another."""
+        """Open a file below the caller's /proc/self for it; False if the path is another one."""
         flags = arguments[READING[name]]
         text = self._memory(call, pid, arguments[READING[name] - 1], _LONGEST_PATH, text=True)
         if not text.startswith(b"/proc/") or flags & (os.O_PATH | CHANGING):
@@ -214,7 +214,7 @@ class SyscallSupervisor:
         return 0
 
     def _memory(self, call: int, pid: int, pointer: int, size: int, *, text: bool = False) -> bytes:
-        """What a pointer of the caller points to; of a text, at least up to its end."""
+        """The caller's memory at a pointer; for a text, at least up to its end."""
         data = b""
         with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
             # it is the memory of the caller, even if another process gets its id later
@@ -229,7 +229,7 @@ class SyscallSupervisor:
         return data
 
     def _check(self, call: int) -> None:
-        """Raise if the caller is gone."""
+        """Check that the caller still exists."""
         fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", call))
 
     def _refuse(self, address: str) -> None:
@@ -239,7 +239,7 @@ class SyscallSupervisor:
 
 
 def _place(pid: int, folder: int, path: str, flags: int) -> int:
-    """The file that a process means by a path, as a descriptor: it cannot be exchanged later."""
+    """Open the file that a path of a process means, so that it cannot be exchanged later."""
     base = f"/proc/{pid}/cwd" if folder == _AT_FDCWD else f"/proc/{pid}/fd/{folder}"
     if not path:
         if not flags & _EMPTY_PATH:
@@ -250,7 +250,7 @@ def _place(pid: int, folder: int, path: str, flags: int) -> int:
 
 
 def _connect_socket(theirs: socket.socket, here: tuple[str, int]) -> int:
-    """Connect a socket that the caller has too; it must not make the warden wait."""
+    """Connect the caller's socket, without blocking the warden."""
     blocking = not fcntl.fcntl(theirs, fcntl.F_GETFL) & os.O_NONBLOCK
     theirs.setblocking(False)
     try:

@@ -1,4 +1,4 @@
-"""The last step of a server that bubblewrap starts: confined from within, then run.
+"""The last step of a server that bubblewrap starts: it confines itself, then runs.
 
 Bubblewrap needs the very calls that a confined process must not make, so it comes first, and the
 process that it starts confines itself.
@@ -21,7 +21,7 @@ CODE = (
 
 
 def command(report: int, orders: bytes, program: str, argv: list[str]) -> list[str]:
-    """What bubblewrap is to start.
+    """The command that bubblewrap starts.
 
     Args:
         report: The socket on which the warden waits for the calls that are handed over.

@@ -160,9 +160,9 @@ def test_a_projects_server_gets_only_secrets_that_were_granted(vault):
     config = program(TOKEN="${auth:gh}").model_copy(update={"provenance": "project"})
     bound = program(TOKEN="${auth:bound}").model_copy(update={"provenance": "project"})
 
-    with pytest.raises(Unresolved, match="only secrets that you grant"):
+    with pytest.raises(Unresolved, match="you have not granted it the secret"):
         expanded("files", config)
-    with pytest.raises(Unresolved, match="only secrets that you grant"):
+    with pytest.raises(Unresolved, match="you have not granted it the secret"):
         expanded("files", config, granted={"other"})
     with pytest.raises(Unresolved, match="is not for the server"):
         expanded("files", bound, granted={"bound"})

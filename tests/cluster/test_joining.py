@@ -145,7 +145,7 @@ async def test_a_replica_whose_key_was_replaced_says_so_and_gives_its_servers_aw
         async with joined(coordinator, tmp_path, "b", key=None, is_fresh=True) as second:
             assert second.key != first.key
             await until(lambda: first.concerns)
-            assert "another key" in first.concerns[0]
+            assert "a new key" in first.concerns[0]
             second.apply({"zoo": zoo()})
             with anyio.fail_after(10):
                 await second.ownership.wait_owner("zoo")

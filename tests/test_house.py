@@ -60,9 +60,7 @@ PARTICIPLES = frozenset(
         # values in other words, as `sorted` is one
         *("quoted", "shortened", "counted", "masked", "ungrouped"),
         # what a rule or a table says of an entry
-        *("trusted", "unchanged", "unchecked", "unsupported", "unsaved"),
-        # the error of that kind
-        *("malformed", "unexpected", "oversized"),
+        *("trusted", "unsupported"),
     }
 )
 """Names that would say less if they were verbs."""

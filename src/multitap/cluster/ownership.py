@@ -28,7 +28,7 @@ LOOK = 0.2
 """Seconds between two checks of others' leases; adds to the time until a dead owner is replaced."""
 EPOCH = "epoch"
 """A lease without a use: a new token means that the coordinator has lost its data."""
-_LONG = 30 * 86400.0  # seconds; nobody renews it, since only its token counts
+_LONG = 30 * 86400.0  # seconds; never renewed, since only its token counts
 COURTESY = 0.15
 """Seconds that each replica waits for those that rank before it, so that they do not race for
 free servers."""
@@ -292,7 +292,7 @@ class Ownership:
         self._free_since.pop(name, None)
         if token is None:
             return
-        # both may have changed during the await; released now, nobody has to wait until it expires
+        # both may have changed during the await; released now, others need not wait for its end
         if server not in self._wanted or self.is_draining:
             with contextlib.suppress(CoordinatorDown):
                 await self._leases.release(name, token)

@@ -66,7 +66,7 @@ class Peers:
             OwnerUnreachable: It cannot be reached.
         """
         # one lock for each address: wires that open together share a connection, and a replica that
-        # does not answer holds up nobody else
+        # does not answer delays no others
         lock = self._opening.setdefault(address, asyncio.Lock())
         async with lock:
             known = self._lines.get(address)

@@ -27,7 +27,7 @@ redis.call('PEXPIRE', KEYS[1], 86400000 + ARGV[2])
 return string.format('%.0f', token)
 """
 
-# An expired lease is renewed, too, if nobody has taken it: its token is still the greatest.
+# An expired lease is renewed, too, if it was not taken: its token is still the greatest.
 RENEW = """
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)

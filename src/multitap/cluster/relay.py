@@ -223,7 +223,7 @@ class RelayedServer:
         return await link.requests.request(request)
 
     def _owner(self, key: int) -> object:
-        # compared by identity: the same object for as long as any of its calls is under way
+        # compared by identity: the same object as long as any of its calls is in progress
         return self._owners.setdefault(key, object())
 
     async def _pass_on(self, message: say.Tell) -> None:

@@ -161,7 +161,7 @@ class Replica:
             watching.cancel_scope.cancel()
 
     async def _watch_for_last(self, on_last: Callable[[], None]) -> None:
-        # looked at again and again: the others may be stopped a moment after us
+        # repeated: the others may be stopped a moment after us
         while self.membership.candidates(None):
             await anyio.sleep(_LAST)
             with contextlib.suppress(CoordinatorDown):
@@ -201,7 +201,7 @@ class Replica:
                 wire.cut("another replica owns it now")
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
-        # after a failure that was the old owner's. An attempt under way finds the new owner itself:
+        # after a failure of the old owner. An attempt in progress finds the new owner itself:
         # restarted, it would end the server that it is about to start.
         if link is not None and link.is_backing_off:
             link.retry()

@@ -155,7 +155,7 @@ class Client:
         self.followed: set[str] = set()
         """The resources that it subscribed to in its session, by the URIs it uses."""
         self.scopes: dict[bytes, Stoppable] = {}
-        """Its requests under way, by id."""
+        """Its requests in progress, by id."""
         self.has_left = False
         """Whether it has disconnected, or its session has ended."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}
@@ -242,7 +242,7 @@ class Client:
             del self._asked[key]
 
     def take_answer(self, message: ClientMessage) -> None:
-        """Take its answer to a request of ours; one that nobody waits for is dropped."""
+        """Handle its answer to a request of ours; answers to unknown requests are dropped."""
         waiting = self._asked.get(bytes(message.id))
         if waiting is None and self.elsewhere is not None:
             self.elsewhere.take_answer(message)

@@ -41,8 +41,8 @@ class _UrlElicited(msgspec.Struct):
 class ClientLogins:
     """Asks the client whose call needs a login, and no other client.
 
-    A login is for everybody who uses the gateway. So only a client is asked that can be nobody but
-    the person whose gateway it is: one on this machine, where no tokens tell people apart.
+    A login is shared by all users of the gateway. So only the owner's own clients are asked: those
+    on this machine, if no tokens distinguish people.
 
     Args:
         hub: Whose servers.
@@ -53,7 +53,7 @@ class ClientLogins:
         self._hub = hub
         self._tasks = tasks
         self._under_way: set[str] = set()
-        # a no holds for as long as the client is connected; nobody wants to be asked at every call
+        # a refusal is remembered as long as the client is connected
         self._declined: WeakKeyDictionary[Client, set[str]] = WeakKeyDictionary()
 
     def may_ask(self, request: ClientRequest, exc: Unavailable) -> bool:
@@ -84,7 +84,7 @@ class ClientLogins:
         if account is None:
             raise Unavailable(server, "it has no login, or has not asked for one yet")
         if server in self._under_way:
-            raise Unavailable(server, "somebody else is logging in to it")
+            raise Unavailable(server, "another login to it is in progress")
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         # no await since the check: two calls cannot send their people to the same page
         self._under_way.add(server)
@@ -107,7 +107,7 @@ class ClientLogins:
                 await self._visit(account, client, asker)
             reason = None
         except TimeoutError:
-            reason = "nobody came back from the page"
+            reason = "the login was not completed in time"
         except (LoginFailed, WireFault, RpcError) as exc:
             reason = account.config.redact(str(exc))
             if client is not None:

@@ -69,7 +69,7 @@ class _Place:
         left = self._left
         if left is not None and left is not owner:
             await self.link.requests.settle(_SETTLE)
-            # another one may have given up a call during the await
+            # another client may have cancelled a call during the await
             if self._left is left:
                 self._left = None
 

@@ -65,7 +65,7 @@ class Introduction:
             try:
                 await client.elsewhere.save()
             except MultitapError:
-                client.version = ""  # nobody else would know of it
+                client.version = ""  # or it would be unknown
                 raise
         return envelope.encode({"protocolVersion": version, **self._describe(request)})
 

@@ -83,7 +83,7 @@ class CatalogBuilder:
     def build(self, links: Mapping[str, Link], last: Catalog) -> Catalog:
         """The catalog that follows `last`; its revision is higher if callers see a difference.
 
-        Only changed servers are looked at.
+        Only changed servers are processed.
         """
         stale, shelves = self.shelves, dict[Link, CatalogSection]()
         is_stocked = False

@@ -39,7 +39,7 @@ class PinKeeper:
         while True:
             # after a write the files look changed and are read once more: another process may have
             # written them meanwhile
-            unsaved = pins.unsaved()
+            unsaved = pins.unsaved_pins()
             if unsaved and pins.settle(await to_thread.run_sync(save, unsaved), unsaved):
                 self._on_change()
             with anyio.move_on_after(LOOK):
@@ -60,7 +60,7 @@ async def open_pins(places: LockPlaces) -> AsyncGenerator[Pins]:
     try:
         yield pins
     finally:
-        if unsaved := pins.unsaved():
+        if unsaved := pins.unsaved_pins():
             # Shielded, since this runs while the hub is cancelled: a tool that was seen and not
             # pinned would be new again next time, whatever it says then.
             with anyio.move_on_after(SAVING, shield=True):

@@ -61,8 +61,8 @@ class Watcher:
         """Watch until something ends the session, and raise that.
 
         Args:
-            session: What is watched.
-            superseded: Set when somebody wants another one.
+            session: The session.
+            superseded: Set when a restart is requested.
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_health, session)

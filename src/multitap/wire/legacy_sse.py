@@ -152,7 +152,7 @@ class LegacySseWire(HttpWire):
         if event.kind != "message" or not event.data:
             self._inbound_messages.count_waste(len(event.data))
         elif event.oversized:
-            self._exchange.fail_damaged(event.data, self._origin.oversized())
+            self._exchange.fail_damaged(event.data, self._origin.oversized_answer())
         else:
             return self._exchange.feed(event.data)
         return False

@@ -24,7 +24,7 @@ def opened(places):
 
 
 def written(pins):
-    unsaved = pins.unsaved()
+    unsaved = pins.unsaved_pins()
     return pins.settle(save(unsaved), unsaved)
 
 
@@ -128,7 +128,7 @@ def test_what_two_processes_see_first_is_decided_by_the_one_that_writes_first(pl
 def test_what_is_seen_during_a_write_is_not_lost(places):
     pins = opened(places)
     pins.judge("s", USER, "id", tools(a="one"))
-    unsaved = pins.unsaved()
+    unsaved = pins.unsaved_pins()
     readings = save(unsaved)
     pins.judge("s", USER, "id", tools(a="two"))
     pins.settle(readings, unsaved)
@@ -144,7 +144,7 @@ def test_a_damaged_lock_says_so_in_place_of_a_verdict(places):
 
     assert "multitap.lock:1" in pins.judge("s", USER, "id", tools(a="one")).damage
     assert pins.warnings
-    assert not pins.unsaved()
+    assert not pins.unsaved_pins()
 
 
 def test_accepting_pins_what_was_shown_and_nothing_that_came_since(places):

@@ -69,11 +69,11 @@ class Dialect:
     """The ends of typical paths."""
 
 
-def unchanged(text: str) -> str:
+def same_text(text: str) -> str:
     return text
 
 
-def unchecked(_: Draft) -> None:
+def no_check(_: Draft) -> None:
     pass
 
 
@@ -82,8 +82,8 @@ class Spelling:
     """How a dialect spells one server."""
 
     keys: Rules
-    rewrite: Rewrite = unchanged
-    check: Callable[[Draft], None] = unchecked
+    rewrite: Rewrite = same_text
+    check: Callable[[Draft], None] = no_check
     """Called after the keys of an entry are read."""
     words: Mapping[str, str] = field(default_factory=dict[str, str])
     beside_file: bool = False

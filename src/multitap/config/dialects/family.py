@@ -10,7 +10,7 @@ from multitap.config.dialects.dialect import (
     Transcript,
     WritingRules,
     as_is,
-    unchanged,
+    same_text,
     within,
 )
 from multitap.config.dialects.draft import Draft, Reading
@@ -180,7 +180,7 @@ CLAUDE_CODE = Dialect(
             ),
             "timeout": IN_MILLISECONDS["timeout"],
         },
-        respelling(unchanged, env="${%s}", default="${%s:-%s}"),
+        respelling(same_text, env="${%s}", default="${%s:-%s}"),
         _SERVERS,
     ),
     (".mcp.json", ".claude.json", "managed-mcp.json"),
@@ -292,7 +292,7 @@ CLAUDE_DESKTOP = Dialect(
     "Claude Desktop",
     partial(read, "claude-desktop", Spelling(KEYS)),
     _never,
-    WritingRules(pick(KEYS, *_STDIO), respelling(unchanged), _SERVERS),
+    WritingRules(pick(KEYS, *_STDIO), respelling(same_text), _SERVERS),
     ("claude_desktop_config.json",),
 )
 _PLAIN_KEYS = ("type", *_STDIO, "cwd", "envFile", *_REMOTE, "disabled", "description")

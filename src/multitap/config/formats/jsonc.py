@@ -23,7 +23,7 @@ def parse(text: str) -> Parsed:
     reader = _JsoncReader(text)
     data = reader.value((), reader.space(0))
     if reader.end < len(text):
-        raise reader.unexpected("the end of the file", reader.end)
+        raise reader.unexpected_token("the end of the file", reader.end)
     return Parsed(data, reader.marks, tuple(reader.duplicates))
 
 
@@ -49,7 +49,7 @@ class _JsoncReader:
             else:
                 return at
 
-    def unexpected(self, expected: str, at: int) -> Malformed:
+    def unexpected_token(self, expected: str, at: int) -> Malformed:
         if at >= len(self.text):
             return Malformed(f"the file ends where {expected} was expected", at)
         if self.text.startswith("/*", at):
@@ -78,12 +78,12 @@ class _JsoncReader:
         at = self.space(at + 1)
         while self.text[at : at + 1] != "}":
             if self.text[at : at + 1] != '"':
-                raise self.unexpected("a name in double quotes or `}`", at)
+                raise self.unexpected_token("a name in double quotes or `}`", at)
             name, end = self.string(at)
             check_key(name, at)
             colon = self.space(end)
             if self.text[colon : colon + 1] != ":":
-                raise self.unexpected("`:`", colon)
+                raise self.unexpected_token("`:`", colon)
             member = (*key, name)
             if name in table:
                 self.duplicates.append(member)
@@ -108,7 +108,7 @@ class _JsoncReader:
         if found == ",":
             return self.space(self.end + 1)
         if found != closing:
-            raise self.unexpected(f"`,` or `{closing}`", self.end)
+            raise self.unexpected_token(f"`,` or `{closing}`", self.end)
         return self.end
 
     def string(self, at: int) -> tuple[str, int]:
@@ -135,4 +135,4 @@ class _JsoncReader:
             raise Malformed(f"expected a value, got {match.group()[:20]!r}", at)
         if self.text.startswith("'", at):
             raise Malformed("strings need double quotes", at)
-        raise self.unexpected("a value", at)
+        raise self.unexpected_token("a value", at)

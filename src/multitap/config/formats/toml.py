@@ -44,7 +44,7 @@ def parse(text: str) -> Parsed:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as exc:
-        raise _malformed(str(exc), text) from exc
+        raise _syntax_error(str(exc), text) from exc
     except ValueError as exc:  # Python refuses integers of thousands of digits
         raise Malformed("a number is too long", 0) from exc
     return Parsed(data, Locator(text).marks)
@@ -97,7 +97,7 @@ def _string_end(text: str, at: int) -> int | None:
     return match.end() if match else None
 
 
-def _malformed(message: str, text: str) -> Malformed:
+def _syntax_error(message: str, text: str) -> Malformed:
     found = _POSITION.search(message)
     words = _POSITION.sub("", message)
     words = words[:1].lower() + words[1:]

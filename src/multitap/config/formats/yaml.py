@@ -28,7 +28,7 @@ def parse(text: str) -> Parsed:
     except Malformed:
         raise
     except (YAMLError, ValueError) as exc:
-        raise _malformed(exc) from exc
+        raise _syntax_error(exc) from exc
     if root is None:  # comments only
         return Parsed({}, {(): Mark(0, 0)})
     reader = _YamlReader(yaml.constructor)
@@ -51,7 +51,7 @@ def _limit_size(composer: Any) -> None:
     composer.compose_node = compose_node
 
 
-def _malformed(exc: Any) -> Malformed:
+def _syntax_error(exc: Any) -> Malformed:
     mark = getattr(exc, "problem_mark", None) or getattr(exc, "context_mark", None)
     problem = getattr(exc, "problem", None) or "this is not valid YAML"
     return Malformed(problem, mark.index if mark else 0)

@@ -156,11 +156,11 @@ class ParkedCall:
                 self._stirred.clear()
                 await self._stirred.wait()
         except asyncio.CancelledError:
-            # its client cancelled or left in the middle of a round: nobody will collect the result
+            # its client cancelled or left during a round: the result will not be collected
             self.expire()
             raise
         if self._ended is None:
-            # its request is answered: until the next one there is no way to the client
+            # its request is answered: until the next one the client cannot be reached
             self._turn = None
             self._expiry = asyncio.get_running_loop().call_later(ttl, self.expire)
             return None
@@ -284,7 +284,7 @@ class ParkedCalls:
         """Make a call; returns its result, or the questions for the client.
 
         Raises:
-            Refused: Too many calls are under way already.
+            Refused: Too many calls are in progress.
         """
         self._claim(request.client)
         parked = ParkedCall(request, subject)

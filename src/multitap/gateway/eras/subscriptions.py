@@ -323,7 +323,7 @@ class Subscriptions:
             raise
 
     async def _unfollow(self, listener: Listener, uri: str) -> None:
-        # taken out before the server is told: of two who unfollow at once, one does it
+        # removed before the server is notified: of two concurrent unsubscriptions, one does it
         link, raw = listener.uris.pop(uri, (None, ""))
         if link is None:
             return

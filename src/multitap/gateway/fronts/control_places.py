@@ -25,7 +25,7 @@ def folder(state: Path) -> Path:
 
 
 def own_socket(state: Path) -> Path:
-    """The address of this process, in a folder that nobody else can enter.
+    """The socket path of this process, in a folder that only the user can enter.
 
     Raises:
         OSError: The folder cannot be created, or is not private.

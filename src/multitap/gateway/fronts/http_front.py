@@ -337,7 +337,7 @@ class HttpFront:
         try:
             await self._answer(http_request, session.client, message, None, bytes(message.id))
         finally:
-            # refused or cancelled on the way: nobody will ever use it
+            # refused or cancelled before the end: it will never be used
             if not session.client.shook_hands:
                 await in_task(http_request)
                 await self.sessions.close(session)

@@ -60,7 +60,7 @@ class RemoteStreams:
                 first = opening(name, after, is_primed=session.streams.is_primed())
                 await writer.pour(response, extra, first)
             finally:
-                # the client left, or the stream ended: either way nobody reads what is fed
+                # the client left, or the stream ended: either way its events are no longer read
                 tasks.cancel_scope.cancel()
         return True
 

@@ -168,7 +168,7 @@ class SharedSessions:
             return
         record = SessionRecord.of(session.client, elsewhere.home)
         await self.records.write(session.id, record)
-        # the first time nobody else can know the session
+        # a new session is not known elsewhere yet
         if elsewhere.is_saved:
             await self.bus.tell_all("changed", SessionMessage(session.id).pack())
         elsewhere.is_saved = True

@@ -24,7 +24,7 @@ from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaMessage
 from multitap.store.exchanges import RecordedExchange
 
 PATIENCE = 5.0
-"""Seconds for another worker to answer; it is given up earlier if it no longer shows life."""
+"""Seconds for another worker to answer; less if it stops sending heartbeats."""
 _RELOAD_PATIENCE = 20.0  # seconds: a reload waits for servers that end, and commands wait 30
 _FIGURES, _RELOAD, _KEY, _TOKEN = "figures", "reload", "console key", "console token"
 _QUESTION = "question"

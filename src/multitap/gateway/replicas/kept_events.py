@@ -81,7 +81,7 @@ class KeptEvents:
     async def run(self) -> None:
         """Write events until cancelled."""
         while True:
-            # before the queue is looked at: what is added from here on sets it again
+            # before the queue is read: events that are added later set it again
             self._stirred.clear()
             while self._waiting:
                 session_id, event = self._waiting[0]
@@ -150,7 +150,7 @@ class KeptEvents:
             await self._streams.trim(key, before=written.sizes[0][0])
 
     async def _after(self, key: str, cursor: str) -> tuple[list[KeptEvent], str]:
-        """The events of a session after an entry, and the last entry that was looked at."""
+        """The events of a session after an entry, and the last entry that was read."""
         found: list[KeptEvent] = []
         while entries := await self._streams.entries(key, cursor, limit=_PAGE):
             cursor = entries[-1].id

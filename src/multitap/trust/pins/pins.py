@@ -161,7 +161,7 @@ class Pins:
                     found[server, raw] = pin.exposed
         return found
 
-    def unsaved(self) -> Unsaved:
+    def unsaved_pins(self) -> Unsaved:
         """Entries that are not written yet."""
         found: Unsaved = {}
         for (file, server), change in self._noted.items():

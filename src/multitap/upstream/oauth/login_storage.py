@@ -50,7 +50,7 @@ class LoginStorage:
         if self._sharing is None:
             return own
         if own is None and known is not None:
-            # somebody logged out on this machine, which ends the login on all replicas
+            # a logout on this machine, which ends the login on all replicas
             later = max(time.time(), known.changed_at + _LATER)
             await self._sharing.tell(server, url, SharedLogin(None, later))
             return None

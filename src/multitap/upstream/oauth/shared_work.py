@@ -18,7 +18,7 @@ class SharedWork:
     """Work in progress, by kind.
 
     Args:
-        tasks: Where it runs, so that it goes on although nobody waits for it.
+        tasks: Runs it, even if all waiting callers are cancelled.
     """
 
     def __init__(self, tasks: Tasks) -> None:

@@ -259,7 +259,7 @@ class _Pipes:
         for fd in self.theirs:
             self._open.remove(fd)
             os.close(fd)
-        # before the transport has the pipe, which it closes at once if nobody reads it
+        # before the transport gets the pipe, which it closes at once if it has no reader
         receipt = self._receipt = stdin.receipt = ReadReceipt(self._stdin)
         self._writer, _ = await loop.connect_write_pipe(lambda: stdin, self._end(self._stdin))
         self._writer.set_write_buffer_limits(high=_BUFFERED)

@@ -35,7 +35,9 @@ LENGTH = struct.Struct("!I")
 TAG = "MULTITAP_ORIGIN"  # wardens of older versions would end what has a MULTITAP_TAG of this form
 PROC = "/proc"
 SWEEPS = 20  # a process that forks while it is being ended is found in the next round
-LAST_SWEEPS = 400  # when the hub is gone nobody waits, and what is missed now is missed for good
+LAST_SWEEPS = (
+    400  # after the hub is gone there is time, and processes missed now are missed for good
+)
 PAUSE = 0.005  # seconds between two rounds
 IDLE = 1000  # milliseconds: orphans of an earlier run can wait for the start-up rush
 

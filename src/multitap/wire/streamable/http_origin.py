@@ -197,7 +197,7 @@ class HttpOrigin:
         """The whole body if it is here, and not compressed."""
         if (body := response.whole()) is not None and len(body) > self.limit:
             body = None  # or the error would keep the response alive
-            raise self.oversized()
+            raise self.oversized_answer()
         return body
 
     async def read(self, response: Response) -> bytes:
@@ -211,7 +211,7 @@ class HttpOrigin:
                 size += len(chunk)
             if size > self.limit:
                 response.close()
-                raise self.oversized()
+                raise self.oversized_answer()
             return pieces.join()
         finally:
             pieces.clear()  # or the error would keep the response alive
@@ -225,7 +225,7 @@ class HttpOrigin:
         response.close()
         return self.redact(data[:size].decode("utf-8", "replace")).encode()
 
-    def oversized(self) -> AnswerInvalid:
+    def oversized_answer(self) -> AnswerInvalid:
         return AnswerInvalid(
             f"the answer has more than the {self.limit:,} bytes of `limits.message`", sent=True
         )

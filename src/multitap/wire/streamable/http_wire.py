@@ -29,7 +29,7 @@ _CALL_OFF = 2.0  # seconds to deliver a cancellation
 _TOLD = ("Retry-After", "WWW-Authenticate")
 _REQUEST = 16
 """The weight of a server's request in messages: its answer needs a task and a POST."""
-_REFUSAL = 64 * 1024  # bytes of an error page that are looked at
+_REFUSAL = 64 * 1024  # bytes of an error page that are read
 
 
 class HttpWire(ABC):

@@ -348,7 +348,7 @@ class StreamableWire(HttpWire):
 
         self._take_events(stream, budget, take)
         if pending is not None and answer is None and stream.oversized:
-            raise self._origin.oversized()
+            raise self._origin.oversized_answer()
         return answer
 
     def _take(self, event: Event, pending: PendingRequest | None) -> Envelope | None:
@@ -373,7 +373,7 @@ class StreamableWire(HttpWire):
 
     def _read(self, event: Event) -> Envelope | None:
         if event.oversized:
-            raise self._origin.oversized()
+            raise self._origin.oversized_answer()
         if event.data.lstrip().startswith((b"{", b"[")):
             return read_message(event.data)
         return None  # not parsed: there may be millions of them

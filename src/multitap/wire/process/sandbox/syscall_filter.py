@@ -89,7 +89,7 @@ def install(program: bytes) -> int:
     header = struct.pack("HxxxxxxP", count, ctypes.addressof(code))
     number = _SECCOMP[machine()]
     try:
-        # else a signal can interrupt a `fork` that is looked at, which no program expects
+        # or a signal could interrupt a supervised `fork`, which no program expects
         flags = _NEW_LISTENER | _WAIT_KILLABLE
         return syscall(number, _SET_FILTER, flags, ctypes.c_char_p(header))
     except OSError as exc:
@@ -152,7 +152,7 @@ def confining(
 
 
 def prologue(name: str) -> list[Instruction]:
-    """Refuse calls in another machine's numbering, then look at the number."""
+    """Refuse calls with the numbers of another architecture, then load the number."""
     architecture, _ = ARCHITECTURES[name]
     code: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE),

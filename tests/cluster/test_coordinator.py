@@ -17,7 +17,7 @@ from multitap.cluster.socket_coordinator import open_socket, serve_coordinator
 from multitap.errors import ConfigError
 from multitap.tasks import Tasks
 from tests.cluster.redis_server import free_port, running_redis
-from tests.waiting import until
+from tests.waiting import until, until_told
 
 
 @asynccontextmanager
@@ -69,9 +69,11 @@ async def test_records_end_with_their_time_unless_touched(coordinator):
     await records.write("kept", b"x", ttl=0.05)
 
     assert await records.touch("kept", 60)
-    with anyio.fail_after(5):
-        while await records.read("short") is not None:
-            await anyio.sleep(0.01)
+
+    async def is_gone():
+        return await records.read("short") is None
+
+    await until_told(is_gone)
     assert await records.read("kept") == b"x"
     assert not await records.touch("short", 60)
 
@@ -100,11 +102,13 @@ async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinat
 async def test_an_expired_lease_is_renewed_until_another_one_has_taken_it(coordinator):
     leases = coordinator.leases
     first = await leases.acquire("calc", "a", ttl=0.05)
-    await anyio.sleep(0.06)
+
+    async def has_expired():
+        return not (await leases.look("calc"))["calc"].is_held
+
+    await until_told(has_expired)
     assert await leases.renew({"calc": first}, ttl=0.05) == {"calc"}
-    with anyio.fail_after(5):
-        while (second := await leases.acquire("calc", "b", ttl=0.05)) is None:
-            await anyio.sleep(0.01)
+    second = await until_told(lambda: leases.acquire("calc", "b", ttl=0.05))
 
     assert second > first
     assert await leases.renew({"calc": first}, ttl=60) == frozenset()

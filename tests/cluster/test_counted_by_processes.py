@@ -165,8 +165,7 @@ async def test_a_restart_at_any_replica_restarts_the_program(tmp_path, redis_ser
                 await answered(client, "zoo_echo", {"text": "x"})
                 assert len(ledger.pids) == n
                 await anyio.to_thread.run_sync(gateway.ask, "restart", "zoo")
-                while len(ledger.pids) == n:
-                    await anyio.sleep(0.05)
+                await until(lambda n=n: len(ledger.pids) != n)
 
 
 @asynccontextmanager

@@ -161,11 +161,11 @@ async def test_redis_goes_away_for_ten_seconds_and_comes_back(tmp_path, ledger, 
                 # the owner's lease has ended: the first replica to take it runs the server now
                 await until(lambda: len(ledger.left) == 1)
                 for one in gateways:
-                    while "away" in (await ready(http, one))[1]:
+                    while "is down" in (await ready(http, one))[1]:
                         await anyio.sleep(0.1)
 
     assert all("coordinator is down" in one for one in reasons), reasons
-    assert all(status == 200 and "away" in text for status, text in told), told
+    assert all(status == 200 and "is down" in text for status, text in told), told
     assert len(ledger.terms) <= 2
 
 
@@ -191,7 +191,7 @@ async def refused(client, tool):
 
 async def degraded(http, gateway):
     with anyio.fail_after(20):
-        while "away" not in (found := await ready(http, gateway))[1]:
+        while "is down" not in (found := await ready(http, gateway))[1]:
             await anyio.sleep(0.1)
     return found
 

@@ -20,7 +20,7 @@ from multitap.screens.gateway_client import GatewayClient
 from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.crowd import Crowd, NonceLedger, check
 from tests.cluster.gateways import GatewayProcess, running
-from tests.waiting import until, wait_for
+from tests.waiting import until, until_told, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -75,9 +75,12 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
             with anyio.fail_after(50):
                 for n in range(16):
                     await client.call("one_echo", {"text": f"{n}"})
+
+                async def are_counted():
+                    return await _calls(http, origin) == {16}
+
                 # each worker looks once a second who else is there
-                while await _calls(http, origin) != {16}:
-                    await anyio.sleep(0.1)
+                await until_told(are_counted)
                 link = re.search("key=(.+)", gateway.ask("console"))[1]
                 entered = [await _enter(http, origin, link) for _ in range(4)]
                 cookies = entered[0][1]
@@ -135,10 +138,13 @@ async def test_what_is_followed_comes_from_all_workers(tmp_path):
                         if pulse.made == made:
                             break
                 await client.call("one_echo", {"text": "x"})
-                while not (latest := await screen.ask(AskPulse(made, 10), Pulse)).records:
-                    await anyio.sleep(0.05)
 
-    assert [record.tool for record in latest.records] == ["echo"]
+                async def latest():
+                    return (await screen.ask(AskPulse(made, 10), Pulse)).records
+
+                records = await until_told(latest)
+
+    assert [record.tool for record in records] == ["echo"]
 
 
 async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path):

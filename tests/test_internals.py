@@ -12,7 +12,7 @@ PACKAGES = sorted(SOURCE.rglob("__init__.py"))
 TEXT = PAGE.read_text(encoding="utf-8")
 FILE = re.compile(r"`([\w/]+\.py)`")
 MOST_FILES = 14
-"""That the way of a call may name."""
+"""That the path of a call may name."""
 
 
 def section(title):
@@ -43,7 +43,7 @@ def test_every_file_that_the_page_names_is_there():
 
 
 def test_the_way_of_a_call_takes_few_files():
-    files = {*FILE.findall(section("The way of a call"))}
+    files = {*FILE.findall(section("The path of a call"))}
 
     assert 0 < len(files) <= MOST_FILES
 

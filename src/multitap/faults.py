@@ -11,7 +11,7 @@ class WireFault(Exception):
 
 
 class WireClosed(WireFault):
-    """The whole connection is gone."""
+    """The whole connection was lost."""
 
 
 class Flooded(WireClosed):

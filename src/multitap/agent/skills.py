@@ -122,7 +122,7 @@ def overview(skills: Skills) -> str:
     lines = (f"- {skill.name}: {' '.join(skill.description.split())}" for skill in skills.values())
     text = "\n".join(lines)
     opening = (
-        f"Skills: before a task that one of them is for, read its instructions with `{READ_SKILL}`."
+        f"Skills: before a task that one of them covers, read its instructions with `{READ_SKILL}`."
     )
     return f"{opening}\n{text}" if text else ""
 

@@ -1,4 +1,4 @@
-"""The command line: what a person types, and what they see.
+"""The command line: its commands, and what they print.
 
 In: the words of a command line. Out: data on standard output, messages on standard error, an exit
 code. `commands` has the wording of every command and option; the packages inside do the work,
@@ -11,12 +11,12 @@ import gc
 __all__ = ["main"]
 
 _RARELY = 100_000
-"""New objects after which garbage is looked for: what is imported is none."""
+"""New objects between garbage collections: imported modules are not garbage."""
 
 
 def main() -> None:
-    """What `multitap` does when it is typed."""
-    # before the imports: they make most of what a command ever makes
+    """The entry point of `multitap`."""
+    # before the imports, which create most objects of a command
     gc.set_threshold(_RARELY)
     from multitap.cli.program import start  # noqa: PLC0415 - see above
 

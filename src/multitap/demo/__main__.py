@@ -51,7 +51,7 @@ def show_tools(hub: Hub) -> None:
 
 
 async def show_calls(hub: Hub) -> None:
-    print("\nOne call reaches any of them; arguments are checked here, errors come in words:\n")
+    print("\nOne call reaches any of them; arguments are checked first, errors are readable:\n")
     for name, arguments in (
         ("calculator_add", {"a": 2, "b": 40}),
         ("calculator_divide", {"a": 1, "b": 0}),

@@ -57,7 +57,7 @@ class RedisLine:
 
     Args:
         client: Connects and reconnects.
-        place: Where it is, for messages; without the password.
+        place: Its address for messages, without the password.
         namespace: The prefix of all keys.
     """
 

@@ -64,7 +64,7 @@ class Stoppable(Protocol):
 
 
 class Outlet(Protocol):
-    """Where messages to a client go."""
+    """Takes messages to a client."""
 
     def send(self, message: bytes) -> bool:
         """Queue one message without waiting; False if it cannot be delivered."""
@@ -198,9 +198,9 @@ class Client:
         """Ask the client; only in the handshake era.
 
         Args:
-            method: What to ask.
+            method: The method.
             params: Its parameters.
-            outlet: Where its own request is answered, if the question belongs to one.
+            outlet: The outlet of the client's request that the question belongs to, if any.
 
         Raises:
             RpcError: It refuses, cannot be asked, or does not answer.

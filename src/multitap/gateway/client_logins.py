@@ -45,8 +45,8 @@ class ClientLogins:
     on this machine, if no tokens distinguish people.
 
     Args:
-        hub: Whose servers.
-        tasks: Where a login goes on whose call was given up.
+        hub: Has the servers.
+        tasks: Runs logins, which may outlive their calls.
     """
 
     def __init__(self, hub: Hub, tasks: Tasks) -> None:

@@ -36,7 +36,7 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
     request_id: Raw
     """Its JSON-RPC id, undecoded."""
     outlet: Outlet
-    """Where messages about the request go before its answer."""
+    """Takes messages that precede the answer."""
     params: Params
     """Its parameters."""
     light: LightTask | None

@@ -69,7 +69,7 @@ class Gateway:
 
     Args:
         hub: Has the servers.
-        tasks: Where calls run that outlive a client's request.
+        tasks: Runs calls that outlive a client's request.
         key: Seals what stateless clients carry for us.
         patience: Seconds a call waits for its client to return with an answer.
         info: The name and version shown to clients.

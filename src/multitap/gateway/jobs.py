@@ -48,7 +48,7 @@ class JobRunner:
     """Runs jobs, each in its client's session and in turn.
 
     Args:
-        view: What clients of an audience see.
+        view: Returns what clients of an audience see.
         private: Sessions of single clients.
         exclusive_use: Gives clients their turn.
         parked_calls: Where a job waits for a stateless client to return.

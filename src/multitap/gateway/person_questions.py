@@ -90,7 +90,7 @@ class PersonQuestions:
         """The person's answer; None if no screen is open.
 
         Args:
-            kind: What the question is about.
+            kind: The kind of question.
             server: The server that asks, or whose tool is to be called.
             method: The method that the answer belongs to.
             params: Its parameters.

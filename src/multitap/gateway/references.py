@@ -28,7 +28,7 @@ class References:
         self._directory = directory
 
     def in_result(self, result: Raw | bytes) -> Raw | bytes:
-        """The result of a call, a prompt or a read."""
+        """Rewrite the addresses in the result of a call, a prompt or a read."""
         data = bytes(result)
         # most results have no references: searching bytes costs less than parsing them
         if not any(sign in data for sign in _SIGNS):
@@ -44,7 +44,7 @@ class References:
         )
 
     def in_meta(self, meta: Any) -> Any:
-        """The `_meta` of a tool, decoded."""
+        """Rewrite the addresses in the decoded `_meta` of a tool."""
         if not isinstance(meta, dict):
             return meta
         raw = Raw(envelope.encode(meta))

@@ -33,7 +33,7 @@ class ToolCalls:
 
     Args:
         hub: Has the servers.
-        view: What clients of an audience see.
+        view: Returns what clients of an audience see.
         lookup: Finds tools that the view does not list.
         jobs: Runs calls that wait for more than their server.
         private: Sessions of single clients.

@@ -45,7 +45,7 @@ class ToolSearch:
 
     Args:
         hub: Has the tools.
-        view: What clients of an audience see.
+        view: Returns what clients of an audience see.
         ready: Waits until servers have had time to come up.
     """
 

@@ -118,7 +118,7 @@ class Calls:
             context: The caller and its limits.
             deadline: Its deadline; by default, by the limits of the caller, tool or server, from
                 now on.
-            light: What the call runs in, if it is not a task.
+            light: The light task that the call runs in, if it is not a task.
             meta: Members of the request's `_meta`, as JSON.
             extra: Members of its parameters besides name and arguments, as JSON, each after a
                 comma.
@@ -397,7 +397,7 @@ def _vet(route: Route, raw: Raw) -> ToolResult:
 
 
 async def _vet_large(route: Route, raw: Raw) -> ToolResult:
-    """The same in a thread."""
+    """Vet a large result in a thread."""
     # a thread cannot be stopped: after a cancellation it runs to its end
     return _add_note(
         route, await to_thread.run_sync(_vet_result, route, raw, abandon_on_cancel=True)

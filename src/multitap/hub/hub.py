@@ -411,7 +411,7 @@ async def open_hub(
         expand: Expands variables in a server's configuration, instead of this process's.
         recall: Whether a server's last known offers are listed while it starts.
         files: The files of the settings: each configuration has its own logs.
-        locks: Where pins are kept; in the state directory if not given.
+        locks: The lock files for pins; by default, in the state directory.
         place: Where servers run, if not all in this process.
     """
     state = state_directory(settings.state_dir)

@@ -29,7 +29,7 @@ class CallDefaults:
     errors_are_results: bool = True
     """Whether a JSON-RPC error becomes a failed result instead of an exception."""
     policy: Policy | None = None
-    """Which calls are allowed; None: all of them."""
+    """The policy for calls; None: all are allowed."""
 
     def timeout_of(self, config: ServerConfig, tool: str = "") -> float | None:
         """The timeout of a tool, else of its server, else the default."""

@@ -9,7 +9,7 @@ class StateEvents:
     """Publishes each state change of each server once.
 
     Args:
-        events: Where to publish.
+        events: Publishes them.
         supervisor: Has the links.
     """
 

@@ -90,7 +90,7 @@ class ToolScans:
         return first
 
     def other_findings(self, link: Link, shelf: CatalogSection) -> dict[str, Finding]:
-        """The same in prompts, resources, templates and instructions, by kind and name."""
+        """The most severe findings in other offers and instructions, by kind and name."""
         if scan_mode(link.config) == "off":
             return {}
         known = self._vetting.findings

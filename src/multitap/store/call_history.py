@@ -44,7 +44,7 @@ class ToolHistory(msgspec.Struct, frozen=True):
     tool: str
     """By the server's own name."""
     steps: tuple[HistoryStep, ...]
-    """Those in which it was called."""
+    """The steps with calls."""
 
 
 class CallHistory(msgspec.Struct, frozen=True):

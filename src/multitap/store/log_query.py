@@ -23,7 +23,7 @@ class Page(msgspec.Struct, Generic[_Record], frozen=True):
 
     records: tuple[_Record, ...]
     cursor: str | None = None
-    """Where the next page begins; None after the last."""
+    """The cursor of the next page; None after the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RecordQuery(ABC, Generic[_Record]):
     until: float | None = None
     text: str | None = None
     filter: RecordFilter = EVERYTHING
-    """What a person typed; checked after the conditions above."""
+    """A parsed filter; checked after the conditions above."""
     limit: int = 100
     cursor: str | None = None
 

@@ -102,14 +102,14 @@ class Connector:
         name: Which server.
         config: How long connecting may take, and what it should log.
         dial: Opens its wire if it runs here.
-        place: Where it runs.
-        handlers: Who answers what it asks.
-        starts: Where a program waits for its turn.
+        place: Decides where it runs.
+        handlers: Answer what it asks.
+        starts: Queues programs that start.
         availability: Notified when it begins.
-        notifications: Who hears its news.
-        listing: Who fetches its lists.
+        notifications: Receives its notifications.
+        listing: Fetches its lists.
         habits: Notified when it asks without saying for which call.
-        tracing: Who follows what is said.
+        tracing: Traces its messages.
         redact: Removes its secrets from what they see.
     """
 
@@ -152,7 +152,7 @@ class Connector:
 
         Args:
             approach: The way to reach it.
-            attempt: Where to note how far that came.
+            attempt: Records the progress.
             rank: When its program may start.
         """
         if not self._availability.failing:  # a failed server shows its failure until its turn

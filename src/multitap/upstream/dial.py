@@ -30,9 +30,9 @@ class Dialer:
 
     Args:
         spawner: Starts programs.
-        log_dir: Where their standard error is kept.
-        logins: Who we are to servers that want to know.
-        sandboxes: Who confines programs.
+        log_dir: The folder for their standard error.
+        logins: Our accounts at servers.
+        sandboxes: Confines programs.
     """
 
     def __init__(

@@ -104,11 +104,11 @@ async def watch_health(
     """Send a health check at every interval, and at once when a call has failed.
 
     Args:
-        session: Whom to ask.
+        session: The session.
         interval: Seconds between two checks.
         doubted: Set by a call that failed.
         busy: Whether calls are under way; their own deadlines decide then.
-        answered: Told how many seconds an answer took.
+        answered: Called with the seconds that an answer took.
 
     Raises:
         Unresponsive: It gave none.

@@ -29,7 +29,7 @@ async def answer(
     """The host's answer to a request of a server.
 
     Args:
-        handlers: Who answers.
+        handlers: The host's handlers.
         asked: The origin of the request.
         method: Its method.
         params: Its parameters.

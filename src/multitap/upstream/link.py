@@ -41,7 +41,7 @@ Expand = Callable[[str, ServerConfig], ServerConfig]
 
 @dataclass(frozen=True, slots=True)
 class RememberedServer:
-    """What an earlier run learned about a server."""
+    """Knowledge about a server from an earlier run."""
 
     era: Era | None = None
     offers: Offers | None = None
@@ -61,19 +61,19 @@ class Link:
     (warnings about it).
 
     Args:
-        name: What the configuration calls the server.
+        name: The server's configured name.
         config: How to reach it.
         dial: Opens its wire.
-        place: Where it runs.
-        handlers: Who answers what it asks.
-        known: What an earlier run learned.
+        place: Decides where it runs.
+        handlers: Answer what it asks.
+        known: Knowledge from an earlier run.
         expand: Puts in its variables, each time it is reached.
-        starts: Where a program waits for its turn, so that not too many start at once.
+        starts: Queues programs, so that not too many start at once.
         health_interval: Seconds between health checks.
         on_change: Called on every change of state or offers.
         on_event: Called with everything else that happens.
-        restarts: What is known of its starts; nothing yet, if not given.
-        tracing: Who follows its messages.
+        restarts: The history of its starts; empty by default.
+        tracing: Traces its messages.
     """
 
     def __init__(

@@ -18,8 +18,8 @@ class Listing:
     Args:
         name: Which server.
         config: How many it may list, and for how long.
-        known: What an earlier run saw.
-        availability: Where the session is found.
+        known: The offers of an earlier run.
+        availability: Has the session.
         report: Called with what cannot be fetched.
         on_change: Called when a connected server has other offers.
     """

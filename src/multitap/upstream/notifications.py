@@ -73,7 +73,7 @@ class Notifications:
     Args:
         name: Which server.
         on_event: Called with what is worth an event.
-        availability: Where the session is found.
+        availability: Has the session.
         requests: Puts what a server refuses into words.
         said: Called with what belongs to no call and does not concern everybody.
         log_level: From which level on it should send log messages; None: as it likes.

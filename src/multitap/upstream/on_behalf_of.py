@@ -61,7 +61,7 @@ class OnBehalfOf(Protocol):
 
 
 class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
-    """Who makes a call, and how long it may take."""
+    """The caller of a call, and its limits."""
 
     agent_id: str | None = None
     session_id: str | None = None

@@ -52,9 +52,9 @@ class RequestPath:
     Args:
         name: Which server.
         limits: How many requests may work and wait.
-        availability: Where the session is found.
+        availability: Has the session.
         attribution: Whether anybody waits for the end of requests.
-        report: Who takes the secrets out of errors.
+        report: Removes secrets from errors.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ Redact = Callable[[str], str]
 
 
 class TracedMessage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message as it passed."""
+    """One message to or from a server."""
 
     at: float
     """Seconds since the epoch."""

@@ -244,7 +244,7 @@ class ParkedCalls:
     """All calls that wait for their clients, and the sealed tickets that clients return with.
 
     Args:
-        tasks: Where the calls run.
+        tasks: Runs the calls.
         key: Seals the tickets.
         ttl: Seconds a call waits for its client to return.
         most: The most calls that may wait.

@@ -43,7 +43,7 @@ _KINDS = ("tools", "prompts", "resources")
 
 
 class WantedNotifications(msgspec.Struct, rename="camel"):
-    """What a client of the stateless era subscribes to."""
+    """The notifications that a stateless client subscribes to."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -105,7 +105,7 @@ class Subscriptions:
 
     Args:
         hub: Publishes the changes.
-        view: What the clients of an audience see now.
+        view: Returns what the clients of an audience see now.
         tasks: Runs the requests to servers, so that none waits for another.
         most: The most streams of changes at the same time.
     """

@@ -212,7 +212,7 @@ def _digest(review: ServerReview) -> str:
 
 
 def _fields(record: AuditRecord) -> dict[str, object]:
-    """What a `RecordFilter` looks at."""
+    """The fields for a `RecordFilter`."""
     return {
         "server": record.server,
         "tool": record.tool,

@@ -434,7 +434,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> str:
-        """Where it may not have happened, in words; empty if it is confirmed everywhere."""
+        """The unconfirmed workers, in words; empty if all have confirmed it."""
         if not self.missing_workers:
             return ""
         return f"{counted(self.missing_workers, 'worker')} did not confirm the reload: reload again"

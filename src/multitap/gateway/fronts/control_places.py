@@ -15,7 +15,7 @@ _LONGEST = 84
 
 
 def folder(state: Path) -> Path:
-    """Where the sockets of the gateways with this state directory are."""
+    """The folder for the sockets of gateways with this state directory."""
     beside = state.absolute() / _FOLDER
     if len(os.fsencode(beside)) <= _LONGEST:
         return beside

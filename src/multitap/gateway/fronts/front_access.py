@@ -33,7 +33,7 @@ class AccessRules:
 
 @dataclass(frozen=True, slots=True)
 class FrontAccess:
-    """Who may use a front."""
+    """The access rules of a running front."""
 
     access: Access
     sources: TokenSources

@@ -12,7 +12,7 @@ More than `private_links.IDLE`: by then the session there has ended."""
 
 
 class SessionAffinity:
-    """Which replica holds a client's own sessions with servers.
+    """Binds a client's own sessions with servers to one replica.
 
     A server that keeps state for each session must be asked in the same one again, and that is in
     one process: the replica that the client reached first.

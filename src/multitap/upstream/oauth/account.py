@@ -46,11 +46,11 @@ class Account:
 
     Args:
         name: The server's configured name.
-        config: Where it is, and what is known of how to log in.
-        storage: Where logins are kept.
-        tasks: What goes on although nobody waits for it: renewals and logins.
+        config: Its URL and OAuth settings.
+        storage: Stores logins.
+        tasks: Runs renewals and logins, which may outlive their callers.
         login: Sends a person to the authorization server; None if there is none.
-        on_change: Told that a login came or failed that nobody waited for.
+        on_change: Called when a login without a waiting caller succeeded or failed.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Account:
         Args:
             challenge: How.
             method: The request's method.
-            url: Where it goes.
+            url: Its URL.
             waits: Whether it may wait for a person.
 
         Raises:

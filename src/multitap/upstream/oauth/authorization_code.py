@@ -18,10 +18,10 @@ class AuthorizationRequest:
     """One authorization request to a person, answered once.
 
     Args:
-        found: Who asks them.
-        client: Who we are there.
-        redirect: Where they come back to.
-        scope: What is asked for.
+        found: The authorization server.
+        client: Our client identity.
+        redirect: The redirect URI.
+        scope: The requested scope.
         rules: Which addresses they may be sent to.
 
     Raises:

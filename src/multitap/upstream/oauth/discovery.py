@@ -44,7 +44,7 @@ async def discover(
         fetch: How to ask.
         server: The server's URL.
         challenge: Its `WWW-Authenticate`; empty if it did not say anything.
-        known: What the configuration says.
+        known: The OAuth settings.
         usual: The issuer of the last login, preferred where the server names several.
 
     Raises:

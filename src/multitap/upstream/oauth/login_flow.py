@@ -54,9 +54,9 @@ class LoginFlow:
         Args:
             send: Sends them there.
             server: The server's name.
-            redirect: Where they come back to.
-            challenge: What the server said; None if it let us in.
-            scope: What to ask for, in place of what the server names.
+            redirect: The redirect URI.
+            challenge: The server's challenge; None if it accepted the request.
+            scope: The scope to request instead of the server's.
         """
         found = await self._discover(challenge or "")
         if challenge is None and not found.is_described:

@@ -41,7 +41,7 @@ class LoginStorage:
         Args:
             server: Which server.
             url: Where it is.
-            known: What was found the last time.
+            known: The login that was found last.
 
         Raises:
             TokenStoreError: The file cannot be used.

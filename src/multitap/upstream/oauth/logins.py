@@ -29,9 +29,9 @@ class Logins:
     """The accounts at all servers; notices changes by other processes, such as `multitap login`.
 
     Args:
-        tasks: Where renewals, logins and the watch run.
+        tasks: Runs renewals, logins and the watch.
         login: Sends a person to an authorization server; None if there is none.
-        sharing: What other replicas of a cluster know; None if there are none.
+        sharing: Shares logins with other replicas; None if there are none.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ class LoopbackCallback:
     """Waits for the redirect of one browser.
 
     Args:
-        server: What the person logs in to, for the page they see.
+        server: The server's name, for the page.
         redirect: The address it is sent back to; with port 0, on any free port.
     """
 
@@ -166,8 +166,8 @@ async def open_callback(
     """A listener for the browser's redirect; leaving the block closes it.
 
     Args:
-        server: What the person logs in to.
-        port: Where to listen; on any free port if not given.
+        server: The server's name.
+        port: The port; by default, any free one.
         redirect: The whole address, where the client is registered with it.
         usual: The address of an earlier login, used again if it is free: else we would have to
             register again.

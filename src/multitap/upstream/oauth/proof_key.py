@@ -47,7 +47,7 @@ class ProofKey:
         Args:
             method: How it is sent.
             url: Where to.
-            nonce: What the receiver wants to read in it.
+            nonce: The nonce that the receiver requires.
             token: The access token that is shown with it.
         """
         claims: dict[str, str | int] = {

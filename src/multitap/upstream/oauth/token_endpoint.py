@@ -37,9 +37,9 @@ class TokenEndpoint:
 
     Args:
         fetch: How to ask.
-        issuer: Who it is.
-        client: Who we are to it.
-        proof_key: What tokens should be bound to, if to anything.
+        issuer: The authorization server.
+        client: Our client identity.
+        proof_key: The key that tokens should be bound to, if any.
 
     Raises:
         GrantRefused: From every method: it says no.

@@ -12,14 +12,14 @@ SWITCH = "MULTITAP_SANDBOX"
 
 @dataclass(frozen=True, slots=True)
 class SandboxSupport:
-    """What the kernel offers."""
+    """The sandbox features of the kernel."""
 
     version: int = 0
     """The version of Landlock; 0: not available."""
     reason: str | None = None
     """Why programs cannot be confined; None if they can."""
     gaps: tuple[str, ...] = ()
-    """What this kernel cannot refuse."""
+    """Actions that this kernel cannot restrict."""
     is_wanted: bool = True
     """Whether the user has not turned sandboxes off."""
 

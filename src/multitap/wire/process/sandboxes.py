@@ -85,8 +85,8 @@ class Sandboxes:
 
     Args:
         tasks: Runs the connections of confined servers.
-        state: Where the hub keeps its state.
-        support: What the machine offers; found out if not given.
+        state: The state directory of the hub.
+        support: What the machine supports; detected by default.
         learned: Records what servers use; they may then read everything that is not private,
             and reach every host.
     """

@@ -100,7 +100,7 @@ class StderrLog:
 
 
 def log_folder(state: Path, files: Collection[str], servers: Iterable[str] = ()) -> Path:
-    """Where the logs of one configuration are.
+    """The folder for the logs of one configuration.
 
     Args:
         state: The state directory.
@@ -158,7 +158,7 @@ def last_lines(path: Path, size: int = RING) -> str:
 
 
 def rotated_path(path: Path) -> Path:
-    """Where the older part of a log file goes when it has grown too large."""
+    """The path of a log file after its rotation."""
     return path.with_suffix(".log.1")
 
 

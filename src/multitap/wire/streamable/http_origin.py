@@ -154,10 +154,10 @@ class HttpOrigin:
         """Send a message.
 
         Args:
-            url: Where to; it is of the server's origin.
+            url: A URL on the server's origin.
             headers: Those of all messages, not changed but replaced where they differ.
             extra: Those of this one, which come before the others.
-            message: What to send.
+            message: The message.
             pending: Called when the server may have seen it.
         """
         return await self._send(

@@ -38,7 +38,7 @@ def open_own(place: tuple[str, str], flags: int, check: Callable[[], None]) -> i
 
     Args:
         place: Of `own_place`.
-        flags: What the process asked for.
+        flags: The requested flags.
         check: Raises if the process is gone, whose id may be another's by now.
 
     Raises:

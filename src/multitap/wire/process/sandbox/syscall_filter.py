@@ -69,7 +69,7 @@ Instruction = tuple[int, int, int, int]
 
 
 def machine() -> str:
-    """What this machine is called in the tables."""
+    """The name of this machine's architecture in the tables."""
     return os.uname().machine
 
 

@@ -26,7 +26,7 @@ def command(report: int, orders: bytes, program: str, argv: list[str]) -> list[s
     Args:
         report: The socket on which the warden waits for the calls that are handed over.
         orders: How to be confined, marshalled.
-        program: What to become.
+        program: The program to run.
         argv: Its arguments, beginning with its name.
     """
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))

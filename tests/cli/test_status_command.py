@@ -209,6 +209,7 @@ def test_one_that_hangs_keeps_nobody_waiting(multitap, configure):
         ["connecting", "-", "-"],
         "it is still starting; use `--wait 1m` to wait longer",
     )
+    assert not ended.err
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from multitap.cli.terminal.tables import table
 from multitap.config import Loaded, Problem, Severity
 from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState
-from multitap.events import Snapshot
+from multitap.events import LinkState, Snapshot
 from multitap.gateway.fronts.control_messages import GatewayState
 
 _COLOURS: dict[str, Colour] = {
@@ -136,6 +136,8 @@ def _latency(line: StatusLine) -> str:
 
 
 def _suggest(told: Sequence[StatusLine]) -> None:
-    if troubled := [line.name for line in told if not line.fine]:
+    # the note of a server that is on its way says what to do about it
+    coming = {LinkState.CONNECTING.value, LinkState.DISCONNECTED.value}
+    if troubled := [line.name for line in told if not line.fine and line.state not in coming]:
         which = f" {troubled[0]}" if len(troubled) == 1 else ""
         advise(f"`multitap doctor{which}` says what to do")

@@ -1,4 +1,4 @@
-"""Clients of both eras that call without a pause, and what came of each call."""
+"""Clients of both eras that call without a pause, and the outcome of each call."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ class Made:
 
 
 class NonceLedger:
-    """What the server executed, over all its processes."""
+    """The calls that the server executed, over all its processes."""
 
     def __init__(self, folder):
         self.path = Path(folder, "ledger")
@@ -75,7 +75,7 @@ class NonceLedger:
 
 
 class Crowd:
-    """Clients that call until they are told to stop."""
+    """Clients that call until they are stopped."""
 
     def __init__(self, *, pause=0.0):
         self.made = []

@@ -1,4 +1,4 @@
-"""A TCP line that can be cut: abruptly, or so that nothing arrives any more and nobody says so."""
+"""A TCP connection that can be cut: abruptly, or silently."""
 
 import asyncio
 import contextlib

@@ -67,7 +67,7 @@ class GatewayProcess:
         wait_for(is_up)
 
     def ask(self, *words):
-        """What a command of the same user prints."""
+        """The output of a command of the same user."""
         command = [*self._multitap, *words]
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=self._env)
         return done.stdout

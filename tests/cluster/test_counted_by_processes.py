@@ -170,7 +170,7 @@ async def test_a_restart_at_any_replica_restarts_the_program(tmp_path, redis_ser
 
 @asynccontextmanager
 async def run_in_thread(gateways):
-    """They run; starting and stopping them keeps nobody else on this loop waiting."""
+    """Run gateways; starting and stopping them does not block this loop."""
     manager = running(*gateways)
     await anyio.to_thread.run_sync(manager.__enter__)
     try:

@@ -103,7 +103,7 @@ class _Unanswered(Exception):
 
 
 class Cast:
-    """What the server does, over all its sessions."""
+    """The behaviour of the server, over all its sessions."""
 
     def __init__(self, name: str) -> None:
         self.watched = f"{name}://watched"
@@ -246,7 +246,7 @@ class Cast:
         return answer.action
 
     async def _must_sign_in(self, ctx: Any, params: Any) -> str:
-        """Refuse until somebody was elsewhere; the stateless era has a question for that."""
+        """Refuse until a URL was visited; the stateless era has a question for that."""
         if is_modern(ctx):
             await self._ask_for(ctx, params, at=sign_in(None))
         elif not self.signed_in:

@@ -1,4 +1,4 @@
-"""What tests of the gateway share."""
+"""Fixtures for the tests of the gateway."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Every way to make a call: the library's two, and a gateway's clients of both eras and wires.
 
-What comes of a call is told in the same words everywhere, so that it can be compared.
+Outcomes have the same form everywhere, so that they can be compared.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ def file_of(servers, state):
 
 
 def reply_to(method):
-    """What everybody answers when a server asks."""
+    """The answer of every client to a server's question."""
     if method == "elicitation/create":
         return {"action": "accept", "content": {"name": NAME}}
     said = {"type": "text", "text": "hello"}
@@ -140,7 +140,7 @@ class Front:
         return outcomes
 
     async def crowd(self, tool, arguments, number, enough):
-        """That many calls at once, given up when `enough` says so of the outcomes there are."""
+        """Make `number` calls at once, cancelled when `enough(outcomes)` is true."""
         outcomes = []
 
         async def one():
@@ -154,7 +154,7 @@ class Front:
         return outcomes
 
     async def call_for_a_while(self, tool, arguments):
-        """A call that may be given up by cancelling the task."""
+        """A call that is cancelled with its task."""
         return await self.call(tool, arguments)
 
 
@@ -531,7 +531,7 @@ class OverPipes(_Client):
 
 
 def cancelled(answer):
-    """What a client is told of the call that it gave up: nothing else than that it did."""
+    """The outcome of a cancelled call, from its answer."""
     return CANCELLED if answer.get("error", {}).get("code") == -32800 else outcome_of(answer)
 
 

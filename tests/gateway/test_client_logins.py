@@ -124,7 +124,7 @@ async def test_the_person_at_a_screen_logs_in_there(tmp_path, is_visited):
         async def act(progress):
             answers.append(await run(gateway.gateway, AskLogin("guarded"), progress))
 
-        # whoever leaves before they answer keeps nobody else from logging in
+        # a client that leaves before it answers does not block other logins
         for stays in (False, is_visited):
             progress = CommandProgress("console")
             async with anyio.create_task_group() as tasks:

@@ -53,7 +53,7 @@ def legacy(opened):
 
 
 async def speak(opened, server):
-    """Have a server speak, for nobody's sake; what became of its questions."""
+    """Have a server send messages outside calls; returns the answers to its questions."""
     path = opened.hub.settings.state_dir.with_name(server)
     with anyio.fail_after(PATIENCE):
         await opened.hub.call(f"{server}_speak")

@@ -37,7 +37,7 @@ async def text(talker, tool, **arguments):
 
 
 def context():
-    """A call of somebody else."""
+    """A call of another client."""
     client = Client(EventWriter())
     client.introduce("2025-11-25", EMPTY, {})
     return ClientRequest(

@@ -1,4 +1,4 @@
-"""What the person said, and what this machine can tell, decide who needs a token."""
+"""The options and this machine's features decide which clients need a token."""
 
 import pytest
 

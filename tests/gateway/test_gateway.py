@@ -1,4 +1,4 @@
-"""Every server as one: what clients see, hear and are told when something goes wrong."""
+"""All servers as one: lists, notifications, and errors for clients."""
 
 import json
 import os

@@ -30,7 +30,7 @@ COMMAND = [sys.executable, "-I", "-S", odd_server.__file__]
 MEGABYTE = 2**20
 LIMITS = {"message": 2 * MEGABYTE, "in_flight": 8, "queue": 24}
 MANY, TOO_MANY = 20, 40
-"""Calls at once that a server takes from anybody, and that it takes from nobody."""
+"""Concurrent calls that every server accepts, and that none accepts."""
 MOST_STARTS = 20
 USUAL = {
     "limits": LIMITS,
@@ -101,7 +101,7 @@ class Stand:
         return wait
 
     def is_released(self):
-        """Whether the server works for nobody any more."""
+        """Whether the server has no call in progress."""
         return "tools/call" in self.ledger.given_up or not is_running(self.ledger.pids[-1])
 
     def begin(self):
@@ -311,7 +311,7 @@ async def bad_arguments(stand):
 
 @case({"text": "words"}, "echo")
 async def queue_full(stand):
-    """Whose share of the queue is how large differs, and so do the words."""
+    """Shares of the queue differ between fronts, and so do the messages."""
     await stand.call("sleep", {"seconds": 0})  # or clients would have to try it in turn
     calls, cancelled = len(stand.ledger.calls), len(stand.ledger.given_up)
 

@@ -54,7 +54,7 @@ class State:
 
 
 def outcomes(held, person, tool):
-    """What a call may come to during which these states held."""
+    """The possible outcomes of a call during these states."""
     right = {one.outcome(person, tool) for one in held}
     # until it has announced the change, a server is asked for what it no longer offers
     return right | {STALE} if len({one.offered for one in held}) > 1 else right
@@ -150,7 +150,7 @@ class World:
                 await anyio.sleep(0.001)
 
     async def _lets_in(self, text):
-        """Whether a token opens a connection that nobody remembers."""
+        """Whether a token is accepted on a new connection."""
         async with dial(self.port) as line:
             try:
                 answer = await line.asks(stateless(1, "tools/list", headers=bearer(text)))

@@ -96,7 +96,7 @@ JUNK = {
     "one event of one line": b"data: " + b"x" * 65536,
     "no text": bytes(range(128, 256)),
 }
-"""What an event stream may be full of, and nobody can use."""
+"""Useless contents of an event stream."""
 
 MESSAGES = {
     "notifications": note("zoo", why="because it can"),
@@ -106,7 +106,7 @@ MESSAGES = {
     "cancelled": note("cancelled", requestId=1),
     "requests": b"".join(event(id=f"q{number}", method="ping") for number in range(1000)),
 }
-"""What is valid, and far too much."""
+"""Valid messages in excessive numbers."""
 
 STREAMS = {kind: chunked(EVENTS, chunk(unit * 64)) for kind, unit in {**JUNK, **MESSAGES}.items()}
 ANSWERS = {

@@ -1,4 +1,4 @@
-"""Who is let in, by which name, and with which token."""
+"""Access by Host, Origin and token."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""A server that never stops sending costs nobody but itself."""
+"""A server that never stops sending affects no other."""
 
 import resource
 import time

@@ -1,4 +1,4 @@
-"""Whose a connection is: as the kernel knows it, while the client holds it."""
+"""The user of a connection, as the kernel reports it."""
 
 import asyncio
 import os
@@ -27,7 +27,7 @@ sys.stdin.read()
 """
 
 TRIES = 20
-"""Ports are given to whoever comes first."""
+"""Attempts to get a port, which other programs may take."""
 
 
 @pytest.fixture(params=["kernel", "tables"])
@@ -107,7 +107,7 @@ def test_who_listens_on_the_port_of_a_client_that_left_is_not_the_client(users):
             client.close()
             try:
                 stack.enter_context(socket.create_server(ends[1]))
-            except OSError:  # somebody else on this machine was faster
+            except OSError:  # another program took the port
                 continue
             assert users.is_own(*ends) is None
             return
@@ -127,7 +127,7 @@ def test_where_clients_connect_users_can_be_told(users):
 
 @contextmanager
 def another_user(port):
-    """A connection of somebody else."""
+    """A connection of another user."""
     program = CONNECT.format(user=OTHER)
     with subprocess.Popen(
         [sys.executable, "-c", program, str(port)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -185,7 +185,7 @@ async def _has_no_user_if_another_has_its_port():
         client.close()
         try:
             another.bind(("127.0.0.1", port))
-        except OSError:  # somebody else on this machine was faster
+        except OSError:  # another program took the port
             return False
         else:
             another.connect(ours)

@@ -45,7 +45,7 @@ async def dial(name, config):
 
 
 class Unreadable(Exception):
-    """What the hub must not follow."""
+    """A configuration that the hub must not apply."""
 
 
 class JsonFile:

@@ -45,7 +45,7 @@ def write(path, *parts):
 
 
 async def report(events):
-    """What the next reload came to."""
+    """The outcome of the next reload."""
     with anyio.fail_after(PATIENCE):
         while not isinstance(event := await anext(events), Reloaded | ReloadFailed):
             continue

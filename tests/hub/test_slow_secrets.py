@@ -14,7 +14,7 @@ from tests.zoo.modes import command
 
 
 class LockedKeyring(FolderKeyring):
-    """Answers once somebody has typed the password."""
+    """Answers once the password is entered."""
 
     def __init__(self):
         super().__init__()

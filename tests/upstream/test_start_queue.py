@@ -1,4 +1,4 @@
-"""Who starts when; the processes are real, the clock is not."""
+"""The order of starts, with real processes and a simulated clock."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ LONG = 100.0
 
 
 class Crowd:
-    """Servers that wait for their turn, and then hold it until they are told."""
+    """Servers that wait for their turn, and keep it until they are released."""
 
     def __init__(self, limit, tasks):
         self.queue = StartQueue(limit)

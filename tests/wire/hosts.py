@@ -62,7 +62,7 @@ class Host:
 
 
 async def orphans():
-    """What is left of a server whose host and warden were killed: a child, a daemon."""
+    """The leftover processes of a server whose host and warden were killed."""
     with host() as lost:
         os.kill(lost.warden, signal.SIGSTOP)  # or it would do its duty
         lost.process.kill()

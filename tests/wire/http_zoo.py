@@ -1,4 +1,4 @@
-"""Web servers that do to a client whatever they are told to, on plain sockets."""
+"""Scripted web servers on plain sockets."""
 
 import asyncio
 import contextlib
@@ -231,7 +231,7 @@ async def tunnel(port: int, *, tls: ssl.SSLContext | None = None) -> AsyncGenera
 
 
 def self_signed(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For a server with a certificate that nobody knows, and for a client that does."""
+    """TLS contexts for a server with a self-signed certificate, and for a client that trusts it."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "zoo")])
     now = datetime.now(UTC)

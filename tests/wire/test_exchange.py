@@ -92,7 +92,7 @@ def test_no_line_stops_the_reader(stream):
 
 
 async def ask(line):
-    """What comes of a request that is answered with `line`."""
+    """The outcome of a request that is answered with `line`."""
     written, outcome = [], []
     async with exchange_with(written) as (exchange, wire, tasks):
 

@@ -1,4 +1,4 @@
-"""Requests in no task of their own: each comes to one end, and somebody is told."""
+"""Requests without a task of their own: each ends once, and its waiter is notified."""
 
 import msgspec
 import pytest

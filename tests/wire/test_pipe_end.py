@@ -12,7 +12,7 @@ from multitap.wire.process.pipe_end import PipeEnd
 
 
 async def closed_by_its_transport():
-    """The other end sees that nobody writes any more."""
+    """What the other end reads after the transport has closed its end: nothing."""
     ours, theirs = os.pipe()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_write_pipe(asyncio.Protocol, PipeEnd(theirs))

@@ -5,7 +5,7 @@ from multitap.wire.wire import SEVERAL, OwnedCall
 
 
 class Call(OwnedCall):
-    """A call of somebody."""
+    """A call with an owner."""
 
     def __init__(self, owner):
         self._owner = owner

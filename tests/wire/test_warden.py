@@ -66,7 +66,7 @@ def at_a_terminal(env):
 
 
 async def wait_for_the_search_for_orphans():
-    """What was started before this is looked at before what this leaves behind is ended."""
+    """Wait for a search for orphans that began after this call."""
     left = await orphans()
     async with zoo("good"):
         await until_gone(*left)
@@ -301,7 +301,7 @@ async def _sleepers(spawner, then="wait"):
 
 
 def _carriers(leader):
-    """Who has the tag of that server."""
+    """The processes with the tag of a server."""
     for pid in warden._processes():
         tag = ServerTag.of(pid)
         if tag is not None and tag.leader == str(leader):

@@ -135,7 +135,7 @@ async def use_ids_of_every_wrong_kind(stage, healthy):
 
 
 async def send_wrong_parameters(stage, healthy):
-    """To every method, of every type; nobody may be puzzled by any."""
+    """Every type for every method; none may cause an internal error."""
     methods = (
         "tools/call", "tools/list", "prompts/get", "resources/read", "resources/subscribe",
         "resources/unsubscribe", "completion/complete", "logging/setLevel", "initialize", "nope",

@@ -1,4 +1,4 @@
-"""Clients of which there are too many."""
+"""Too many clients."""
 
 import anyio
 
@@ -46,7 +46,7 @@ async def open_thousands_of_sessions(stage, healthy):
 
 
 async def open_sessions_and_keep_them_busy(stage, healthy):
-    """Nobody can be made to leave then; who comes later is told so."""
+    """Busy sessions are not ended for new ones, which are refused."""
     most = stage.front.sessions.limits.most
     statuses = []
 

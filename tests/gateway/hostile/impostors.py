@@ -1,4 +1,4 @@
-"""Clients that want to be somebody else, or to meddle with what is not theirs."""
+"""Clients that impersonate others, or interfere with them."""
 
 import json
 import secrets
@@ -87,7 +87,7 @@ async def use_an_id_twice(stage, healthy):
 
 
 async def forge_tickets(stage):
-    """Come back for calls that wait for somebody else, or with tickets nobody gave out."""
+    """Return with tickets of other clients, or with forged ones."""
 
     def ask(**more):
         return stateless(
@@ -157,7 +157,7 @@ async def write_to_event_streams_of_others(stage, healthy):
 
 
 async def come_by_another_name(stage, healthy):
-    """A page of somebody else's, whose name leads here by now."""
+    """A foreign page after DNS rebinding."""
     paths = ("/mcp", "/sse", "/messages", "/health", "/metrics", "/", "/nowhere")
     hosts = ("evil.example", "127.0.0.1.evil.example", "localhost:80@evil", "", "[")
     origins = ("http://evil.example", "null", "http://[", "http://localhost:1@evil")
@@ -170,7 +170,7 @@ async def come_by_another_name(stage, healthy):
 
 
 async def embed_what_they_may_not_read(stage, healthy):
-    """A page of somebody else's with an image, a script or a link: such requests name no Origin."""
+    """A foreign page with an image, a script or a link: such requests have no Origin."""
     for path in ("/mcp", "/sse", "/messages", "/health", "/metrics", "/", "/nowhere"):
         for site in ("cross-site", "same-site", "Cross-Site", "anything"):
             assert await stage.turns_away(http("GET", path, sec_fetch_site=site)) == 403

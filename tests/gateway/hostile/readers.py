@@ -84,7 +84,7 @@ async def hang_up_in_the_middle_of_an_answer(stage, healthy):
 
 
 async def read_a_byte_at_a_time(stage, healthy):
-    """Slow is not hostile: whoever reads on is answered to the end."""
+    """Slow is not hostile: a client that keeps reading gets its whole answer."""
     size = 1024 * 1024
     async with stage.dial(window=WINDOW) as line:
         session = await shake_hands(line)

@@ -49,7 +49,7 @@ BEARER, OTHER_BEARER = (f"Bearer {token.secret.decode()}" for token in TOKENS)
 
 
 class Stage:
-    """What hostile clients are let loose on."""
+    """The gateway under attack."""
 
     def __init__(self, gateway: Gateway, front: HttpFront, port: int) -> None:
         self.gateway = gateway
@@ -75,7 +75,7 @@ class Stage:
         return dial(self.port, **more)
 
     async def turns_away(self, data):
-        """The status with which somebody is turned away, on a connection that then ends."""
+        """The status of a refusal, after which the connection ends."""
         async with self.dial() as line:
             response = await line.asks(data)
             assert response.headers["connection"] == "close"
@@ -94,7 +94,7 @@ class Stage:
         return {kind: told[0][kind] + told[1][kind] for kind in told[0]}
 
     async def until(self, holds):
-        """Wait for a state of the gateway, which tells nobody when it is reached."""
+        """Wait for a state of the gateway, which sends no event for it."""
         await until(holds)
 
     async def until_upstream(self, **wanted):
@@ -213,7 +213,7 @@ async def beside_healthy_clients(stage: Stage) -> AsyncIterator[Healthy]:
 
 
 async def _end_sessions(stage, spared):
-    """End those that nobody uses, as happens after a while."""
+    """End unused sessions, as the reaper does after a while."""
     for session in stage.front.sessions:
         if session not in spared:
             await stage.until(lambda session=session: not session.busy)

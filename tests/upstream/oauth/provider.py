@@ -21,7 +21,7 @@ ISSUER = "/.well-known/oauth-authorization-server"
 
 @dataclass
 class Provider:
-    """Gives tokens to whoever logs in, and answers to nobody else; what tests change is public."""
+    """Issues tokens to everyone who logs in; tests change its public attributes."""
 
     expires_in: int | None = 3600
     auth_methods: tuple[str, ...] = ("none", "client_secret_basic", "client_secret_post")
@@ -220,7 +220,7 @@ class Provider:
                 return page.get("scope", "")
             case "refresh_token":
                 token = form["refresh_token"]
-                if token in self.spent:  # somebody stole it: all that came of it is void
+                if token in self.spent:  # reuse means theft: all tokens from it are revoked
                     self.refresh.clear()
                     self.access.clear()
                     return None

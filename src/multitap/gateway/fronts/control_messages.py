@@ -415,8 +415,8 @@ class Figures(msgspec.Struct, frozen=True):
         if not self.missing_workers:
             return ""
         return (
-            f"{counted(self.missing_workers, 'worker')} did not answer in time:"
-            " their calls, clients and sessions are not counted"
+            f"{counted(self.missing_workers, 'worker')} did not answer in time;"
+            " calls, clients and sessions there are not counted"
         )
 
 

@@ -18,6 +18,7 @@ from multitap.demo.demo_settings import bundled_server
 from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.degradation import reasons
 from multitap.gateway.fronts import control_socket as control_module
+from multitap.gateway.fronts.control_messages import MAX_QUESTION
 from multitap.gateway.fronts.control_places import (
     folder,
     leave,
@@ -25,11 +26,7 @@ from multitap.gateway.fronts.control_places import (
     sockets,
 )
 from multitap.gateway.fronts.control_service import BACKLOG, ControlService
-from multitap.gateway.fronts.control_socket import (
-    MAX_QUESTION,
-    MOST,
-    open_control,
-)
+from multitap.gateway.fronts.control_socket import MOST, open_control
 from multitap.gateway.gateway import open_gateway
 from multitap.store import CallRecord
 from tests.waiting import until

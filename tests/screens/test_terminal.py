@@ -195,11 +195,11 @@ async def test_typed_commands_lead_to_their_places(state, typed, place):
         await until(lambda: any(line.strip() for line in lines(app)[1:]))
 
 
-async def test_a_gateway_that_is_gone_is_reported_and_the_screen_stays(state):
+async def test_a_gateway_that_has_stopped_is_reported_and_the_screen_stays(state):
     async with opened(state) as (app, pilot, _):
         app.view.client._path = state / "nowhere"
 
-        await until(lambda: "gone" in app.view.title)
+        await until(lambda: "the gateway has stopped" in app.view.title)
         await pilot.press("2", "q")
 
 

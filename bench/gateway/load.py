@@ -161,7 +161,7 @@ class Load:
 
         async def work(client, pause):
             await anyio.sleep(pause)
-            for _ in range(calls // parallel):
+            for _ in range(max(1, calls // parallel)):
                 asked = arguments or {"text": f"ping {next(self._numbers)}"}
                 seconds.append(await client.call(tool, asked))
 

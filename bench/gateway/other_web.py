@@ -1,8 +1,8 @@
 """Our gateway behind somebody else's HTTP server: uvicorn or aiohttp.
 
 Everything but HTTP is what `multitap serve --http` runs: the same loop, hub, sessions and checks.
-What the adapters leave out is in favour of the others: limits on heads and bodies, on memory and
-on requests at a time, fair turns, and calls that end when their client leaves.
+What the adapters leave out favours the others: limits on heads and bodies, on memory and on
+requests at a time, fair turns, event streams, and calls that end when their client leaves.
 """
 
 import asyncio
@@ -19,100 +19,85 @@ from multitap.cli.running import run_async
 from multitap.gateway.fronts.http_front import HttpFront
 from multitap.gateway.gateway import open_gateway
 from multitap.http.server.access import Access
-from multitap.http.server.http_request import JSON, HttpRequest
+from multitap.http.server.http_request import HttpRequest, RequestHead
+from multitap.http.server.peer_user import Peer
+from multitap.tasks import Tasks
 
 HOST = "127.0.0.1"
 KEEP_ALIVE = 60
-EVENTS = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-)
 
 
-class OtherVisit(HttpRequest):
-    """A request whose answer is kept for whoever has to send it.
+class KeptResponse:
+    """A `ResponseWriter` that keeps a response for the server that has to send it."""
+
+    def __init__(self):
+        self._sent = b""
+        self.finished = asyncio.Event()
+
+    def write(self, head, parts=(), *, joined=True):  # noqa: ARG002 - it is always joined
+        self._sent += b"".join((head, *parts))
+
+    async def drain(self):
+        pass
+
+    def on_finished(self, _http_request, response=b""):
+        self._sent += response
+        self.finished.set()
+
+    def parse(self):
+        """Its status, headers and body."""
+        head, _, body = self._sent.partition(b"\r\n\r\n")
+        first, *lines = head.split(b"\r\n")
+        headers = [tuple(line.split(b": ", 1)) for line in lines]
+        return int(first.split()[1]), headers, body
+
+
+class OtherFront:
+    """Answers the requests that another HTTP server has read.
 
     Args:
-        start: Begins a response that is a stream; returns what writes to it.
-        method: What the client wants.
-        url: From where.
-        pairs: Its headers.
+        front: Ours.
+        tasks: Owns what goes on after an answer.
     """
 
-    __slots__ = ("_answered", "_start", "_write", "reply")
+    def __init__(self, front, tasks):
+        self._front = front
+        self._tasks = tasks
+        self._peer = Peer()
+        self._peer.address = HOST
+        self._heads = {}
 
-    def __init__(self, start, method, url, pairs):
-        super().__init__(self, method, url, pairs, dict(pairs), holder=HOST)
-        self._answered = asyncio.Event()
-        self._start = start
-        self.reply = None
-        """Status, headers and body; no body where it is a stream."""
-
-    def respond(self, status, parts=(), *, kind=JSON, extra=None):
-        headers = [(b"x-content-type-options", b"nosniff"), (b"content-type", kind)]
-        self.reply = status, headers + (extra or []), b"".join(parts)
-        self.responded = True
-
-    def stream(self, extra=None):
-        self.reply = 200, [*EVENTS, *(extra or [])], None
-        self.responded = True
-
-    async def write(self, data):
-        if self._start is not None:
-            start, self._start = self._start, None
-            self._write = await start(*self.reply[:2])
-        await self._write(data)
-
-    def end(self):
-        pass  # who sends it sees that it is over
-
-    def on_finished(self, _http_request):
-        self._answered.set()
-
-    async def answer(self, front, read):
-        """Have it answered; `read` waits for its body."""
-        denied = front.admit(self)
-        if denied is not None:
-            self.say(denied.status, denied.words, extra=[*denied.extra])
-            return
-        body = await read()
-        if self.keeps_body:
-            self.body = body
-        to_do = front.handle(self)
+    async def answer(self, method, url, pairs, body):
+        """Status, headers and body."""
+        key = method, url, *pairs
+        head = self._heads.get(key)
+        if head is None:  # remembered, as our own server does
+            head = self._heads[key] = RequestHead(method, url, [*pairs], peer=self._peer)
+            if (denied := self._front.admit(head)) is not None:
+                raise RuntimeError(denied.words)
+        response = KeptResponse()
+        http_request = HttpRequest(self._tasks, writer=response, head=head, body=body)
+        to_do = (head.handler or self._front.handle)(http_request)
         if to_do is not None:
+            http_request.task = asyncio.current_task()
             await to_do
-        elif self.on_leave is not None:
-            await self._answered.wait()
+        elif http_request.is_pending:
+            await response.finished.wait()
+        return response.parse()
 
 
 def asgi(front):
     async def app(scope, receive, send):
-        async def start(status, headers):
-            await send({"type": "http.response.start", "status": status, "headers": headers})
-            return write
-
-        async def write(data):
-            await send({"type": "http.response.body", "body": data, "more_body": True})
-
-        async def read():
+        message = await receive()
+        body = message["body"]
+        while message.get("more_body"):
             message = await receive()
-            body = message["body"]
-            while message.get("more_body"):
-                message = await receive()
-                body += message["body"]
-            return body
-
+            body += message["body"]
         url = scope["raw_path"]
         if scope["query_string"]:
             url += b"?" + scope["query_string"]
-        http_request = OtherVisit(start, scope["method"].encode(), url, scope["headers"])
-        await http_request.answer(front, read)
-        status, headers, body = http_request.reply
-        if body is None:
-            await send({"type": "http.response.body", "body": b""})
-            return
-        headers.append((b"content-length", b"%d" % len(body)))
+        pairs = [(name, value) for name, value in scope["headers"]]
+        status, headers, body = await front.answer(scope["method"].encode(), url, pairs, body)
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
@@ -135,20 +120,9 @@ async def on_uvicorn(front, port):
 
 def handler(front):
     async def handle(request):
-        response = None
-
-        async def start(status, headers):
-            nonlocal response
-            response = web.StreamResponse(status=status, headers=_texts(headers))
-            await response.prepare(request)
-            return response.write
-
         pairs = [(name.lower(), value) for name, value in request.raw_headers]
-        http_request = OtherVisit(start, request.method.encode(), request.path_qs.encode(), pairs)
-        await http_request.answer(front, request.read)
-        status, headers, body = http_request.reply
-        if body is None:
-            return response
+        url, body = request.path_qs.encode(), await request.read()
+        status, headers, body = await front.answer(request.method.encode(), url, pairs, body)
         return web.Response(status=status, headers=_texts(headers), body=body)
 
     return handle
@@ -174,8 +148,9 @@ SERVERS = {"uvicorn": on_uvicorn, "aiohttp": on_aiohttp}
 
 async def serve(kind, port, config):
     served = from_files(CommonOptions(files=(Path(config),)))
-    async with open_gateway(served.open, host=served.host) as gateway:
-        await SERVERS[kind](HttpFront(gateway, Access(HOST)), port)
+    async with open_gateway(served.open, host=served.host) as gateway, Tasks() as tasks:
+        front = OtherFront(HttpFront(gateway, Access(HOST)), tasks)
+        await SERVERS[kind](front, port)
 
 
 def main(kind, port, config):

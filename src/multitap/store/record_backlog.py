@@ -17,7 +17,7 @@ class RecordBacklog(Generic[_T]):
 
     Args:
         pending: Set when there are records.
-        full: Set when there are so many that they should be written now.
+        full: Set when enough records wait to be written at once.
     """
 
     def __init__(self, pending: asyncio.Event, full: asyncio.Event) -> None:

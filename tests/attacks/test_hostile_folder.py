@@ -14,8 +14,8 @@ from multitap.config import Settings, StdioServer
 from multitap.config.models import ServerHome
 from multitap.config.search import start_folder
 from multitap.own_program import own_program
+from multitap.sandbox.plan import plan_sandbox
 from multitap.trust.policy.policy import Decision, Policy
-from multitap.trust.sandbox_rules.sandbox_plan import plan_sandbox
 from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 

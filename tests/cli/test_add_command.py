@@ -70,7 +70,7 @@ def test_a_typed_program_can_be_tried_and_run_in_a_sandbox(multitap, written, ho
     assert refused.code == 4
     assert "it ran in a sandbox" in refused.err
     assert modest.code == 0, modest.err
-    assert written()["modest"]["sandbox"] is True
+    assert written()["modest"]["sandbox"] == "strict"
     assert [*written()] == ["modest"]
     assert multitap("add far --sandbox --no-check http://127.0.0.1:9/mcp").code == 3
 
@@ -537,7 +537,7 @@ def test_a_server_that_no_sandbox_can_hold_says_so_beforehand(multitap, written)
     ended = multitap("add playwright --no-check --yes")
 
     assert "playwright runs without a sandbox" in ended.err
-    assert written()["playwright"]["sandbox"] is False
+    assert written()["playwright"]["sandbox"] == "off"
 
 
 def test_only_a_confined_server_is_said_to_be_one(multitap):

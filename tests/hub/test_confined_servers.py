@@ -164,7 +164,7 @@ async def test_an_editable_install_is_found_unless_a_project_brought_it(tmp_path
     changes = {
         "command": str(place / ".venv/bin/python"),
         "args": ("-m", "installed_in_place"),
-        "sandbox": True,
+        "sandbox": "strict",
         "cwd": place,
     }
     server = settings.servers["s"].model_copy(update=changes)

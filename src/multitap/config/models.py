@@ -11,6 +11,7 @@ from multitap.config.durations import PATTERN, seconds
 from multitap.config.frozen_model import FrozenModel, setting
 from multitap.config.mask import masked
 from multitap.config.policy_rules import PolicyRule
+from multitap.config.provenance import Level, Provenance
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
 from multitap.records import dataclass
@@ -44,6 +45,11 @@ Duration = Annotated[float, setting(before=_seconds, gt=0, written=WRITTEN_SPAN)
 """Seconds, or a text such as "1m30s"."""
 Grace = Annotated[float, setting(before=_seconds, ge=0, written=WRITTEN_SPAN)]
 """A duration that may be zero."""
+
+
+def _level(value: object) -> object:
+    """The level that `true` and `false` stand for."""
+    return {True: "strict", False: "off"}[value] if isinstance(value, bool) else value
 
 
 def _without_nul(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -91,7 +97,6 @@ CheckArguments = Literal["refuse", "warn", "off"]
 CheckResults = Literal["warn", "off"]
 Pin = Literal["enforce", "report", "off"]
 Scan = Literal["block", "report", "off"]
-Provenance = Literal["user", "project", "registry"]
 Recording = Literal["off", "errors", "all"]
 ToolListing = Literal["all", "search", "auto"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -314,10 +319,14 @@ class StdioServer(_Server):
     cwd: Path | None = None
     """The folder in which the program starts; by default, your home folder for a server of your own
     configuration, and the folder of the file for a file that you named."""
-    sandbox: Literal["auto", "bubblewrap"] | bool = "auto"
-    """Whether the program is confined: `auto` confines programs from a project or a registry,
-    `true` refuses to start the program if it cannot be confined. `bubblewrap` is like `true`, and
-    also hides other processes and the user's private files."""
+    sandbox: Annotated[
+        Literal["auto", "off", "guard", "strict", "bubblewrap"], setting(before=_level)
+    ] = "auto"
+    """How the program is confined: `guard` closes private places, `strict` everything that
+    `sandbox_rules` does not open, `off` nothing. `auto` means the settings' `sandbox` for programs
+    that you did not describe yourself, and `off` for your own. With `strict`, the program is not
+    started where it cannot be confined; `bubblewrap` is like `strict`, and also hides other
+    processes and the user's private files. A project can only choose a stricter level."""
     sandbox_rules: SandboxRules = SandboxRules()
     replicas: int = setting(default=1, ge=1, le=64)
     """In a cluster: how many gateways run the program; the others reach it through these."""
@@ -516,6 +525,9 @@ class Settings(_ConfigModel):
     policy: tuple[PolicyRule, ...] = ()
     """Which calls are allowed, asked about or denied, for all servers; the first rule that applies
     counts."""
+    sandbox: Level = "guard"
+    """How programs are confined that you did not describe yourself: those of projects, registries,
+    bundles, links and other programs' files."""
     audit: Audit = Audit()
     prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL

@@ -23,7 +23,7 @@ def restrain(
     changes: dict[str, object] = {} if limits is model.limits else {"limits": limits}
     if not isinstance(model, StdioServer):
         return (model.model_copy(update=changes) if changes else model), tuple(problems)
-    if model.sandbox is False:
+    if model.sandbox == "off":
         changes["sandbox"] = "auto"
         message = "a project cannot switch the sandbox off"
         problems.append(_problem(entry, ("sandbox",), message))

@@ -43,8 +43,8 @@ from multitap.config.project_sandbox import restrain
 from multitap.errors import ConfigError
 from multitap.printable import printable
 from multitap.records import dataclass
+from multitap.sandbox.levels import Confinement, decide
 from multitap.trust.pins.lock_places import LockPlaces, places_of
-from multitap.trust.sandbox_rules.sandbox_plan import ConfinementDecision, decide
 from multitap.trust.secrets.vault import Vault
 from multitap.wire.process.sandbox_support import support_here
 
@@ -197,7 +197,7 @@ def _addition(
             raise ConfigError(
                 f"{draft.name!r} is not a program of this machine: nothing confines it"
             )
-        fields["sandbox"] = True
+        fields["sandbox"] = "strict"
     if how.scope == "project" and fields.get("cwd") == str(target.path.parent):
         del fields["cwd"]  # a project's servers run in its folder, which is elsewhere for others
     config = _read(draft.name, fields, target)
@@ -298,8 +298,8 @@ def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> Non
             note(f"  {_later_hosts(config)}; your files and this machine stay closed")
 
 
-def _why_open(config: StdioServer, decision: ConfinementDecision) -> str:
-    return "it cannot work in one" if config.sandbox is False else decision.reason
+def _why_open(config: StdioServer, decision: Confinement) -> str:
+    return "it cannot work in one" if config.sandbox == "off" else decision.reason
 
 
 def _later_hosts(config: StdioServer) -> str:

@@ -18,10 +18,10 @@ from multitap.errors import counted
 from multitap.events import Failure, LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.records import dataclass
+from multitap.sandbox.learning import host_rule
+from multitap.sandbox.plan import own_folder
 from multitap.trust.pins.lock_file import ServerPins
 from multitap.trust.pins.lock_places import places_in
-from multitap.trust.sandbox_rules.learned_rules import host_rule
-from multitap.trust.sandbox_rules.sandbox_plan import own_folder
 from multitap.trust.secrets.vault import scope_for
 
 

@@ -23,10 +23,11 @@ from multitap.config import Loaded, ServerConfig, StdioServer
 from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
+from multitap.sandbox.learning import LearnedRules, learn_rules
+from multitap.sandbox.levels import decide
+from multitap.sandbox.plan import SandboxPlan
+from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects.trusted_projects import expand_trusted
-from multitap.trust.sandbox_rules.learned_rules import LearnedRules, learn_rules
-from multitap.trust.sandbox_rules.private_paths import PrivatePaths
-from multitap.trust.sandbox_rules.sandbox_plan import SandboxPlan, decide
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.sandbox_support import support_here
 from multitap.wire.process.sandboxes import UsedPaths, open_sandboxes, plan_here
@@ -199,7 +200,7 @@ def _widen(config: StdioServer, learned: LearnedRules) -> StdioServer:
             "proc": rules.proc or learned.proc,
         }
     )
-    return config.model_copy(update={"sandbox": True, "sandbox_rules": wider})
+    return config.model_copy(update={"sandbox": "strict", "sandbox_rules": wider})
 
 
 def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:

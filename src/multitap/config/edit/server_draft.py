@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from multitap.config.documents import is_list, is_table
 from multitap.config.files import is_there
-from multitap.config.models import Provenance
+from multitap.config.provenance import Provenance
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from multitap.config.models import ServerConfig
+from multitap.config.provenance import STANDINGS
 from multitap.records import dataclass
 from multitap.regular_file import Stamp
 from multitap.trust.pins.lock_file import (
@@ -41,9 +42,8 @@ def pin_mode(config: ServerConfig) -> PinMode:
     """
     if config.transport == "local":
         return "off"
-    if config.provenance == "project":
-        return "enforce"
-    return config.pin or ("report" if config.provenance == "user" else "enforce")
+    standing = STANDINGS[config.provenance]
+    return (config.pin if standing.may_loosen else None) or standing.pin
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from msgspec import Raw
 from multitap.config.host_lists import HostList
 from multitap.config.models import HttpServer, ServerConfig, StdioServer
 from multitap.config.policy_rules import ArgumentTest, PolicyRule, Scalar, pattern_check
+from multitap.config.provenance import STANDINGS
 from multitap.config.scope import Scope, expand, locate
 from multitap.errors import BadArguments, ConfigError
 from multitap.trust.policy.path_readings import Folders
@@ -197,9 +198,9 @@ def _cwd(config: ServerConfig) -> Path | None:
 
 def _may_start_in_its_own_folder(config: StdioServer) -> bool:
     """Whether it starts in its own folder: confined servers do, except those of a project."""
-    if config.provenance == "project" or config.sandbox is False:
+    if config.provenance == "project" or config.sandbox == "off":
         return False
-    return config.provenance == "registry" or config.sandbox != "auto"
+    return STANDINGS[config.provenance].is_confined or config.sandbox != "auto"
 
 
 def _locate(path: Path, base: Path | None = None) -> Path | None:

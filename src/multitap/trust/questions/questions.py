@@ -7,6 +7,7 @@ import msgspec
 
 from multitap.config.documents import is_list, is_table
 from multitap.config.models import Sampling, ServerConfig
+from multitap.config.provenance import STANDINGS
 from multitap.printable import printable
 from multitap.trust.questions.sampling_budget import OverBudget, SamplingBudget
 from multitap.trust.questions.secret_forms import asked_secrets
@@ -146,15 +147,17 @@ def _prompt_tokens(params: Mapping[str, Any]) -> int:
 
 def _secrets_rule(config: ServerConfig | None) -> str:
     """How to treat forms that ask for secrets; a project cannot change it."""
-    if config is None or config.provenance == "project":
+    if config is None:
         return "refuse"
-    return config.elicitation.secrets or ("flag" if config.provenance == "user" else "refuse")
+    standing = STANDINGS[config.provenance]
+    wish = config.elicitation.secrets if standing.may_loosen else None
+    return wish or standing.risky_forms
 
 
 def _limits(config: ServerConfig | None) -> Sampling:
     """How much a server may use models; a project's file can only lower it."""
     usual = Sampling()
-    if config is None or config.provenance != "project":
+    if config is None or STANDINGS[config.provenance].may_loosen:
         return usual if config is None else config.sampling
     given = config.sampling
     return Sampling(rate=min(usual.rate, given.rate), tokens=min(usual.tokens, given.tokens))

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from multitap.config.models import ServerConfig
+from multitap.config.provenance import STANDINGS
 from multitap.errors import quoted, shortened
 from multitap.records import dataclass
 from multitap.trust.pins.pinned_definition import pinned_part
@@ -62,7 +63,7 @@ def scan_mode(config: ServerConfig) -> ScanMode:
     if config.transport == "local":
         return "off"
     mode = config.scan or "report"
-    return "report" if config.provenance == "project" and mode == "off" else mode
+    return "report" if mode == "off" and not STANDINGS[config.provenance].may_loosen else mode
 
 
 def scan(definition: Mapping[str, Any]) -> tuple[Finding, ...]:

@@ -15,14 +15,14 @@ from multitap.config import StdioServer
 from multitap.events import SandboxState
 from multitap.http.egress.traffic import Traffic
 from multitap.records import dataclass
-from multitap.tasks import Tasks
-from multitap.trust.sandbox_rules.sandbox_plan import (
+from multitap.sandbox.levels import decide
+from multitap.sandbox.plan import (
     SandboxPlan,
     bubblewrap_arguments,
-    decide,
     plan_sandbox,
     with_all_but_private,
 )
+from multitap.tasks import Tasks
 from multitap.wire.process.sandbox_support import SandboxSupport, support_here
 from multitap.wire.process.spawner import CannotStart
 
@@ -185,7 +185,12 @@ class Sandboxes:
             "processes": plan.processes,
             "memory": plan.memory,
             "proc": plan.proc,
+            "network": False,
+            "sockets": [],
+            "socket_program": "",
+            "closed_ports": "",
             "observe": self._learned is not None,
+            "watch": False,
             "wrapper": wrapper,
         }
         return Launch(env, plan.cwd, orders, traffic, on_end, self._learned)

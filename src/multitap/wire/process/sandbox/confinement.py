@@ -29,8 +29,18 @@ if TYPE_CHECKING:
         """Bytes of data of each of them."""
         proc: bool
         """Whether processes other than the first may read their own /proc/self."""
+        network: bool
+        """Whether it may use the network directly (`guard`), instead of the proxy alone."""
+        sockets: list[str]
+        """With `network`: Unix sockets, and folders of them, that it may connect to."""
+        socket_program: str
+        """The only program that may connect to Unix sockets that it cannot write to; empty: all."""
+        closed_ports: str
+        """A folder whose files are named `PID-PORT`: TCP ports of this machine that stay closed."""
         observe: bool
         """Whether the paths that it uses are reported, allowed or not."""
+        watch: bool
+        """Whether changes outside `write` are reported while it starts, as denied."""
         wrapper: list[str]
         """The command of a program that starts it, such as bubblewrap; empty: started directly."""
 

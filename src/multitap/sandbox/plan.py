@@ -11,7 +11,7 @@ from pathlib import Path
 from multitap.config.models import StdioServer
 from multitap.records import dataclass
 from multitap.regular_file import open_regular, read_regular
-from multitap.trust.sandbox_rules.private_paths import PrivatePaths, outermost
+from multitap.sandbox.private_places import PrivatePaths, outermost
 
 _PROGRAMS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"),
@@ -58,7 +58,6 @@ _BUNDLE = re.compile(r"[0-9a-f]{64}(?=/)")
 _INTERPRETERS = re.compile(r"(?:python|node|bun|deno|ruby|perl|php|bash|sh)[\d.]*")
 _LARGEST_PTH = 64 * 1024
 _LONGEST_SHEBANG = 256  # the limit of the kernel
-_CONTAINERS = frozenset({"docker", "podman", "nerdctl", "container"})
 FOLDER = "sandboxes"
 """The folder in the state folder with one folder for each confined server."""
 
@@ -84,37 +83,6 @@ class SandboxPlan:
     """Whether all its processes may read their own `/proc/self`, not only the first."""
     refused: tuple[str, ...] = ()
     """Rules that open nothing, because their paths are private."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfinementDecision:
-    """Whether a server is confined, and why."""
-
-    confined: bool
-    reason: str
-
-
-def decide(config: StdioServer, unsupported: str | None) -> ConfinementDecision:
-    """Whether to confine a server.
-
-    Args:
-        config: The server.
-        unsupported: Why this machine cannot do that; None if it can.
-    """
-    asked = config.sandbox is True or config.sandbox == "bubblewrap"
-    if config.sandbox is False:
-        return ConfinementDecision(False, "switched off by `sandbox = false`")
-    if not asked and config.provenance == "user":
-        return ConfinementDecision(False, "your own configuration describes it")
-    if not asked and os.path.basename(config.command) in _CONTAINERS:
-        return ConfinementDecision(
-            False, "it runs in a container, whose program needs the whole machine"
-        )
-    if unsupported is not None:
-        return ConfinementDecision(asked, unsupported)
-    origin = {"project": "a project", "registry": "a registry", "user": "you"}[config.provenance]
-    wish = f'`sandbox = "{config.sandbox}"`' if config.sandbox is not True else "`sandbox = true`"
-    return ConfinementDecision(True, wish if asked else f"{origin} describes it")
 
 
 def plan_sandbox(

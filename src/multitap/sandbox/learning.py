@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from multitap.records import dataclass
-from multitap.trust.sandbox_rules.private_paths import PrivatePaths, is_within, outermost
-from multitap.trust.sandbox_rules.sandbox_plan import SandboxPlan
+from multitap.sandbox.plan import SandboxPlan
+from multitap.sandbox.private_places import PrivatePaths, is_within, outermost
 
 _SEVERAL = 4  # files of one folder that are replaced by the folder
 _PASSING = ("/proc", "/sys", "/dev", "/run")

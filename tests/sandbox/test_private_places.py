@@ -1,4 +1,4 @@
-from multitap.trust.sandbox_rules.private_paths import PrivatePaths
+from multitap.sandbox.private_places import PrivatePaths
 
 
 def private(tmp_path):

@@ -40,6 +40,20 @@ def config_of(folder, **servers):
     return path
 
 
+def test_the_port_of_workers_is_closed_to_confined_servers_as_long_as_one_listens(tmp_path):
+    gateway = GatewayProcess(tmp_path, config_of(tmp_path), "--workers", "2")
+    records = gateway.state / "multitap" / "ports"
+    with running(gateway):
+        holders = (gateway.process.pid, *_children(gateway.process.pid))
+        wait_for(
+            lambda: (
+                {path.name for path in records.iterdir()}
+                == {f"{pid}-{gateway.port}" for pid in holders}
+            )
+        )
+    assert not [*records.iterdir()]
+
+
 async def test_workers_share_a_port_and_run_each_server_once(tmp_path):
     ledgers = {name: Ledger(tmp_path / name) for name in ("one", "two")}
     gateway = GatewayProcess(tmp_path, config_of(tmp_path, **ledgers), "--workers", "2")

@@ -17,6 +17,7 @@ from multitap.cluster.peer_connection import PATIENCE, PeerConnection
 from multitap.cluster.relay import OwnedLink, Relay, RelayedServer
 from multitap.errors import ConfigError
 from multitap.faults import OwnerUnreachable
+from multitap.http.closed_ports import close_port
 from multitap.records import dataclass
 from multitap.tasks import Tasks
 
@@ -155,7 +156,7 @@ async def open_peers(
     Raises:
         ConfigError: The address cannot be used.
     """
-    async with Tasks() as tasks:
+    async with Tasks() as tasks, contextlib.AsyncExitStack() as stack:
         peers = Peers(key, replica, tasks, find)
         loop = asyncio.get_running_loop()
         try:
@@ -166,8 +167,12 @@ async def open_peers(
                 peers.address = listen
             else:
                 host, _, port = listen.rpartition(":")
-                server = await loop.create_server(peers.accept, host.strip("[]"), int(port))
+                server = await loop.create_server(
+                    peers.accept, host.strip("[]"), int(port), start_serving=False
+                )
                 bound: int = server.sockets[0].getsockname()[1]
+                stack.enter_context(close_port(bound))
+                await server.start_serving()
                 peers.address = f"{host}:{bound}"
         except (OSError, ValueError) as exc:
             raise ConfigError(

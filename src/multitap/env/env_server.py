@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
-    closing,
     contextmanager,
     suppress,
 )
@@ -29,7 +28,7 @@ from multitap.errors import ungrouped
 from multitap.gateway.fronts import http_front, stdio_front
 from multitap.gateway.fronts.front_access import AccessRules, open_access
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.http.server.http_server import bind
+from multitap.http.server.http_server import open_listener
 from multitap.hub.hub import open_hub
 from multitap.names import Naming
 from multitap.records import dataclass
@@ -145,7 +144,7 @@ class EnvMCPServer:
         rules = AccessRules(
             host, tuple(allowed_hosts), require_token=require_token, insecure=insecure
         )
-        with open_access(rules) as allowed, closing(bind(host, port)) as listener:
+        with open_access(rules) as allowed, open_listener(host, port) as listener:
             async with self._gateway() as gateway:
                 app = http_front.HttpFront(gateway, allowed.access, sources=allowed.sources)
                 async with http_front.serve_http(app, listener) as url:

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
-    closing,
     nullcontext,
     suppress,
 )
@@ -48,7 +47,7 @@ from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.fronts.stdio_front import INSTEAD, null_streams, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.http.loopback import is_loopback
-from multitap.http.server.http_server import bind, url_of
+from multitap.http.server.http_server import open_listener, url_of
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Reloader
 from multitap.later import Later
@@ -286,7 +285,7 @@ async def _serve_http(
     )
     with (
         front_access.open_access(rules) as allowed,
-        closing(bind(*address) if worker is None else worker.listening_socket()) as listener,
+        open_listener(*address) if worker is None else worker.open_listener() as listener,
     ):
         async with (
             _join_cluster(serving, served.settings, worker) as replica,

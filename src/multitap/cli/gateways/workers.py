@@ -9,8 +9,8 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, MutableMapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +22,8 @@ from multitap.cli.gateways.cluster_serving import fingerprint
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
-from multitap.http.server.http_server import bind
+from multitap.http.closed_ports import close_port
+from multitap.http.server.http_server import bind, start_listening
 from multitap.later import Later
 from multitap.own_program import own_program
 
@@ -63,11 +64,14 @@ class Worker(msgspec.Struct, frozen=True):
         """Whether it answers commands for all workers."""
         return self.number == 0
 
-    def listening_socket(self) -> socket.socket:
+    @contextmanager
+    def open_listener(self) -> Generator[socket.socket]:
         """The socket that the parent bound, which stays bound while a worker is replaced."""
-        found = socket.socket(fileno=self.listener)
-        found.setblocking(False)
-        return found
+        with socket.socket(fileno=self.listener) as listener:
+            listener.setblocking(False)
+            # a record of its own: when all stop, the parent closes the port before we do
+            with close_port(listener.getsockname()[1]):
+                yield listener
 
 
 def this_worker(environ: MutableMapping[str, str]) -> Worker | None:
@@ -152,9 +156,7 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
         coordinator = local_coordinator.LocalCoordinator()
         with contextlib.ExitStack() as stack:
             # bound before any worker starts, so that clients can wait for one that is not ready yet
-            listeners = [
-                stack.enter_context(contextlib.closing(one)) for one in _listeners(count, address)
-            ]
+            listeners = stack.enter_context(_open_listeners(count, address))
             async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator):
                 key = secrets.token_hex(32)
                 processes = _WorkerProcesses(
@@ -175,7 +177,8 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
                         await processes.stop()
 
 
-def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
+@contextmanager
+def _open_listeners(count: int, address: tuple[str, int]) -> Generator[list[socket.socket]]:
     """One listening socket per worker, so that the system distributes the clients.
 
     They belong to the parent: clients of a worker that died wait until the next one accepts them.
@@ -183,10 +186,15 @@ def _listeners(count: int, address: tuple[str, int]) -> list[socket.socket]:
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("this system cannot spread clients over several workers")
     host, port = address
-    first = bind(host, port, shared=True)
-    # the first may use any free port; the others must share it
-    port = first.getsockname()[1]
-    return [first, *(bind(host, port, shared=True) for _ in range(count - 1))]
+    with contextlib.ExitStack() as stack:
+        first = stack.enter_context(bind(host, port, shared=True))
+        # the first may use any free port; the others must share it
+        port = first.getsockname()[1]
+        stack.enter_context(close_port(port))
+        others = [stack.enter_context(bind(host, port, shared=True)) for _ in range(count - 1)]
+        for listener in (first, *others):
+            start_listening(listener)
+        yield [first, *others]
 
 
 class _WorkerProcesses:

@@ -3,10 +3,11 @@
 import hashlib
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from multitap.user_folders import is_private
 
 _FOLDER = "gateways"
 _SUFFIX = ".sock"
@@ -43,16 +44,6 @@ def leave(path: Path) -> None:
     if path.parent.name != _FOLDER:
         with suppress(OSError):  # it may not be empty
             path.parent.rmdir()
-
-
-def is_private(place: Path) -> bool:
-    """Whether only the user can access a folder; one in `/tmp` may belong to anyone."""
-    try:
-        seen = place.lstat()
-    except OSError:
-        return False
-    mine = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid()
-    return mine and not stat.S_IMODE(seen.st_mode) & 0o077
 
 
 def sockets(state: Path) -> dict[int, Path]:

@@ -7,17 +7,21 @@ more time on HTTP than on everything else together.
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 
 from multitap.errors import ConfigError, ungrouped
+from multitap.http.closed_ports import close_port
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.http_request import HttpApp
 from multitap.http.server.server_connection import ServerConnection
 from multitap.records import dataclass
 from multitap.tasks import Tasks
+
+BACKLOG = 2048
+"""Clients that wait to be accepted: after a restart all of them reconnect at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +33,27 @@ class ListeningServer:
     connections: Connections
 
 
+@contextmanager
+def open_listener(host: str, port: int) -> Generator[socket.socket]:
+    """Within the block, a listening socket whose port is closed to confined servers.
+
+    Args:
+        host: An address of this machine.
+        port: 0 for any free port.
+
+    Raises:
+        ConfigError: The address cannot be used.
+    """
+    with (
+        contextlib.closing(bind(host, port)) as listener,
+        close_port(listener.getsockname()[1]),
+    ):
+        start_listening(listener)
+        yield listener
+
+
 def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
-    """A listening socket.
+    """A socket with an address of this machine, which does not listen yet; see `open_listener`.
 
     Args:
         host: An address of this machine.
@@ -48,16 +71,31 @@ def bind(host: str, port: int, *, shared: bool = False) -> socket.socket:
         if shared:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host.strip("[]"), port))
-        # after a restart all clients reconnect at once
-        listener.listen(2048)
     except OSError as exc:
         listener.close()
-        raise ConfigError(
-            f"cannot listen on {host}:{port}: {exc.strerror or exc}",
-            hint="choose another port, as in `--http 127.0.0.1:3001`, or stop what uses it",
-        ) from None
+        raise _unusable(host, port, exc) from None
     listener.setblocking(False)
     return listener
+
+
+def start_listening(listener: socket.socket) -> None:
+    """Accept connections from now on.
+
+    Raises:
+        ConfigError: Another program was faster.
+    """
+    try:
+        listener.listen(BACKLOG)
+    except OSError as exc:
+        host, port = listener.getsockname()[:2]
+        raise _unusable(host, port, exc) from None
+
+
+def _unusable(host: str, port: int, exc: OSError) -> ConfigError:
+    return ConfigError(
+        f"cannot listen on {host}:{port}: {exc.strerror or exc}",
+        hint="choose another port, as in `--http 127.0.0.1:3001`, or stop what uses it",
+    )
 
 
 def url_of(listener: socket.socket) -> str:
@@ -75,7 +113,9 @@ async def open_http_server(
     with ungrouped():
         async with Tasks() as tasks:
             connections = Connections(app, tasks, limits)
-            server = await loop.create_server(lambda: ServerConnection(connections), sock=listener)
+            server = await loop.create_server(
+                lambda: ServerConnection(connections), sock=listener, backlog=BACKLOG
+            )
             tasks.start_soon(connections.watch)
             try:
                 yield ListeningServer(url, connections)

@@ -6,12 +6,14 @@ import hmac
 import html
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
 from anyio.lowlevel import checkpoint
 
+from multitap.http.closed_ports import close_port
 from multitap.http.loopback import is_loopback
 from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
@@ -42,6 +44,7 @@ class LoopbackCallback:
         self.address = redirect
         self._server = server
         self._listener: asyncio.Server | None = None
+        self._closed_ports = contextlib.ExitStack()
         self._expected: str | None = None
         self._came_back: str | None = None
         self._answered = asyncio.Event()
@@ -60,7 +63,11 @@ class LoopbackCallback:
         hosts = ["127.0.0.1", "::1"] if host == "localhost" else [host]
         try:
             self._listener = await self._bind(hosts, place.port or 0)
+            for plug in self._listener.sockets:
+                self._closed_ports.enter_context(close_port(plug.getsockname()[1]))
+            await self._listener.start_serving()
         except OSError as exc:
+            self._close()
             words = f"cannot listen on port {place.port} of {host}: {exc.strerror}"
             raise LoginFailed(words) from None
         if not place.port:
@@ -94,18 +101,22 @@ class LoopbackCallback:
                 await checkpoint()
 
     async def _bind(self, hosts: list[str], port: int) -> asyncio.Server:
+        start = partial(
+            asyncio.start_server, self._serve, port=port, limit=_LONGEST, start_serving=False
+        )
         try:
-            return await asyncio.start_server(self._serve, hosts, port, limit=_LONGEST)
+            return await start(host=hosts)
         except OSError:
             if len(hosts) == 1:
                 raise
         # a machine may have no IPv6
-        return await asyncio.start_server(self._serve, hosts[0], port, limit=_LONGEST)
+        return await start(host=hosts[0])
 
     def _close(self) -> None:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
+        self._closed_ports.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)

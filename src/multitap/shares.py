@@ -36,6 +36,11 @@ class Shares:
         self.held[holder] = held
         return True
 
+    def replace(self, holder: Hashable) -> None:
+        """Give a holder one piece in place of one that was just taken back, whoever had it."""
+        self.total += 1
+        self.held[holder] = self.held.get(holder, 0) + 1
+
     def give(self, holder: Hashable, amount: int = 1) -> None:
         """Take back an amount from a holder."""
         self.total -= amount

@@ -241,7 +241,7 @@ class HttpFront:
             if type(known) is HttpSession and known.is_open:
                 # inlined from `HttpSessions.find`
                 known.used = self._clock()
-                known.uses += 1
+                known.is_used = True
                 client = known.client
                 # nothing is awaited between this look and the entry in `_answer`, whose first step
                 # runs inside `run`: two requests cannot both get the id
@@ -326,7 +326,7 @@ class HttpFront:
     async def _initialize(self, http_request: HttpRequest, message: ClientMessage) -> None:
         head = http_request.head
         try:
-            session = self.sessions.open(head.admitted, self._choose_audience(head), head.holder)
+            session = self.sessions.open(head, self._choose_audience(head))
         except Refused as exc:
             _refuse(http_request, message.id, exc)
             return
@@ -364,6 +364,7 @@ class HttpFront:
     def _answer_in_session(
         self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
     ) -> ToDo:
+        session.is_used = True
         client, key = session.client, bytes(message.id)
         # checked only now: other requests may have come while the session was fetched
         if key in client.scopes or len(client.scopes) >= self._most_requests:

@@ -3,8 +3,9 @@
 import asyncio
 import heapq
 import secrets
-from collections.abc import Iterator
-from typing import Protocol
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
 
 import anyio
 
@@ -14,6 +15,7 @@ from multitap.gateway.fronts.event_log import MOST_BYTES, EventLog, LogLimits
 from multitap.gateway.fronts.resumable_streams import MOST_AWAY, SessionStreams
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.access import Admitted
+from multitap.http.server.http_request import RequestHead
 from multitap.records import dataclass
 from multitap.shares import Shares
 from multitap.upstream.attempt import now
@@ -24,25 +26,67 @@ class SessionLimits:
     """Limits of sessions."""
 
     most: int = 10_000
-    """Sessions at the same time; beyond that, rarely used ones are ended."""
+    """Sessions at the same time; beyond that, idle ones are ended."""
     idle: float = 1800.0
     """Seconds without a message after which a session ends."""
+    unused: float = 120.0
+    """The same for a session without a single request after its handshake: most were abandoned."""
+    recent: float = 5.0
+    """Seconds after its last message for which a used session is not ended to make room, and one
+    that was not used yet goes last: its first request may be on its way."""
     look: float = 15.0
     """Seconds between two searches for such sessions, so one may last this much longer."""
     requests: int = 1024
     """Requests of one session in progress at the same time."""
-    grace: float = 60.0
-    """Seconds after its last message for which a session in use is not ended to make room."""
     log: LogLimits = LogLimits()
     """The limits of kept events."""
 
 
 PRIMED = "2025-11-25"
 """The first version whose clients accept events without a message."""
-_FEW = 2
-"""A session with fewer messages counts as unused."""
 _AT_ONCE = 100
-"""To make room, one of this many sessions is ended."""
+"""To make room, one of this many idle sessions is ended: each search looks at all of them."""
+
+
+class SessionUse(NamedTuple):
+    """How a session is used, as far as it matters when room is needed."""
+
+    id: str
+    holder: str
+    address: str
+    spent: float
+    """The part of its life that has passed since its last message."""
+    is_busy: bool
+
+
+def choose_to_end(
+    uses: Sequence[SessionUse], holder: str, *, is_full: bool
+) -> Sequence[SessionUse]:
+    """The sessions that make room for a new one of a holder; none if it has to be refused.
+
+    The longest unused go first, in proportion to their lives: an abandoned handshake goes before a
+    session that is used every few minutes. A holder pays with its own sessions; others pay only if
+    there is no room at all and it has no idle one itself.
+    """
+    idle = [use for use in uses if not use.is_busy]
+    own = [use for use in idle if use.holder == holder]
+    if own:
+        # one token may be used at many places, of which one opens sessions without end
+        paying = _with_many(own, [use.address for use in own])
+    elif is_full:
+        paying = _with_many(idle, [use.holder for use in idle])
+    else:
+        return []
+    return heapq.nlargest(1 + len(paying) // _AT_ONCE, paying, key=lambda use: use.spent)
+
+
+def _with_many(uses: Sequence[SessionUse], owners: Sequence[str]) -> Sequence[SessionUse]:
+    """The sessions of those owners that have at least an even share."""
+    counts = Counter(owners)
+    if len(counts) < 2:  # noqa: PLR2004 - nothing to compare
+        return uses
+    even = len(uses) / len(counts)
+    return [use for use, owner in zip(uses, owners, strict=True) if counts[owner] >= even]
 
 
 class HttpSession:
@@ -54,10 +98,12 @@ class HttpSession:
         admitted: Admitted,
         audience: Audience,
         holder: str,
+        address: str,
         log: EventLog,
         away: Shares,
     ) -> None:
         self.id = session_id
+        self.address = address
         self.streams = SessionStreams(
             log, away, holder, is_primed=lambda: self.client.version >= PRIMED
         )
@@ -65,7 +111,8 @@ class HttpSession:
             self.streams.mailbox, principal=admitted.principal, holder=holder, audience=audience
         )
         self.used = now()
-        self.uses = 0
+        self.is_used = False
+        """Whether there was a request after the handshake."""
         self.is_open = True
 
     @property
@@ -110,29 +157,34 @@ class HttpSessions:
         return iter(tuple(self._sessions.values()))
 
     def open(
-        self, admitted: Admitted, audience: Audience, holder: str, log: LogLimits | None = None
+        self, head: RequestHead, audience: Audience, log: LogLimits | None = None
     ) -> HttpSession | None:
-        """A new session; None if too many are in use."""
+        """A new session for the client that sent a request; None if too many are in use."""
         # 192 random bits: without tokens, the id is all that protects a session
-        return self.adopt(secrets.token_urlsafe(24), admitted, audience, holder, log)
+        session_id = secrets.token_urlsafe(24)
+        return self.adopt(
+            session_id, head.admitted, audience, head.holder, address=head.peer.address, log=log
+        )
 
-    def adopt(  # noqa: PLR0917 - what a session is made of
+    def adopt(
         self,
         session_id: str,
         admitted: Admitted,
         audience: Audience,
         holder: str,
+        *,
+        address: str = "",
         log: LogLimits | None = None,
         home: str | None = None,
     ) -> HttpSession | None:
         """A session with this id, opened at another replica; None if too many are in use."""
-        # `_make_room` frees the shares at once, though servers hear of it later
         if not self.shares.take(holder):
-            self._make_room(holder)
-            if not self.shares.take(holder):
+            if not self._make_room(holder):
                 return None
+            # not `take`: it replaces one that has just ended, whoever has how many
+            self.shares.replace(holder)
         kept = EventLog(log or self.limits.log, self._bytes_kept, holder)
-        session = HttpSession(session_id, admitted, audience, holder, kept, self.away)
+        session = HttpSession(session_id, admitted, audience, holder, address, kept, self.away)
         self._sessions[session.id] = session
         # one that ends with its connection cannot move to another replica
         if self.shared is not None and log is None:
@@ -149,7 +201,6 @@ class HttpSessions:
         if session is None or session.client.principal != admitted.principal:
             return None
         session.used = self._clock()
-        session.uses += 1
         return session
 
     async def close(self, session: HttpSession) -> None:
@@ -167,25 +218,39 @@ class HttpSessions:
         """End idle sessions, until cancelled."""
         while True:
             await anyio.sleep(self.limits.look)
-            oldest = now() - self.limits.idle
             for session in self:
                 session.streams.expire(now())
-                if session.used < oldest and not session.busy:
+                if session.busy:
+                    # its life begins when the stream or the last request ends: a client that loses
+                    # a stream after hours has time to come back
+                    session.used = self._clock()
+                elif self._clock() - session.used > self.life(session):
                     self.close_soon(session)
 
-    def _make_room(self, holder: str) -> None:
-        """End rarely used sessions, so that a flood of new ones does not end those in use.
+    def life(self, session: HttpSession) -> float:
+        """Seconds without a message after which a session ends."""
+        limits = self.limits
+        return limits.idle if session.is_used else min(limits.unused, limits.idle)
 
-        Those of the same holder go first; others only if it has none.
-        """
-        oldest = now() - self.limits.grace
-        idle = [one for one in self if not one.busy and (one.uses < _FEW or one.used < oldest)]
-        own = [one for one in idle if one.client.holder == holder]
-        if not own and self.shares.total < self.shares.most:
-            return
-        count = 1 + self.limits.most // _AT_ONCE  # several at once: each search looks at all
-        for session in heapq.nsmallest(count, own or idle, key=lambda one: (one.uses, one.used)):
-            self.close_soon(session)
+    def _use(self, session: HttpSession) -> SessionUse:
+        age = self._clock() - session.used
+        is_recent = age < self.limits.recent
+        return SessionUse(
+            session.id,
+            session.client.holder,
+            session.address,
+            age / (self.limits.idle if is_recent else self.life(session)),
+            session.busy or (is_recent and session.is_used),
+        )
+
+    def _make_room(self, holder: str) -> bool:
+        """End idle sessions for a new one of a holder; False if there are none to end."""
+        uses = [self._use(session) for session in self._sessions.values()]
+        ending = choose_to_end(uses, holder, is_full=self.shares.total >= self.shares.most)
+        for use in ending:
+            # its share is free at once, though servers hear of it later
+            self.close_soon(self._sessions[use.id])
+        return bool(ending)
 
     def close_soon(self, session: HttpSession) -> None:
         """End a session at once; servers are notified in a task."""

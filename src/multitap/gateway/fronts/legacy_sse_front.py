@@ -52,9 +52,7 @@ class LegacySse:
         await in_task(http_request)
         head = http_request.head
         try:
-            session = self._sessions.open(
-                head.admitted, self._chosen(head), head.holder, NOTHING_KEPT
-            )
+            session = self._sessions.open(head, self._chosen(head), NOTHING_KEPT)
         except Refused as exc:
             http_request.say(400, str(exc))
             return

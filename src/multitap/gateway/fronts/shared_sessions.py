@@ -85,6 +85,10 @@ class _OtherReplicas:
         self._shared.bus.tell_soon(self.home, "mail", note.pack())
         return True
 
+    def tell_home(self) -> None:
+        """Tell the home that the session is used here, so that it does not end there."""
+        self._shared.bus.tell_soon(self.home, "used", SessionMessage(self._session.id).pack())
+
 
 class SharedSessions:
     """The sessions of all replicas, as one of them sees them.
@@ -125,6 +129,7 @@ class SharedSessions:
             "answer": self._on_answer,
             "mail": self._on_mail,
             "changed": self._on_changed,
+            "used": self._on_used,
         }.items():
             bus.on(kind, handler)
         bus.on_gap.append(self.check_all)
@@ -167,7 +172,7 @@ class SharedSessions:
         if elsewhere is None:
             return
         record = SessionRecord.of(session.client, elsewhere.home)
-        await self.records.write(session.id, record)
+        await self.records.write(session.id, record, ttl=self._sessions.life(session))
         # a new session is not known elsewhere yet
         if elsewhere.is_saved:
             await self.bus.tell_all("changed", SessionMessage(session.id).pack())
@@ -222,9 +227,11 @@ class SharedSessions:
             if elsewhere is None or not elsewhere.is_saved:
                 continue
             # twice the interval: a use just after the last look must still count in this one
-            is_used = session.busy or session.used > now() - 2 * self._sessions.limits.look
-            if is_used:
+            is_recent = session.used > now() - 2 * self._sessions.limits.look
+            if session.busy or (session.is_used and is_recent):
                 there = await self.records.touch(session.id)
+                if elsewhere.is_guest:
+                    elsewhere.tell_home()
             else:
                 there = await self.records.read(session.id) is not None
             # it may have been closed here during the await
@@ -268,6 +275,11 @@ class SharedSessions:
         session, message = self._here(note)
         if session is not None:
             session.streams.mailbox.send(message)
+
+    async def _on_used(self, note: ReplicaMessage) -> None:
+        session, _ = self._here(note)
+        if session is not None:
+            session.used, session.is_used = now(), True
 
     async def _on_changed(self, note: ReplicaMessage) -> None:
         session, _ = self._here(note)

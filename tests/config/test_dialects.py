@@ -368,7 +368,11 @@ SERVERS = {
 }
 
 
-@pytest.mark.parametrize("name", SERVERS)
+# Some of their entries could be of any host, and the others do not decide for them.
+UNIT_UNKNOWN = {"claude-code.json", "cline.json"}
+
+
+@pytest.mark.parametrize("name", sorted(SERVERS.keys() - UNIT_UNKNOWN))
 def test_a_real_sample_says_what_its_host_understands(name):
     servers = fixture(name).settings.servers
 
@@ -391,10 +395,10 @@ def test_a_sample_says_the_same_when_its_dialect_is_told(name):
     ("name", "expected"),
     [
         ("agent-core.jsonc", "agent-core"),
-        ("claude-code.json", "claude-code"),
+        ("claude-code.json", "mcpservers"),
         ("claude-desktop.json", "mcpservers"),
         ("claude-user.json", "claude-code"),
-        ("cline.json", "cline"),
+        ("cline.json", "mcpservers"),
         ("codex.toml", "codex"),
         ("continue-old.json", "continue"),
         ("continue.yaml", "continue"),
@@ -402,14 +406,14 @@ def test_a_sample_says_the_same_when_its_dialect_is_told(name):
         ("excelmanus.json", "excelmanus"),
         ("gemini.json", "gemini"),
         ("goose.yaml", "goose"),
-        ("kode.json", "excelmanus"),
+        ("kode.json", "mcpservers"),
         ("multitap.toml", "multitap"),
         ("opencode-v2.jsonc", "opencode"),
         ("opencode.jsonc", "opencode"),
         ("otter.toml", "otter"),
         ("spec07.json", "spec07"),
         ("vscode.jsonc", "vscode"),
-        ("windsurf.json", "windsurf"),
+        ("windsurf.json", "mcpservers"),
         ("zed.jsonc", "zed"),
     ],
 )
@@ -490,4 +494,6 @@ def test_otter_says_how_the_hub_runs():
     ],
 )
 def test_what_a_sample_says_in_vain_is_told(name, expected):
-    assert said(fixture(name).problems) == expected
+    told = Path(name).stem if name in UNIT_UNKNOWN else None
+
+    assert said(fixture(name, told).problems) == expected

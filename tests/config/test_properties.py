@@ -68,6 +68,107 @@ def test_e13_exactly_the_valid_entries_survive(good, bad):
     assert all(problem.severity is Severity.ERROR for problem in result.problems)
 
 
+# Every key that some host knows, with values of the right and of the wrong kind: any two of
+# these may stand side by side in one file.
+SPELLED = st.fixed_dictionaries(
+    {},
+    optional={
+        "command": st.sampled_from(["x", ["x", "{env:A}"], "${env:A}", 5]),
+        "url": st.sampled_from(["https://x", "https://${A}", "file:///x", 5]),
+        "args": st.sampled_from([["$A", "${A}", "{env:A}"], "x"]),
+        "env": st.just({"K": "${A:-b}"}),
+        "timeout": st.sampled_from([60, 60_000, "5s", 0, "soon"]),
+        "type": st.sampled_from(["local", "remote", "stdio", "http", "streamableHttp", "ws", 5]),
+        "transport": st.sampled_from(["stdio", "sse", "http", {"type": "stdio"}, "pigeon"]),
+        "transportType": st.just("stdio"),
+        "httpUrl": st.just("https://x"),
+        "serverUrl": st.just("https://x"),
+        "includeTools": st.just(["a"]),
+        "trust": st.booleans(),
+        "envFile": st.just(".env"),
+        "auth": st.just({"CLIENT_ID": "a"}),
+        "headersHelper": st.just("x"),
+        "environment": st.just({"K": "v"}),
+        "settings": st.just({}),
+        "disabled": st.booleans(),
+        "uri": st.just("https://x"),
+        "cmd": st.just("x"),
+    },
+)
+AROUND = {
+    "mcpServers": ("x.json", lambda servers: {"mcpServers": servers}),
+    "gemini": ("x.json", lambda servers: {"mcpServers": servers, "mcp": {"excluded": ["z"]}}),
+    "claude": ("x.json", lambda servers: {"mcpServers": servers, "projects": {}}),
+    "claude-file": (".mcp.json", lambda servers: {"mcpServers": servers}),
+    "kode-file": (".kode.json", lambda servers: {"mcpServers": servers}),
+    "bare": ("x.json", lambda servers: servers),
+    "mcp": ("x.json", lambda servers: {"mcp": servers}),
+    "opencode-file": ("opencode.json", lambda servers: {"mcp": servers}),
+    "mcp.servers": ("x.json", lambda servers: {"mcp": {"servers": servers}}),
+    "servers": ("x.json", lambda servers: {"servers": servers}),
+    "clients": ("x.json", lambda servers: {"mcp": {"clients": servers}}),
+    "context_servers": ("x.json", lambda servers: {"context_servers": servers}),
+    "extensions": ("x.json", lambda servers: {"extensions": servers}),
+    "mcp_servers": ("x.json", lambda servers: {"mcp_servers": servers}),
+    "mcpServers-list": (
+        "x.json",
+        lambda servers: {
+            "mcpServers": [{"name": name, **entry} for name, entry in servers.items()]
+        },
+    ),
+}
+
+
+def results(around, servers):
+    """The result for each server: its settings, or its problems; None if the file is no file."""
+    name, wrap = AROUND[around]
+    document, _ = read_text(json.dumps(wrap(servers)), Path("/c") / name)
+    reading = read_document(document, FOLDER)
+    if not reading.dialect:
+        return None
+    result = merge([Layer(reading)])
+    return {
+        server: (
+            repr(result.settings.servers.get(server)),
+            [
+                (one.severity, one.message, one.hint)
+                for one in result.problems
+                if one.server == server
+            ],
+        )
+        for server in servers
+    }
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300, deadline=None)
+@given(st.sampled_from(sorted(AROUND)), st.lists(SPELLED, min_size=2, max_size=4))
+def test_one_entry_never_decides_about_its_neighbours(around, entries):
+    servers = {f"s{number}": entry for number, entry in enumerate(entries)}
+
+    together = results(around, servers)
+
+    for name, entry in servers.items():
+        if (alone := results(around, {name: entry})) is not None:
+            assert together is not None
+            assert together[name] == alone[name]
+
+
+def test_a_stated_transport_leaves_the_entries_beside_it_alone():
+    servers = {
+        "a": {"transport": "stdio", "command": "x", "timeout": 5},
+        "b": {"command": "x"},
+        "c": {"type": "http", "url": "https://x"},
+        "d": {"httpUrl": "https://x", "timeout": 5000},
+    }
+    document, _ = read_text(json.dumps({"mcpServers": servers}), Path("mcp.json"))
+
+    result = merge([Layer(read_document(document, FOLDER))])
+
+    assert not result.problems
+    assert result.settings.servers.keys() == servers.keys()
+    assert (result.settings.servers["a"].timeout, result.settings.servers["d"].timeout) == (5, 5)
+
+
 VALUE = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats() | st.text(max_size=6),
     lambda inner: (

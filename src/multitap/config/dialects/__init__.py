@@ -9,9 +9,9 @@ from multitap.config.dialects.codex import CODEX
 from multitap.config.dialects.continue_dev import CONTINUE
 from multitap.config.dialects.dialect import Dialect
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
-from multitap.config.dialects.family import FAMILY, PLAIN
+from multitap.config.dialects.family import FAMILY, MIXED_HOSTS, PLAIN
 from multitap.config.dialects.goose import GOOSE
-from multitap.config.dialects.local_remote import AGENT_CORE, OPENCODE, SPEC07
+from multitap.config.dialects.local_remote import AGENT_CORE, MIXED_TYPES, OPENCODE, SPEC07
 from multitap.config.dialects.native import MULTITAP
 from multitap.config.dialects.otter import OTTER
 from multitap.config.dialects.vscode import VSCODE
@@ -62,4 +62,7 @@ def detect(document: Document) -> Dialect | None:
     both = [
         dialect for dialect in named if dialect in shaped or (dialect in FAMILY and PLAIN in shaped)
     ]
-    return next(iter(both or shaped or named), None)
+    found = next(iter(both or shaped or named), None)
+    if found is AGENT_CORE and not named:
+        return MIXED_TYPES
+    return MIXED_HOSTS if found is PLAIN else found

@@ -91,13 +91,31 @@ class Spelling:
 
 
 class Transcript:
-    """One file while it is read."""
+    """One file while it is read.
 
-    def __init__(self, dialect: str, document: Document, folder: Path, spelling: Spelling) -> None:
+    Args:
+        dialect: The name of its dialect.
+        document: The file.
+        folder: The current folder.
+        spelling: How its servers are spelled.
+        spelling_of: How a single server is spelled, if it shows that itself. One entry of another
+            host must not decide how its neighbours are read.
+    """
+
+    def __init__(
+        self,
+        dialect: str,
+        document: Document,
+        folder: Path,
+        spelling: Spelling,
+        *,
+        spelling_of: Callable[[Node], Spelling | None] = lambda _: None,
+    ) -> None:
         self.dialect = dialect
         self.root = document.root
-        self.folder = document.path.parent if spelling.beside_file else folder
         self.spelling = spelling
+        self._spelling_of = spelling_of
+        self._folders = (folder, document.path.parent)
         self.entries: list[Entry] = []
         self.settings: dict[FieldPath, Node] = {}
         self.problems: list[Problem] = []
@@ -145,20 +163,19 @@ class Transcript:
             raise DocumentTooLarge(
                 f"names more than {MOST_SERVERS:,} servers", mark.key if mark else 0
             )
-        draft = self.draft(node, server=name)
+        spelling = self._spelling_of(node) or self.spelling
+        draft = self.draft(node, server=name, spelling=spelling)
         # names reach terminals, file names and tool names
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
             message = f"a server's name has 1 to {LONGEST_NAME} printable characters"
             draft.problems.append(
                 Problem(Severity.ERROR, message, node.key_place, node.dotted, name)
             )
-        apply(draft, node, self.spelling.keys)
+        apply(draft, node, spelling.keys)
         if not draft.broken:
-            self.spelling.check(draft)
+            spelling.check(draft)
         self.problems += draft.problems
-        entry = Entry(
-            name, node, draft.fields, draft.extra, draft.broken, words=self.spelling.words
-        )
+        entry = Entry(name, node, draft.fields, draft.extra, draft.broken, words=spelling.words)
         # an entry that only amends another one must not have defaults, which would override it
         if entry.complete:
             entry = replace(entry, fields={**self.defaults, **draft.fields})
@@ -184,8 +201,10 @@ class Transcript:
             self.defaults.update(draft.fields)
             self.problems += draft.problems
 
-    def draft(self, node: Node, *, server: str | None) -> Draft:
-        return Draft(node, server=server, base=self.folder, rewrite=self.spelling.rewrite)
+    def draft(self, node: Node, *, server: str | None, spelling: Spelling | None = None) -> Draft:
+        spelling = spelling or self.spelling
+        base = self._folders[spelling.beside_file]
+        return Draft(node, server=server, base=base, rewrite=spelling.rewrite)
 
     def problem(
         self, severity: Severity, node: Node, message: str, *, server: str | None = None

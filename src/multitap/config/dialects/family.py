@@ -1,6 +1,7 @@
 """The hosts that keep their servers in a map named `mcpServers`."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from multitap.config.dialects.dialect import (
     within,
 )
 from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.local_remote import is_server, spec07_spelling
 from multitap.config.dialects.mcp_servers import IN_MILLISECONDS, IN_SECONDS, KEYS
 from multitap.config.dialects.rewrites import bare, only, respelling
 from multitap.config.dialects.rules import (
@@ -56,11 +58,23 @@ def read_excelmanus(spelling: Spelling, document: Document, folder: Path) -> Rea
 
 def read_plain(spelling: Spelling, document: Document, folder: Path) -> Reading:
     """Also accepts a bare map of servers, or a single server named after its file."""
-    transcript = Transcript("mcpservers", document, folder, spelling)
+    return _read_plain(Transcript("mcpservers", document, folder, spelling))
+
+
+def read_mixed_hosts(spelling: Spelling, document: Document, folder: Path) -> Reading:
+    """Reads each server as its own keys suggest."""
+    is_bare = document.root.find("mcpServers") is None
+    spelling_of = spec07_spelling if is_bare else _spelling_of
+    return _read_plain(
+        Transcript("mcpservers", document, folder, spelling, spelling_of=spelling_of)
+    )
+
+
+def _read_plain(transcript: Transcript) -> Reading:
     root = transcript.root
     if servers := root.find("mcpServers"):
         transcript.table(servers)
-    elif _is_server(root):
+    elif is_server(root):
         transcript.entry(root.name, root)
     else:
         transcript.table(root)
@@ -99,52 +113,69 @@ def _switch_off(transcript: Transcript, names: Node | None) -> None:
             transcript.problem(Severity.WARNING, element, "expected the name of a server")
 
 
-def _is_server(node: Node) -> bool:
-    return is_table(node.value) and any(
-        isinstance(node.value.get(key), str | list) for key in ("command", "url", "serverUrl")
-    )
-
-
 def _servers(document: Document) -> list[Node]:
     found = document.root.find("mcpServers")
     return [member for _, member in found.members() if is_table(member.value)] if found else []
 
 
-def _has(*keys: str) -> Callable[[Document], bool]:
-    """Whether a server has a key that only one host knows."""
-    return lambda document: any(
-        key in server.value for server in _servers(document) for key in keys
+Mark = Callable[[Node], bool]
+"""Whether a server has something that only one host knows."""
+
+
+def _has(*keys: str) -> Mark:
+    return lambda server: any(key in server.value for key in keys)
+
+
+def _is_cline(server: Node) -> bool:
+    return (
+        _has("transportType", "oauthClient", "remoteConfigured")(server)
+        or is_table(server.value.get("transport"))
+        or server.value.get("type") == "streamableHttp"
     )
 
 
-def _is_cline(document: Document) -> bool:
-    return _has("transportType", "oauthClient", "remoteConfigured")(document) or any(
-        is_table(server.value.get("transport")) or server.value.get("type") == "streamableHttp"
-        for server in _servers(document)
-    )
+def _is_excelmanus(server: Node) -> bool:
+    return server.value.get("transport") in ("stdio", "sse")
 
 
-def _is_gemini(document: Document) -> bool:
-    of_gemini = _has("httpUrl", "includeTools", "excludeTools", "trust", "authProviderType")
+def _is_file_of_gemini(document: Document) -> bool:
     limits = [document.root.find("mcp", key) for key in ("allowed", "excluded")]
-    return of_gemini(document) or (bool(_servers(document)) and any(limits))
+    return bool(_servers(document)) and any(limits)
 
 
-def _is_claude_code(document: Document) -> bool:
-    return _has("headersHelper", "alwaysLoad")(document) or (
-        bool(_servers(document)) and document.root.find("projects") is not None
-    )
+def _is_file_of_claude_code(document: Document) -> bool:
+    return bool(_servers(document)) and document.root.find("projects") is not None
 
 
-def _is_excelmanus(document: Document) -> bool:
-    return any(server.value.get("transport") in ("stdio", "sse") for server in _servers(document))
+def _spelling_of(server: Node) -> Spelling | None:
+    """The spelling of the host whose keys a server has; None if it could be any."""
+    if not is_table(server.value):
+        return None
+    return next((spelling for mark, spelling in _MARKS if mark(server)), None)
+
+
+def _all_spelled(spelling: Spelling) -> Callable[[Document], bool]:
+    """Whether all servers are of one host, and nothing around them is of another.
+
+    If they differ, each is read by itself: see `read_mixed_hosts`.
+    """
+
+    def matches(document: Document) -> bool:
+        servers = _servers(document)
+        if _is_file_of_claude_code(document) or _is_file_of_gemini(document):
+            return False
+        return bool(servers) and all(_spelling_of(server) is spelling for server in servers)
+
+    return matches
 
 
 def _is_plain(document: Document) -> bool:
     root = document.root
     if found := root.find("mcpServers"):
         return is_table(found.value)
-    return _is_server(root) or any(_is_server(member) for _, member in root.members())
+    return is_server(root) or any(
+        is_server(member) or spec07_spelling(member) for _, member in root.members()
+    )
 
 
 def _never(_: Document) -> bool:
@@ -161,11 +192,26 @@ _CURSOR = only("env:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
 _WINDSURF = only("env:", "file:")
 _CLINE = only("env:")
 
+_OF_CLAUDE_CODE = Spelling(IN_MILLISECONDS)
+_OF_CURSOR = Spelling(KEYS, _CURSOR)
+_OF_WINDSURF = Spelling(KEYS, _WINDSURF, words={"url": "serverUrl"})
+_OF_CLINE = Spelling(IN_SECONDS, _CLINE)
+_OF_GEMINI = Spelling(IN_MILLISECONDS, bare)
+_OF_EXCELMANUS = Spelling(IN_SECONDS, check=_says_transport)
+_MARKS: tuple[tuple[Mark, Spelling], ...] = (
+    (_has("headersHelper", "alwaysLoad"), _OF_CLAUDE_CODE),
+    (_is_cline, _OF_CLINE),
+    (_has("httpUrl", "includeTools", "excludeTools", "trust", "authProviderType"), _OF_GEMINI),
+    (_has("envFile", "auth"), _OF_CURSOR),
+    (_has("serverUrl"), _OF_WINDSURF),
+    (_is_excelmanus, _OF_EXCELMANUS),
+)
+
 CLAUDE_CODE = Dialect(
     "claude-code",
     "Claude Code",
-    partial(read_claude_code, Spelling(IN_MILLISECONDS)),
-    _is_claude_code,
+    partial(read_claude_code, _OF_CLAUDE_CODE),
+    lambda document: _is_file_of_claude_code(document) or _all_spelled(_OF_CLAUDE_CODE)(document),
     WritingRules(
         {
             "type": transport_as(stdio="stdio", http="http", sse="sse"),
@@ -188,8 +234,8 @@ CLAUDE_CODE = Dialect(
 CURSOR = Dialect(
     "cursor",
     "Cursor",
-    partial(read, "cursor", Spelling(KEYS, _CURSOR)),
-    _has("envFile", "auth"),
+    partial(read, "cursor", _OF_CURSOR),
+    _all_spelled(_OF_CURSOR),
     WritingRules(
         {
             **pick(KEYS, *_STDIO, "envFile", *_REMOTE),
@@ -209,8 +255,8 @@ CURSOR = Dialect(
 WINDSURF = Dialect(
     "windsurf",
     "Windsurf",
-    partial(read, "windsurf", Spelling(KEYS, _WINDSURF, words={"url": "serverUrl"})),
-    _has("serverUrl"),
+    partial(read, "windsurf", _OF_WINDSURF),
+    _all_spelled(_OF_WINDSURF),
     WritingRules(
         pick(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
         respelling(_WINDSURF, env="${env:%s}", file="${file:%s}"),
@@ -221,8 +267,8 @@ WINDSURF = Dialect(
 CLINE = Dialect(
     "cline",
     "Cline",
-    partial(read, "cline", Spelling(IN_SECONDS, _CLINE)),
-    _is_cline,
+    partial(read, "cline", _OF_CLINE),
+    _all_spelled(_OF_CLINE),
     WritingRules(
         {
             "type": transport_as(stdio="stdio", streamable_http="streamableHttp", sse="sse"),
@@ -242,8 +288,8 @@ CLINE = Dialect(
 GEMINI = Dialect(
     "gemini",
     "Gemini CLI",
-    partial(read_gemini, Spelling(IN_MILLISECONDS, bare)),
-    _is_gemini,
+    partial(read_gemini, _OF_GEMINI),
+    lambda document: _is_file_of_gemini(document) or _all_spelled(_OF_GEMINI)(document),
     WritingRules(
         {
             **pick(IN_MILLISECONDS, *_STDIO, "cwd", "httpUrl", "url"),
@@ -267,8 +313,8 @@ GEMINI = Dialect(
 EXCELMANUS = Dialect(
     "excelmanus",
     "ExcelManus",
-    partial(read_excelmanus, Spelling(IN_SECONDS, check=_says_transport)),
-    _is_excelmanus,
+    partial(read_excelmanus, _OF_EXCELMANUS),
+    _all_spelled(_OF_EXCELMANUS),
     WritingRules(
         {
             "transport": KEYS["type"],
@@ -299,7 +345,7 @@ _PLAIN_KEYS = ("type", *_STDIO, "cwd", "envFile", *_REMOTE, "disabled", "descrip
 
 
 def _plain_container(root: Node) -> KeyPath:
-    is_bare = root.find("mcpServers") is None and any(_is_server(one) for _, one in root.members())
+    is_bare = root.find("mcpServers") is None and any(is_server(one) for _, one in root.members())
     return () if is_bare else ("mcpServers",)
 
 
@@ -318,5 +364,7 @@ PLAIN = Dialect(
         _plain_container,
     ),
 )
+MIXED_HOSTS = replace(PLAIN, read=partial(read_mixed_hosts, Spelling(KEYS)))
+"""The same if nobody said so: the servers may come from several hosts."""
 # Those with their own keys first; the last two are recognised only by file name.
 FAMILY = (CLAUDE_CODE, CLINE, GEMINI, CURSOR, WINDSURF, EXCELMANUS, CLAUDE_DESKTOP, KODE)

@@ -81,8 +81,26 @@ _ROLE: Rules = {
 
 
 def read_agent_core(document: Document, folder: Path) -> Reading:
-    transcript = Transcript("agent-core", document, folder, AGENT_CORE_SPELLING)
-    root = transcript.root
+    return _read_agent_core(
+        document, Transcript("agent-core", document, folder, AGENT_CORE_SPELLING)
+    )
+
+
+def read_mixed(document: Document, folder: Path) -> Reading:
+    """Reads entries with opencode's variables as opencode does, the others as agent-core does."""
+    spelling = _opencode_spelling(document)
+    transcript = Transcript(
+        "agent-core",
+        document,
+        folder,
+        AGENT_CORE_SPELLING,
+        spelling_of=lambda node: spelling if _uses_braces(node) else None,
+    )
+    return _read_agent_core(document, transcript)
+
+
+def _read_agent_core(document: Document, transcript: Transcript) -> Reading:
+    root = document.root
     transcript.general(root.find("mcpServer"), _ROLE)
     if _has_roles(root):
         transcript.general(root.find("mcp", "server"), _ROLE)
@@ -95,12 +113,12 @@ def read_agent_core(document: Document, folder: Path) -> Reading:
 def _has_roles(root: Node) -> bool:
     """Whether `mcp` has `client` and `server` rather than servers by name."""
     return any(
-        node is not None and is_table(node.value) and not _is_server(node)
+        node is not None and is_table(node.value) and not _has_type(node)
         for node in (root.find("mcp", "clients"), root.find("mcp", "server"))
     )
 
 
-def _is_server(node: Node) -> bool:
+def _has_type(node: Node) -> bool:
     return is_table(node.value) and "type" in node.value
 
 
@@ -140,12 +158,26 @@ def _span(draft: Draft, node: Node) -> None:
 OPENCODE_SPELLING = Spelling({**OPENCODE_KEYS, "timeout": _span}, check=_require_type, words=WORDS)
 
 
+def _opencode_spelling(document: Document) -> Spelling:
+    return replace(OPENCODE_SPELLING, rewrite=braces(document.path.parent))
+
+
+def opencode_spelling_of(node: Node) -> Spelling | None:
+    """The spelling of an entry of opencode among those of VS Code."""
+    return _opencode_spelling(node.document) if _is_typed(node) else None
+
+
+def spec07_spelling(node: Node) -> Spelling | None:
+    """The spelling of an entry of SPEC-07 in a bare map of servers."""
+    return SPEC07_SPELLING if _is_typed(node) else None
+
+
 def read_opencode(document: Document, folder: Path) -> Reading:
-    spelling = replace(OPENCODE_SPELLING, rewrite=braces(document.path.parent))
+    spelling = _opencode_spelling(document)
     transcript = Transcript("opencode", document, folder, spelling)
     root = transcript.root
     servers = root.find("mcp", "servers")
-    if servers and not _is_server(servers):
+    if servers and not _has_type(servers):
         transcript.default(root.find("mcp", "timeout"), spelling.keys, "timeout")
         transcript.table(servers)
     else:
@@ -154,23 +186,45 @@ def read_opencode(document: Document, folder: Path) -> Reading:
     return transcript.reading()
 
 
-def _typed_servers(node: Node | None) -> bool:
-    """Whether these are servers by name, at least one of them `local` or `remote`."""
-    if node is None:
-        return False
-    types = [member.value.get("type") for _, member in node.members() if is_table(member.value)]
-    return "local" in types or "remote" in types
+def _is_typed(node: Node) -> bool:
+    return is_table(node.value) and node.value.get("type") in ("local", "remote")
 
 
-# agent-core has the same `mcp` map. `{env:X}` without a dollar is a form that only opencode knows.
-def _says_opencode(document: Document) -> bool:
+def is_server(node: Node) -> bool:
+    """Whether it has what most hosts write for a server."""
+    return is_table(node.value) and any(
+        isinstance(node.value.get(key), str | list) for key in ("command", "url", "serverUrl")
+    )
+
+
+def _typed_servers(node: Node | None) -> list[Node]:
+    """The servers that are `local` or `remote`."""
+    return [member for _, member in node.members() if _is_typed(member)] if node else []
+
+
+def _all_typed(node: Node | None) -> bool:
+    """Whether these are servers by name, all of them `local` or `remote`."""
+    return bool(_typed_servers(node)) and not (
+        node
+        and any(
+            (is_server(member) or _has_type(member)) and not _is_typed(member)
+            for _, member in node.members()
+        )
+    )
+
+
+# `{env:X}` without a dollar is a form that only opencode knows.
+def _uses_braces(node: Node) -> bool:
+    return _is_typed(node) and bool(re.search(r"(?<!\$)\{(?:env|file):", str(node.value)))
+
+
+def _is_file_of_opencode(document: Document) -> bool:
     schema = document.root.find("$schema")
-    named = "opencode" in document.path.name or (schema and "opencode" in str(schema.value))
-    return bool(named or re.search(r"(?<!\$)\{(?:env|file):", document.text))
+    return "opencode" in document.path.name or bool(schema and "opencode" in str(schema.value))
 
 
 def matches_spec07(document: Document) -> bool:
-    return _typed_servers(document.root)
+    return _all_typed(document.root)
 
 
 def matches_agent_core(document: Document) -> bool:
@@ -178,15 +232,17 @@ def matches_agent_core(document: Document) -> bool:
     return (
         root.find("mcpServer") is not None
         or (root.find("mcp") is not None and _has_roles(root))
-        or _typed_servers(root.find("mcp"))
+        or bool(_typed_servers(root.find("mcp")))
     )
 
 
 def matches_opencode(document: Document) -> bool:
     root = document.root
-    return _typed_servers(root.find("mcp", "servers")) or (
-        _typed_servers(root.find("mcp")) and _says_opencode(document)
-    )
+    if _all_typed(root.find("mcp", "servers")):
+        return True
+    # agent-core has the same `mcp` map
+    servers = _typed_servers(root.find("mcp"))
+    return bool(servers) and (_is_file_of_opencode(document) or all(map(_uses_braces, servers)))
 
 
 def _spec07_container(root: Node) -> KeyPath:
@@ -199,7 +255,7 @@ def _agent_core_container(root: Node) -> KeyPath:
 
 def _opencode_container(root: Node) -> KeyPath:
     servers = root.find("mcp", "servers")
-    return ("mcp", "servers") if servers and not _is_server(servers) else ("mcp",)
+    return ("mcp", "servers") if servers and not _has_type(servers) else ("mcp",)
 
 
 SPEC07 = Dialect(
@@ -213,6 +269,8 @@ AGENT_CORE = Dialect(
     WritingRules(KEYS, as_is, _agent_core_container, suffix=".jsonc"),
     ("tong_work.jsonc", "environments/*/config.jsonc"),
 )
+MIXED_TYPES = replace(AGENT_CORE, read=read_mixed)
+"""agent-core's, if only the content says so: each entry may be opencode's as well."""
 OPENCODE = Dialect(
     "opencode",
     "opencode",

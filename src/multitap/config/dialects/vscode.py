@@ -8,6 +8,7 @@ from typing import Any
 
 from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules
 from multitap.config.dialects.draft import Reading
+from multitap.config.dialects.local_remote import opencode_spelling_of
 from multitap.config.dialects.mcp_servers import KEYS
 from multitap.config.dialects.rewrites import only, respelling
 from multitap.config.dialects.rules import oauth, pick, string, transport_as
@@ -27,10 +28,17 @@ CONTAINERS = (("servers",), ("mcp", "servers"), ("customizations", "vscode", "mc
 
 
 def read(document: Document, folder: Path) -> Reading:
-    transcript = Transcript("vscode", document, folder, Spelling(KEYS, _rewrite))
+    transcript = Transcript(
+        "vscode", document, folder, Spelling(KEYS, _rewrite), spelling_of=_spelling_of
+    )
     for container in CONTAINERS:
         transcript.table(transcript.root.find(*container))
     return transcript.reading()
+
+
+# In `settings.json`, opencode has its servers at the same place.
+def _spelling_of(node: Node) -> Spelling | None:
+    return opencode_spelling_of(node) if node.key[:-1] == CONTAINERS[1] else None
 
 
 def _is_server(node: Node) -> bool:
@@ -44,7 +52,8 @@ def _is_server(node: Node) -> bool:
 def matches(document: Document) -> bool:
     found = (document.root.find(*container) for container in CONTAINERS)
     return any(
-        node is not None and any(_is_server(server) for _, server in node.members())
+        node is not None
+        and any(_is_server(server) or _spelling_of(server) for _, server in node.members())
         for node in found
     )
 

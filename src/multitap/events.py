@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import field
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from multitap.later import Later
 from multitap.records import dataclass
@@ -119,24 +119,33 @@ class RefusedHost:
 
 @dataclass(frozen=True, slots=True)
 class SandboxState:
-    """Whether a program is confined, and what it did on the network."""
+    """How a program is confined, what that denied it, and what it did on the network."""
 
-    confined: bool
+    level: Literal["off", "guard", "strict", "container"]
     reason: str
-    """Why it is, or is not."""
+    """Why it is at this level."""
     hosts: tuple[HostTraffic, ...] = ()
     refused: tuple[RefusedHost, ...] = ()
+    denied: tuple[str, ...] = ()
+    """Paths that it tried to change while it started."""
     is_missing: bool = False
     """Whether it should be confined, but this machine cannot do that."""
+
+    @property
+    def confined(self) -> bool:
+        return self.level != "off"
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for people."""
         if self.is_missing:
             return (f"it runs without a sandbox: {self.reason}",)
-        return tuple(
-            f"its sandbox blocks {one.host}: {one.reason} ({one.times} tries)"
-            for one in self.refused
+        return (
+            *(f"its sandbox denies it to write to {path}" for path in self.denied),
+            *(
+                f"its sandbox blocks {refusal.host}: {refusal.reason} ({refusal.times} tries)"
+                for refusal in self.refused
+            ),
         )
 
 

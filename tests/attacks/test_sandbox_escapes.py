@@ -194,7 +194,11 @@ async def all_attempted(root, world):
     """The same without a sandbox, in one, and in one whose processes all have /proc/self."""
     rules = SandboxRules(hosts=(f"127.0.0.1:{world['declared']}", "*.example.com"))
     config = StdioServer(
-        command=sys.executable, provenance="project", sandbox_rules=rules, cwd=root / "project"
+        command=sys.executable,
+        provenance="project",
+        sandbox="strict",
+        sandbox_rules=rules,
+        cwd=root / "project",
     )
     async with open_spawner() as spawner, open_sandboxes(root / "state", SUPPORT) as sandboxes:
         base = {"PATH": os.environ["PATH"]}

@@ -41,6 +41,7 @@ def registry(home, tmp_path):
         "command": sys.executable,
         "args": [str(PROGRAM)],
         "provenance": "registry",
+        "sandbox": "strict",
         "pin": "off",
     }
     lines = ["[servers.s]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
@@ -64,9 +65,9 @@ def test_a_published_server_gets_what_was_learned_and_no_more(multitap, home, re
     other.write_text("another")
     assert "PermissionError" in multitap(f"call {chosen} s_read", f"path={other}").err
     [server] = multitap(f"status {chosen} --json").json["servers"]
-    assert server["sandbox"]["confined"] is True
+    assert server["sandbox"]["level"] == "strict"
     shown = multitap(f"sandbox show {chosen} s")
-    assert "s is confined: a registry describes it" in shown.out
+    assert 's runs under `strict`: `sandbox = "strict"`' in shown.out
     assert str(registry) in shown.out
 
 
@@ -86,7 +87,7 @@ def test_a_server_whose_child_must_read_about_itself_learns_that(multitap, home,
     assert learned.code == 0, learned.err
     assert tomllib.loads(file.read_text())["servers"]["s"]["sandbox_rules"]["proc"] is True
     [server] = multitap("status -c multitap.toml --json").json["servers"]
-    assert (server["state"], server["sandbox"]["confined"]) == ("connected", True)
+    assert (server["state"], server["sandbox"]["level"]) == ("connected", "strict")
 
 
 def test_rules_join_those_that_a_file_has_and_can_be_undone(multitap, home, registry):
@@ -125,14 +126,13 @@ def test_a_failed_call_names_the_hosts_that_the_sandbox_refused(multitap, regist
 @pytest.mark.parametrize(
     ("wanted", "state", "words"),
     [
-        ("auto", "connected", "without a sandbox: this machine cannot confine programs"),
+        ('"auto"', "connected", "without a sandbox: this machine cannot confine programs"),
         ("true", "error", "this machine cannot confine programs"),
     ],
 )
 def test_without_landlock_status_says_so(home, registry, wanted, state, words):
-    if wanted == "true":
-        with (home / "multitap.toml").open("a") as file:
-            file.write("sandbox = true\n")
+    file = home / "multitap.toml"
+    file.write_text(file.read_text().replace('"strict"', wanted))
     run = [sys.executable, "-c", WITHOUT_LANDLOCK, "-m", "multitap", "-c", "multitap.toml"]
 
     told = [
@@ -149,5 +149,5 @@ def test_without_landlock_status_says_so(home, registry, wanted, state, words):
 
     [server] = json.loads(told[1])["servers"]
     assert server["state"] == state, told
-    assert server["sandbox"]["confined"] is False
+    assert server["sandbox"]["level"] == "off"
     assert words in " ".join(told[0].split()), told[0]

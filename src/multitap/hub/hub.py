@@ -181,6 +181,8 @@ class Hub(ResourcesAndPrompts):
         self._trail.apply(settings.audit)
         # All of this before `_supervisor.apply`: the links that it starts read it.
         self._starts.limit = settings.start_concurrency
+        if self._sandboxes is not None:
+            self._sandboxes.default = settings.sandbox
         self._supervisor.drain_timeout = settings.drain_timeout
         self._builder.apply(settings, self.links)
         policy = self._builder.policy
@@ -432,6 +434,7 @@ async def open_hub(
                 renewals = await stack.enter_async_context(Tasks())
                 logins = Logins(renewals, handlers.login, place.logins)
                 sandboxes = await stack.enter_async_context(open_sandboxes(state))
+                sandboxes.default = settings.sandbox
                 dial = Dialer(spawner, logs, logins, sandboxes)
             pins = await stack.enter_async_context(open_pins(locks or places_in(state)))
             # entered last and left first: links end before the store and the spawner that they use

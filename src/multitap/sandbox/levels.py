@@ -26,13 +26,20 @@ class Confinement:
         return self.level != "off"
 
 
-def decide(config: StdioServer, unsupported: str | None, default: Level = "guard") -> Confinement:
+def decide(
+    config: StdioServer,
+    unsupported: str | None,
+    default: Level = "guard",
+    *,
+    program: str | None = None,  # noqa: ARG001 - decides about containers
+) -> Confinement:
     """How much to confine a server.
 
     Args:
         config: The server.
         unsupported: Why this machine cannot confine anything; None if it can.
         default: The level of servers that the person did not write.
+        program: The file of its command, if that is known.
     """
     standing = STANDINGS[config.provenance]
     usual: Level = default if standing.is_confined else "off"

@@ -11,6 +11,8 @@ from pathlib import Path
 from multitap.config.models import StdioServer
 from multitap.records import dataclass
 from multitap.regular_file import open_regular, read_regular
+from multitap.sandbox.levels import ShownLevel
+from multitap.sandbox.package_settings import package_settings
 from multitap.sandbox.private_places import PrivatePaths, outermost
 
 _PROGRAMS = (
@@ -33,6 +35,8 @@ _MACHINE = (
 )
 """Readable parts of /proc; the arguments of other programs may contain secrets."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_TERMINALS = ("/dev/ptmx", "/dev/pts", "/dev/tty")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - what the C library uses
 _LANGUAGES = {
     "PYENV_ROOT": ".pyenv",
     "NVM_DIR": ".nvm",
@@ -49,13 +53,15 @@ _CERTIFICATES = (
 )
 _PACKAGES = ("PIP_FIND_LINKS", "UV_FIND_LINKS")
 _ELSEWHERE = re.compile(
-    r"XDG_\w+|TMPDIR|TEMP|TMP|UV_CACHE_DIR|UV_TOOL_DIR|\w+_PROXY"
+    r"XDG_\w+|TMPDIR|TEMP|TMP|UV_CACHE_DIR|UV_TOOL_DIR|PIP_CONFIG_FILE|PYTHONPYCACHEPREFIX"
     r"|NPM_CONFIG_(?:CACHE|PREFIX|USERCONFIG|GLOBALCONFIG|TMP|LOGS_DIR)",
     re.IGNORECASE,
 )
-"""Inherited variables that name places outside, or proxies that cannot be reached."""
+"""Inherited variables that name places outside."""
+_PROXY = re.compile(r"\w+_PROXY", re.IGNORECASE)
 _BUNDLE = re.compile(r"[0-9a-f]{64}(?=/)")
 _INTERPRETERS = re.compile(r"(?:python|node|bun|deno|ruby|perl|php|bash|sh)[\d.]*")
+_VERSION = re.compile(r"(?<=.)@[^/@]*$")  # of a package
 _LARGEST_PTH = 64 * 1024
 _LONGEST_SHEBANG = 256  # the limit of the kernel
 FOLDER = "sandboxes"
@@ -66,6 +72,7 @@ FOLDER = "sandboxes"
 class SandboxPlan:
     """Everything that a confined server may use; the kernel refuses the rest."""
 
+    level: ShownLevel
     folder: Path
     """Its own folder: it may write there, and no other server can read it."""
     read: tuple[str, ...]
@@ -81,6 +88,10 @@ class SandboxPlan:
     """Bytes of data of each process."""
     proc: bool = False
     """Whether all its processes may read their own `/proc/self`, not only the first."""
+    sockets: tuple[str, ...] = ()
+    """Unix sockets outside its folders that its program may connect to."""
+    program: str = ""
+    """The real path of its program."""
     refused: tuple[str, ...] = ()
     """Rules that open nothing, because their paths are private."""
 
@@ -91,6 +102,7 @@ def plan_sandbox(
     program: str,
     env: Mapping[str, str],
     *,
+    level: ShownLevel,
     home: Path,
     state: Path,
     here: Path,
@@ -103,24 +115,18 @@ def plan_sandbox(
         config: Its configuration, with variables expanded.
         program: The file of its command.
         env: The variables it would have without a sandbox.
+        level: How much it is confined.
         home: The user's home folder.
         state: The state folder of the hub.
         here: The current folder.
         ours: Our own variables; those of a server may come from a project, and open nothing.
     """
-    private = PrivatePaths.of_user(home, state)
+    private = PrivatePaths.of_user(home, state, ours)
     folder = own_folder(state, name, config, here)
     is_project = config.provenance == "project"
     project = (config.home.start or here) if is_project else None
     work = config.cwd or (project if project and not _holds(project, home) else None)
-    cwd = config.cwd or project or folder / "home"
-    given = [*map(os.path.expanduser, _system_paths(ours, home)), *_around_program(program, home)]
-    given += _script(config, home)
-    # a project could name any folder in these
-    if not is_project or _is_ours(program):
-        given += [*_around_interpreter(program, home), *_import_roots(program, home)]
-    if work is not None:
-        given.append(str(work))
+    is_guarded = level != "strict"
     writable = [(str(path), private.openable(str(path))) for path in config.sandbox_rules.write]
     # a server must not widen its rules by a link in a folder that it may change
     mine = tuple(os.path.abspath(path) for path, _ in writable)
@@ -129,28 +135,106 @@ def plan_sandbox(
         for path in config.sandbox_rules.read
         if not any(_is_below(str(path), one) for one in mine)
     ]
-    write = outermost(one for _, opened in writable for one in opened)
+    write = [path for _, opened in writable for path in opened]
+    if is_guarded:
+        places = [str(work)] if work is not None else []
+        places += writable_folders(config, home, private, here)
+        write += (path for place in places for path in _workspace(place, home, private))
+        write.append(_SHARED_MEMORY)
+        given = ["/", *_name_service()]
+    else:
+        given = [*_needed_to_run(config, program, home, ours)]
+        given += [str(work)] if work is not None else []
     read = outermost(
         [
-            *(one for path in given for one in private.openable(path)),
-            *(one for _, opened in readable for one in opened),
+            *(path for place in given for path in private.openable(place)),
+            *(path for _, opened in readable for path in opened),
             *_own_bundles(config),
             *(path for path in _MACHINE if Path(path).exists()),
+            *(["/sys"] if is_guarded else ()),
         ]
     )
     return SandboxPlan(
+        level=level,
         folder=folder,
         read=tuple(path for path in read if os.path.exists(path)),
-        write=(str(folder), *write),
-        devices=_DEVICES,
+        write=(str(folder), *outermost(write)),
+        devices=(*_DEVICES, *_TERMINALS) if is_guarded else _DEVICES,
         hosts=config.sandbox_rules.hosts,
-        env=_environment(env, config, folder, home),
-        cwd=cwd,
+        env=_environment(env, config, folder, home, is_guarded=is_guarded),
+        cwd=config.cwd or project or folder / "home",
         processes=config.sandbox_rules.processes,
         memory=config.sandbox_rules.memory,
         proc=config.sandbox_rules.proc,
+        sockets=engine_sockets(ours) if level == "container" else (),
+        program=os.path.realpath(program),
         refused=tuple(path for path, opened in (*writable, *readable) if not opened),
     )
+
+
+def writable_folders(
+    config: StdioServer, home: Path, private: PrivatePaths, here: Path
+) -> tuple[str, ...]:
+    """The folders in a server's arguments, which it may change under `guard`.
+
+    Only whole arguments count, and only folders that exist: nothing is guessed from a script, an
+    option or a text.
+
+    Args:
+        config: The server, with variables expanded.
+        home: The user's home folder.
+        private: Paths that are never opened this way.
+        here: The current folder.
+    """
+    base = config.start_folder or here
+    paths = (os.path.join(base, os.path.expanduser(word)) for word in config.args)
+    folders = (os.path.realpath(path) for path in paths if "\0" not in path and os.path.isdir(path))
+    return tuple(
+        dict.fromkeys(
+            folder
+            for folder in folders
+            if not _holds(Path(folder), home) and not private.holds(folder)
+        )
+    )
+
+
+def _workspace(folder: str, home: Path, private: PrivatePaths) -> tuple[str, ...]:
+    """The paths that a writable folder opens; none for the home folder, and those around it."""
+    if _holds(Path(folder), home) or private.holds(folder):
+        return ()
+    return private.openable(folder)
+
+
+def _name_service() -> Iterator[str]:
+    """Where names are resolved, which is often a link into /run."""
+    for name in ("resolv.conf", "hosts", "nsswitch.conf"):
+        real = os.path.realpath(f"/etc/{name}")
+        if not real.startswith("/etc/"):
+            yield os.path.dirname(real)
+
+
+def engine_sockets(ours: Mapping[str, str]) -> tuple[str, ...]:
+    """The sockets of container engines on this machine."""
+    runtime = ours.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    places = ["/var/run/docker.sock", f"{runtime}/docker.sock", f"{runtime}/podman/podman.sock"]
+    places += ["/run/podman/podman.sock", "/run/containerd/containerd.sock"]
+    host = ours.get("DOCKER_HOST", "")
+    places += [host.removeprefix("unix://")] if host.startswith("unix:///") else []
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in places if os.path.exists(path)))
+
+
+def _needed_to_run(
+    config: StdioServer, program: str, home: Path, ours: Mapping[str, str]
+) -> Iterator[str]:
+    """Under `strict`: the system's programs, and those that the server consists of."""
+    yield from map(os.path.expanduser, _system_paths(ours, home))
+    yield from _around_program(program, home)
+    if config.provenance != "project":  # it could name any folder
+        yield from _script(config, home)
+    # a project could name any folder in these
+    if config.provenance != "project" or _is_ours(program):
+        yield from _around_interpreter(program, home)
+        yield from _import_roots(program, home)
 
 
 def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str]:
@@ -187,13 +271,18 @@ def with_all_but_private(plan: SandboxPlan, home: Path, state: Path) -> SandboxP
 
 
 def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
-    """A server's own folder, distinct for servers of the same name in different projects."""
+    """A server's own folder.
+
+    No other server gets it: not one of the same name in another project, nor one that takes over
+    the name of a removed server.
+    """
     place = str(config.start_folder or here) if config.provenance == "project" else ""
-    words = f"{name}\0{config.provenance}\0{place}"
+    package = next((word for word in config.args if not word.startswith("-")), "")
+    package = _VERSION.sub("", package)
+    identity = f"{name}\0{config.provenance}\0{place}\0{config.command}\0{package}"
     safe = re.sub(r"[^\w.-]+", "_", name)[:40].strip(".") or "server"
-    return (
-        Path(os.path.realpath(state)) / FOLDER / f"{safe}-{sha256(words.encode()).hexdigest()[:12]}"
-    )
+    digest = sha256(identity.encode(errors="surrogateescape")).hexdigest()[:12]
+    return Path(os.path.realpath(state)) / FOLDER / f"{safe}-{digest}"
 
 
 def _system_paths(ours: Mapping[str, str], home: Path) -> Iterator[str]:
@@ -307,23 +396,26 @@ def _has_libraries(prefix: Path, home: Path) -> bool:
 
 
 def _environment(
-    env: Mapping[str, str], config: StdioServer, folder: Path, home: Path
+    env: Mapping[str, str], config: StdioServer, folder: Path, home: Path, *, is_guarded: bool
 ) -> dict[str, str]:
-    kept = {
+    inherited = {
         name: value
         for name, value in env.items()
-        if name in config.env or not _ELSEWHERE.fullmatch(name)
+        if name in config.env
+        or not (_ELSEWHERE.fullmatch(name) or (not is_guarded and _PROXY.fullmatch(name)))
     }
     places = {
         name: str(home / usual)
         for name, usual in _LANGUAGES.items()
-        if name not in kept and (home / usual).is_dir()
+        if name not in inherited and (home / usual).is_dir()
     }
     own = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+    if is_guarded:
+        own |= package_settings(home, env)
     if config.provenance == "project":
         # Compiled files of a project would run instead of the trusted sources.
         own["PYTHONPYCACHEPREFIX"] = str(folder / "pycache")
-    return {**kept, **places, **own, **config.env}
+    return {**inherited, **places, **own, **config.env}
 
 
 def _holds(folder: Path, home: Path) -> bool:

@@ -1,25 +1,86 @@
 """Paths that no sandbox rule may open, and what remains of a rule around them."""
 
 import os
-from collections.abc import Iterable, Iterator
+import pwd
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from multitap.records import dataclass
 from multitap.user_folders import USER_FOLDERS
 
-_NEVER = (".ssh", ".aws", ".gnupg")
-"""In the home folder: keys to other machines."""
-_ONLY_BY_NAME = (
-    *(".azure", ".config/gcloud", ".config/gh", ".config/op", ".docker", ".kube", ".terraform.d"),
-    *(".cargo/credentials", ".cargo/credentials.toml", ".config/rclone", ".git-credentials"),
-    *(".config/git/credentials", ".gem/credentials", ".m2/settings.xml", ".netrc", ".npmrc"),
-    *(".pgpass", ".pypirc", ".vault-token", ".password-store", ".local/share/keyrings"),
-    *(".bash_history", ".zsh_history", ".python_history", ".node_repl_history", ".claude"),
-    *(".config/google-chrome", ".config/chromium", ".mozilla", ".config/mcp", ".cursor", ".codex"),
+_NEVER = (".ssh", ".aws", ".gnupg", ".password-store", ".local/share/keyrings")
+"""In the home folder: keys to other machines, and stores of passwords."""
+_CLOUDS = (
+    *(".azure", ".boto", ".config/gcloud", ".config/doctl", ".config/heroku", ".config/ngrok"),
+    *(".config/rclone", ".config/stripe", ".databrickscfg", ".docker", ".fly", ".kube", ".netlify"),
+    *(".ngrok2", ".oci", ".s3cfg", ".snowflake", ".snowsql", ".terraform.d", ".vault-token"),
+    *(".config/containers/auth.json", ".cache/huggingface/token", ".huggingface/token"),
 )
+_ACCOUNTS = (
+    *(".cargo/credentials", ".cargo/credentials.toml", ".composer/auth.json", ".config/gh"),
+    *(".config/git/credentials", ".config/glab-cli", ".config/hub", ".config/pip", ".config/uv"),
+    *(".gem/credentials", ".git-credentials", ".gradle/gradle.properties", ".m2/settings.xml"),
+    *(".m2/settings-security.xml", ".netrc", ".npmrc", ".pgpass", ".pip", ".pypirc", ".yarnrc.yml"),
+    *(".my.cnf", ".mylogin.cnf", ".local/share/uv/credentials", ".config/op", ".env", ".pki"),
+)
+_BROWSERS = (
+    *(
+        ".config/BraveSoftware",
+        ".config/chromium",
+        ".config/google-chrome",
+        ".config/microsoft-edge",
+    ),
+    *(".config/opera", ".config/vivaldi", ".cache/google-chrome", ".cache/chromium"),
+    *(
+        ".cache/mozilla",
+        ".mozilla",
+        ".thunderbird",
+        ".config/Signal",
+        ".config/Slack",
+        ".config/discord",
+    ),
+    *(".config/1Password", ".config/Bitwarden", ".config/KeePass", ".config/keepassxc"),
+    *(".local/share/kwalletd", ".local/share/evolution", ".var/app", "snap"),
+    *(".bitcoin", ".electrum", ".ethereum", ".config/solana"),
+)
+_AGENTS = (
+    *(".claude", ".claude.json", ".codeium", ".codex", ".config/Claude", ".config/Code/User"),
+    *(".config/Cursor", ".config/goose", ".config/mcp", ".config/opencode", ".continue", ".cursor"),
+    *(".gemini", ".local/share/opencode", ".local/share/goose", ".aider.conf.yml", ".config/zed"),
+    *(".kode.json", ".excelmanus", ".config/tong_work"),
+)
+"""Other agents' own files: they contain keys, and say what those agents run."""
+_HISTORIES = (".local/share/fish/fish_history", ".lesshst", ".viminfo", ".histfile")
+_HISTORY = re.compile(r"\..*_history(?:-.*)?")
+"""The names of history files in the home folder, of shells and of other prompts."""
+_ONLY_BY_NAME = (*_CLOUDS, *_ACCOUNTS, *_BROWSERS, *_AGENTS, *_HISTORIES)
 """In the home folder: opened only by a rule for the place itself, not for a folder around it."""
-_SYSTEM = ("/boot", "/dev", "/proc", "/run", "/sys", "/var/run", "/var/lib/docker")
-"""The same for the whole machine: devices, other programs' sockets and memory."""
+_NAMED_BY = (
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "DOCKER_CONFIG", "GNUPGHOME", "KUBECONFIG"),
+    *("GOOGLE_APPLICATION_CREDENTIALS", "NETRC", "NPM_CONFIG_USERCONFIG", "PASSWORD_STORE_DIR"),
+    *("PGPASSFILE", "PIP_CONFIG_FILE", "HISTFILE", "CLOUDSDK_CONFIG", "AZURE_CONFIG_DIR"),
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+)
+"""Variables of the user that name such a place elsewhere."""
+_SYSTEM = (
+    *(
+        "/boot",
+        "/dev",
+        "/proc",
+        "/run",
+        "/sys",
+        "/var/run",
+        "/var/lib/docker",
+        "/var/lib/containerd",
+    ),
+    *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers"),
+    *("/etc/sudoers.d", "/etc/ssl/private", "/etc/wireguard", "/etc/krb5.keytab"),
+    *("/etc/NetworkManager/system-connections", "/etc/kubernetes", "/etc/rancher", "/var/spool"),
+)
+"""The same for the whole machine: devices, other programs' sockets and memory, root's secrets."""
+_HOST_KEY = re.compile(r"ssh_host_.*_key")
 _MOST = 10_000  # the maximum number of rules that replace one rule
 
 
@@ -31,23 +92,38 @@ class PrivatePaths:
     by_name: tuple[str, ...]
 
     @classmethod
-    def of_user(cls, home: Path, state: Path) -> "PrivatePaths":
+    def of_user(
+        cls, home: Path, state: Path, ours: Mapping[str, str] | None = None
+    ) -> "PrivatePaths":
         """The user's private paths, and ours: vault, tokens, audit, configuration, servers' data.
 
         Args:
             home: The user's home folder.
             state: The state folder of this hub, with the folders of all servers.
+            ours: Our own variables, which may name private files elsewhere.
         """
-        ours = (
+        own = (
             USER_FOLDERS.user_data_path,
             USER_FOLDERS.user_config_path,
             USER_FOLDERS.user_state_path,
             USER_FOLDERS.user_cache_path,
             state,
         )
-        never = (*(home / name for name in _NEVER), *ours)
-        by_name = (*(home / name for name in _ONLY_BY_NAME), *map(Path, _SYSTEM))
+        variables = os.environ if ours is None else ours
+        never, by_name = [*map(str, own)], [*_SYSTEM, *_matches("/etc/ssh", _HOST_KEY)]
+        for folder in (str(home), *_other_homes(home)):
+            # Places that do not exist yet count at home, where they may be created later.
+            is_there = os.path.lexists if folder != str(home) else bool
+            never += filter(is_there, (os.path.join(folder, name) for name in _NEVER))
+            by_name += filter(is_there, (os.path.join(folder, name) for name in _ONLY_BY_NAME))
+            by_name += _matches(folder, _HISTORY)
+        by_name += _elsewhere(variables, home)
         return cls(tuple(map(os.path.realpath, never)), tuple(map(os.path.realpath, by_name)))
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is private, or inside a private one."""
+        real = os.path.realpath(path)
+        return any(is_within(real, private) for private in (*self.never, *self.by_name))
 
     def openable(self, path: str) -> tuple[str, ...]:
         """The paths that a rule for `path` opens: itself, or its entries that are not private.
@@ -62,6 +138,36 @@ class PrivatePaths:
         below = real if real.endswith("/") else f"{real}/"
         holes = [one for one in (*self.never, *self.by_name) if one.startswith(below)]
         return tuple(_around(real, holes))
+
+
+def _other_homes(home: Path) -> list[str]:
+    """The home folders of others, which root could read."""
+    if os.geteuid() != 0:
+        return []
+    folders = {os.path.realpath(user.pw_dir) for user in pwd.getpwall()}
+    return sorted(folder for folder in folders - {str(home)} if os.path.isdir(folder))
+
+
+def _matches(folder: str, names: re.Pattern[str]) -> list[str]:
+    try:
+        return [os.path.join(folder, name) for name in os.listdir(folder) if names.fullmatch(name)]
+    except OSError:
+        return []
+
+
+def _elsewhere(variables: Mapping[str, str], home: Path) -> Iterator[str]:
+    """Private places that variables of the user put outside their usual folders."""
+    for variable, usual in (("XDG_CONFIG_HOME", ".config/"), ("XDG_DATA_HOME", ".local/share/")):
+        folder = variables.get(variable, "")
+        if os.path.isabs(folder):
+            for name in (*_NEVER, *_ONLY_BY_NAME):
+                if name.startswith(usual):
+                    yield os.path.join(folder, name.removeprefix(usual))
+    for variable in _NAMED_BY:
+        for path in variables.get(variable, "").split(os.pathsep):
+            # one that names the home folder or the root would close everything
+            if os.path.isabs(path) and not is_within(str(home), os.path.realpath(path)):
+                yield path
 
 
 def _around(path: str, holes: list[str]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Finds the line of a program's output that says why it ended, and what to do."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 LONGEST = 300
 """Characters of a line that are quoted."""
@@ -39,6 +39,14 @@ _DENIED = re.compile(
     r"|name resolution|403 Forbidden|dns error|tunnel error",
     re.IGNORECASE,
 )
+_DENIED_PATH = re.compile(
+    r"(?:E(?:ACCES|PERM|ROFS)\b|permission denied|operation not permitted|read-only file system)"
+    r"(?P<call>.*?)['\"`](?P<named>/[^'\"`]+)['\"`]"
+    r"|[:\s'\"`](?P<path>/[^\s:'\"`]+)['\"`]?: (?:permission denied|operation not permitted)",
+    re.IGNORECASE,
+)
+"""A path that a program says it may not use, as Node, Python, Rust and shells write it."""
+_CHANGING = re.compile(r"mkdir|unlink|rename|rmdir|symlink|link|copyfile|write|creat|chmod|chown")
 _MISSING = re.compile(r"No module named '|Cannot find (?:module|package) '")
 _VALIDATION = re.compile(r"validation errors? for \S+$")
 
@@ -74,6 +82,14 @@ def advice(text: str) -> str | None:
 def is_denied(text: str) -> bool:
     """Whether the output reports a denied file or network access."""
     return _DENIED.search(text) is not None
+
+
+def denied_paths(text: str) -> Mapping[str, bool]:
+    """The paths that the output says were denied, and whether they were to be changed."""
+    return {
+        match["named"] or match["path"]: _CHANGING.search(match["call"] or "") is not None
+        for match in _DENIED_PATH.finditer(_COLOUR.sub("", text))
+    }
 
 
 def is_missing(text: str) -> bool:

@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Mapping
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from multitap.errors import ConfigError, shortened, sole
@@ -31,6 +32,10 @@ else:
 _NO_SERVER = "it may not be an MCP server, or may need an argument such as `stdio`"
 _LONGEST = 1000  # characters of a message
 _SANDBOX = "its sandbox may forbid what it needs: `multitap sandbox learn {name}` finds out what"
+_GUARDED = (
+    "it runs under `{level}`: `multitap sandbox set {name} off` tries it without, if you trust it"
+)
+_MOST_DENIED = 3  # paths in one hint
 _OWNERS = "`multitap cluster status` shows who runs what"
 _UP = frozenset({Phase.CALL, Phase.HEALTH})
 _LOG = "`multitap logs {name}` shows everything it wrote"
@@ -59,8 +64,8 @@ def diagnose(
 ) -> Failure:
     """The failure of server `name`: message, code and hint."""
     code, message, hint = _explain(name, sole(exc), phase, evidence)
-    if evidence.is_confined:
-        hint = _in_sandbox(name, code, phase, hint, evidence.stderr)
+    if evidence.level != "off":
+        hint = _in_sandbox(name, code, phase, hint, evidence)
     return Failure(
         code,
         phase,
@@ -73,17 +78,39 @@ def diagnose(
     )
 
 
-def _in_sandbox(name: str, code: FailureCode, phase: Phase, hint: str, stderr: str) -> str:
-    """The hint for a confined server: not all report that access was denied."""
-    sandbox = _SANDBOX.format(name=name)
-    if crash_output.is_denied(stderr):
-        return sandbox
-    if code is not FailureCode.CRASH or phase in _UP:
+def _in_sandbox(name: str, code: FailureCode, phase: Phase, hint: str, evidence: Evidence) -> str:
+    """The hint for a confined server: what its sandbox denied, or that it has one."""
+    named = crash_output.denied_paths(evidence.stderr)
+    if denied := {**named, **dict.fromkeys(evidence.denied, True)}:
+        return denial_hint(name, denied)
+    learn = _SANDBOX.format(name=name)
+    if evidence.level == "strict" and crash_output.is_denied(evidence.stderr):
+        return learn
+    if code not in {FailureCode.CRASH, FailureCode.HANG} or phase in _UP:
         return hint
-    if hint == _LOG.format(name=name):
-        return f"{hint}; {sandbox}"
+    log = _LOG.format(name=name)
+    is_strict = evidence.level == "strict"
+    without = learn if is_strict else _GUARDED.format(level=evidence.level, name=name)
+    # it may wait for what its sandbox denies, however long it has
+    if code is FailureCode.HANG or hint == log:
+        return f"{without}; {log}"
     # a folder that cannot be read has no modules, as far as Python and Node can tell
-    return f"{hint}, unless {sandbox}" if crash_output.is_missing(stderr) else hint
+    is_unclear = is_strict and crash_output.is_missing(evidence.stderr)
+    return f"{hint}, unless {without}" if is_unclear else hint
+
+
+def denial_hint(name: str, denied: Mapping[str, bool]) -> str:
+    """What a server's sandbox denied it, and the command that allows it.
+
+    Args:
+        name: The server's name.
+        denied: The paths, and whether each was to be changed.
+    """
+    shown = [*denied][:_MOST_DENIED]
+    more = len(denied) - len(shown)
+    listed = ", ".join(shown) + (f" and {more} more" if more else "")
+    options = " ".join(f"--{'write' if denied[path] else 'read'} {quote(path)}" for path in shown)
+    return f"its sandbox denies it {listed}: `multitap sandbox allow {name} {options}` opens that"
 
 
 def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure

@@ -98,8 +98,10 @@ class Evidence:
     """Its last lines."""
     has_read: bool = True
     """Whether it has read anything we wrote, if that can be known."""
-    is_confined: bool = False
-    """Whether it runs in a sandbox."""
+    level: str = "off"
+    """How much it is confined."""
+    denied: tuple[str, ...] = ()
+    """Paths outside its sandbox that it tried to change while it started."""
     noise: int = 0
     """How many lines or events were not JSON-RPC messages."""
     noise_sample: str = ""

@@ -24,12 +24,11 @@ from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.sandbox.learning import LearnedRules, learn_rules
-from multitap.sandbox.levels import decide
 from multitap.sandbox.plan import SandboxPlan
 from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.wire.process.child_environment import child_environment
-from multitap.wire.process.sandbox_support import support_here
+from multitap.wire.process.sandbox_support import confinement_of, support_here
 from multitap.wire.process.sandboxes import UsedPaths, open_sandboxes, plan_here
 from multitap.wire.process.spawner import CannotStart, open_spawner
 from multitap.wire.process.stdio_wire import locate, open_stdio
@@ -43,15 +42,16 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
     """Print whether a server is confined, and everything that it may use."""
     loaded = load_configuration(options)
     config = _program(loaded, name)
-    decision = decide(config, support_here().reason)
+    decision = confinement_of(config, support_here(), loaded.settings.sandbox)
     plan = _plan(loaded, name, config)
     if as_json:
         say_json({"name": name, **asdict(decision), **_describe(plan), "proc": plan.proc})
         return Exit.DONE
-    verb = "is confined" if decision.confined else "is not confined"
-    say(f"{name} {verb}: {decision.reason}")
-    if not decision.confined:
-        say("in a sandbox, it could use:")
+    if decision.confined:
+        say(f"{name} runs under `{decision.level}`: {decision.reason}")
+    else:
+        say(f"{name} is not confined: {decision.reason}")
+        say(f"under `{plan.level}`, it could use:")
     for title, values in _describe(plan).items():
         say(f"\n{title}:")
         for value in [values] if isinstance(values, str) else values or ["(none)"]:
@@ -212,7 +212,10 @@ def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:
         program = locate(expanded.command, env, expanded.start_folder)
     except CannotStart as exc:
         raise ConfigError(f"{name!r}: {exc}", hint=exc.hint) from None
-    return plan_here(loaded.state_directory, name, expanded, program, env)
+    confinement = confinement_of(expanded, support_here(), loaded.settings.sandbox, program=program)
+    # what it could use if it were confined, if it is not
+    level = confinement.level if confinement.confined else "guard"
+    return plan_here(loaded.state_directory, name, expanded, program, env, level=level)
 
 
 def _program(loaded: Loaded, name: str) -> StdioServer:

@@ -4,10 +4,15 @@ import os
 from collections.abc import Callable
 from functools import cache
 
+from multitap.config.models import StdioServer
+from multitap.config.provenance import Level
 from multitap.records import dataclass
+from multitap.sandbox.levels import Confinement, decide
 
 SWITCH = "MULTITAP_SANDBOX"
 """The environment variable that turns sandboxes off, with the value `off`."""
+_WITH_MOVES = 2
+"""The version of Landlock from which files can be moved between folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,26 @@ def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
     except OSError as exc:
         return SandboxSupport(reason=f"this machine cannot confine programs: {exc.strerror}")
     gaps = {
-        2: "moving files between folders is refused altogether",
+        2: "moving files between folders is refused altogether, so nothing runs under `guard`",
         3: "files outside can be truncated",
         6: "signals can be sent to other programs",
     }
     return SandboxSupport(version, None, tuple(gaps[since] for since in gaps if version < since))
+
+
+def confinement_of(
+    config: StdioServer,
+    support: SandboxSupport,
+    default: Level = "guard",
+    *,
+    program: str | None = None,
+) -> Confinement:
+    """How much a server is confined on this machine; see `decide`."""
+    confinement = decide(config, support.reason, default, program=program)
+    # package managers move files between folders all the time
+    if confinement.level in {"guard", "container"} and 0 < support.version < _WITH_MOVES:
+        return Confinement("off", "this kernel is too old for `guard` (Linux 5.19 or newer)")
+    return confinement
 
 
 def support_here() -> SandboxSupport:

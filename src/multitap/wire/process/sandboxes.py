@@ -4,7 +4,8 @@ import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -12,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Self
 from anyio import to_thread
 
 from multitap.config import StdioServer
+from multitap.config.provenance import Level
 from multitap.events import SandboxState
 from multitap.http.egress.traffic import Traffic
-from multitap.records import dataclass
-from multitap.sandbox.levels import decide
+from multitap.sandbox.levels import Confinement, ShownLevel
 from multitap.sandbox.plan import (
     SandboxPlan,
     bubblewrap_arguments,
@@ -23,7 +24,7 @@ from multitap.sandbox.plan import (
     with_all_but_private,
 )
 from multitap.tasks import Tasks
-from multitap.wire.process.sandbox_support import SandboxSupport, support_here
+from multitap.wire.process.sandbox_support import SandboxSupport, confinement_of, support_here
 from multitap.wire.process.spawner import CannotStart
 
 if TYPE_CHECKING:
@@ -33,8 +34,18 @@ if TYPE_CHECKING:
 _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
+_UNCONFINED = Confinement("off", "nobody asked")
+_NEEDS_PROC = "needs-proc"
+"""A file in a server's folder: it crashed without access to `/proc/self`."""
+
+
 def _nothing() -> None:
     """Do nothing: an unconfined program has nothing to release."""
+
+
+def _mark(path: Path) -> None:
+    with suppress(OSError):  # a full disk: it crashes again, with the same reason
+        path.touch()
 
 
 class UsedPaths:
@@ -48,20 +59,43 @@ class UsedPaths:
         (self.changed if changes else self.read).add(path)
 
 
-@dataclass(frozen=True, slots=True)
 class Launch:
-    """How a program is started: confined, or as it is.
+    """How a program is started, confined or as it is, and what its sandbox denied it.
 
     Used as a context: when it is left, the program may no longer use the proxy.
+
+    Args:
+        env: All its variables.
+        cwd: The folder it starts in.
+        confinement: How much it is confined, and why.
+        orders: How the kernel confines it; None: not at all.
+        traffic: Counts its connections, and those that were refused.
+        used: Records the paths that it uses.
     """
 
-    env: Mapping[str, str]
-    cwd: Path | None
-    orders: "SandboxOrders | None" = None
-    traffic: Traffic | None = None
-    on_end: Callable[[], None] = _nothing
-    used: UsedPaths | None = None
-    """Records the paths that it uses."""
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        cwd: Path | None,
+        confinement: Confinement = _UNCONFINED,
+        orders: "SandboxOrders | None" = None,
+        *,
+        traffic: Traffic | None = None,
+        used: UsedPaths | None = None,
+    ) -> None:
+        self.env = env
+        self.cwd = cwd
+        self.confinement = confinement
+        self.orders = orders
+        self.denied: list[str] = []
+        """Paths that it tried to change while it started."""
+        self.on_up: Callable[[], None] = _nothing
+        """Called when the server is up: what it tries from then on is not watched."""
+        self.on_crash: Callable[[], None] = _nothing
+        """Called when it ended while it started, in a way that a closed `/proc` can cause."""
+        self.on_end: Callable[[], None] = _nothing
+        self._traffic = traffic
+        self._used = used
 
     def __enter__(self) -> Self:
         return self
@@ -70,14 +104,20 @@ class Launch:
         self.on_end()
 
     def on_report(self, kind: str, value: Any) -> None:
-        """Record a report of the warden: used paths, refused addresses and processes."""
-        if kind == "used" and self.used is not None:
+        """Record a report of the warden: paths, and refused addresses and processes."""
+        if kind == "used" and self._used is not None:
             changes, path = value
-            self.used.note(path, changes=bool(changes))
-        elif kind == "refused" and self.traffic is not None:
-            self.traffic.on_refused(value, "it must go through the proxy")
-        elif kind == "crowded" and self.traffic is not None:
-            self.traffic.on_refused("another process", f"it has {value} already")
+            self._used.note(path, changes=bool(changes))
+        elif kind == "denied":
+            self.denied.append(value)
+        elif kind == "refused" and self._traffic is not None:
+            is_open = self.orders is not None and self.orders["network"]
+            reason = (
+                "confined servers may not use it" if is_open else "it must go through the proxy"
+            )
+            self._traffic.on_refused(value, reason)
+        elif kind == "crowded" and self._traffic is not None:
+            self._traffic.on_refused("another process", f"it has {value} already")
 
 
 class Sandboxes:
@@ -90,6 +130,9 @@ class Sandboxes:
         learned: Records what servers use; they may then read everything that is not private,
             and reach every host.
     """
+
+    default: Level = "guard"
+    """The level of servers that the person did not write."""
 
     def __init__(
         self,
@@ -106,21 +149,30 @@ class Sandboxes:
         self._starting = asyncio.Lock()
         self._proxy: ForwardProxy | None = None
         self._traffic: dict[str, Traffic] = {}
+        self._launches: dict[str, Launch] = {}
+        """The last start of each server: `doctor` shows what it was denied before it ended."""
 
     @property
     def support(self) -> SandboxSupport:
         return self._support or support_here()
 
+    def decide(self, config: StdioServer, program: str | None = None) -> Confinement:
+        """How much a server is confined; without its program, as far as that is known."""
+        return confinement_of(config, self.support, self.default, program=program)
+
     def state_of(self, name: str, config: StdioServer) -> SandboxState:
-        """Whether a server is confined, why, and its network traffic."""
-        decision = decide(config, self.support.reason)
+        """How a server is confined, why, what it was denied, and its network traffic."""
+        launch = self._launches.get(name)
+        confinement = launch.confinement if launch else self.decide(config)
         traffic = self._traffic.get(name, Traffic())
+        is_missing = self.support.is_wanted and confinement.reason == self.support.reason
         return SandboxState(
-            confined=decision.confined and self.support.reason is None,
-            reason=decision.reason,
+            level="off" if self.support.reason is not None else confinement.level,
+            reason=confinement.reason,
             hosts=traffic.hosts(),
             refused=traffic.refusals(),
-            is_missing=self.support.is_wanted and decision.reason == self.support.reason,
+            denied=tuple(launch.denied) if launch else (),
+            is_missing=is_missing,
         )
 
     async def launch(
@@ -131,24 +183,34 @@ class Sandboxes:
         Raises:
             CannotStart: It must be confined, and cannot be.
         """
-        decision = decide(config, self.support.reason)
-        if not decision.confined:
-            return Launch(env, config.start_folder)
-        if self.support.reason is not None:
+        confinement = self.decide(config, program)
+        if not confinement.confined:
+            launch = Launch(env, config.start_folder, confinement)
+        elif self.support.reason is not None:
             raise CannotStart(
                 self.support.reason,
                 hint='`sandbox = "auto"` starts it without a sandbox',
                 missing=True,
             )
-        # resolving paths looks at the disk, which may be a slow network mount
-        plan = await to_thread.run_sync(self._prepare, name, config, program, env)
-        wrapper = _wrapper(plan, self._state) if config.sandbox == "bubblewrap" else []
-        return await self._confine(name, plan, wrapper)
+        else:
+            # resolving paths looks at the disk, which may be a slow network mount
+            plan = await to_thread.run_sync(
+                self._prepare, name, config, program, env, confinement.level
+            )
+            wrapper = _wrapper(plan, self._state) if config.sandbox == "bubblewrap" else []
+            launch = await self._confine(name, plan, confinement, wrapper)
+        self._launches[name] = launch
+        return launch
 
     def _prepare(
-        self, name: str, config: StdioServer, program: str, env: Mapping[str, str]
+        self,
+        name: str,
+        config: StdioServer,
+        program: str,
+        env: Mapping[str, str],
+        level: ShownLevel,
     ) -> SandboxPlan:
-        plan = plan_here(self._state, name, config, program, env)
+        plan = plan_here(self._state, name, config, program, env, level=level)
         if self._learned is not None:
             plan = with_all_but_private(plan, Path.home().resolve(), self._state)
         try:
@@ -160,13 +222,17 @@ class Sandboxes:
                 f"its folder {str(plan.folder)!r} cannot be created: {exc.strerror}",
                 hint="check `state_dir`",
             ) from None
-        return plan
+        is_marked = plan.level != "strict" and (plan.folder / _NEEDS_PROC).exists()
+        return replace(plan, proc=True) if is_marked else plan
 
-    async def _confine(self, name: str, plan: SandboxPlan, wrapper: list[str]) -> Launch:
+    async def _confine(
+        self, name: str, plan: SandboxPlan, confinement: Confinement, wrapper: list[str]
+    ) -> Launch:
         # kept over restarts: `doctor` shows what it wanted before it crashed
         traffic = self._traffic.setdefault(name, Traffic())
         env, port, on_end = dict(plan.env), 0, _nothing
-        if plan.hosts or self._learned:
+        is_open = plan.level != "strict"
+        if not is_open and (plan.hosts or self._learned):
             from multitap.http.egress.forward_proxy import ProxyAccess  # noqa: PLC0415 - few need it
 
             proxy = await self._running_proxy()
@@ -185,15 +251,20 @@ class Sandboxes:
             "processes": plan.processes,
             "memory": plan.memory,
             "proc": plan.proc,
-            "network": False,
-            "sockets": [],
-            "socket_program": "",
+            "network": is_open,
+            "sockets": [*plan.sockets],
+            "socket_program": plan.program,
             "closed_ports": "",
             "observe": self._learned is not None,
-            "watch": False,
+            "watch": is_open,
             "wrapper": wrapper,
         }
-        return Launch(env, plan.cwd, orders, traffic, on_end, self._learned)
+        launch = Launch(env, plan.cwd, confinement, orders, traffic=traffic, used=self._learned)
+        launch.on_end = on_end
+        if is_open:
+            # At the next start only: looking at each file that it opens is slow.
+            launch.on_crash = partial(_mark, plan.folder / _NEEDS_PROC)
+        return launch
 
     async def _running_proxy(self) -> "ForwardProxy":
         async with self._starting:
@@ -226,7 +297,13 @@ def _wrapper(plan: SandboxPlan, state: Path) -> list[str]:
 
 
 def plan_here(
-    state: Path, name: str, config: StdioServer, program: str, env: Mapping[str, str]
+    state: Path,
+    name: str,
+    config: StdioServer,
+    program: str,
+    env: Mapping[str, str],
+    *,
+    level: ShownLevel,
 ) -> SandboxPlan:
     """The sandbox plan of a server on this machine; reads the disk."""
     return plan_sandbox(
@@ -234,6 +311,7 @@ def plan_here(
         config,
         program,
         env,
+        level=level,
         home=Path.home().resolve(),
         state=state,
         here=Path.cwd(),

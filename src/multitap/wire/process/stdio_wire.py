@@ -5,6 +5,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import signal
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -40,6 +41,7 @@ _BUFFERED = 1024 * 1024  # unread bytes above which messages are held back
 _JOINED = 64 * 1024  # bytes above which a message is sent at once, not with others
 _SEVERAL = 3  # pending requests above which it pays to wait for more
 _LAST_WORDS = 0.1  # seconds to read the rest of a dead server's pipe
+_FAULTS = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
 PATIENCE = (1.0, 2.0)
 """Seconds a server has to exit after its input is closed, and then after SIGTERM.
 
@@ -66,15 +68,17 @@ class StdioWire:
 
     kind = "stdio"
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - its parts, made in one place
         self,
         exchange: Exchange,
         writer: "LineWriter",
         child: Child,
         stderr: StderrLog,
         receipt: ReadReceipt,
+        launch: Launch,
     ) -> None:
         self._exchange = exchange
+        self._launch = launch
         self._receipt = receipt
         self._send = writer.send
         self._child = child
@@ -82,7 +86,6 @@ class StdioWire:
         self.closed = exchange.closed
         self.has_spoken = False
         """Whether it has sent a valid MCP message."""
-        self.is_confined = False
         self.attach = exchange.inbound_messages.attach
         self.serves_only = exchange.pending_requests.serve_only
 
@@ -120,6 +123,7 @@ class StdioWire:
     def establish(self, protocol_version: str, *, stateless: bool) -> None:  # noqa: ARG002 - not needed here
         """Note that the server answers: it has read the handshake."""
         self.has_spoken = True
+        self._launch.on_up()
         self._receipt.close()
 
     def is_stopped(self) -> bool:
@@ -132,7 +136,8 @@ class StdioWire:
             exit_code=self._child.exit_code,
             stderr=self._stderr.tail(),
             has_read=self._receipt.is_read(),
-            is_confined=self.is_confined,
+            level=self._launch.confinement.level,
+            denied=tuple(self._launch.denied),
         )
 
 
@@ -188,8 +193,7 @@ async def open_stdio(
                     stderr=_ErrorReader(stderr),
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
-                wire = StdioWire(exchange, writer, child, stderr, receipt)
-                wire.is_confined = launch.orders is not None
+                wire = StdioWire(exchange, writer, child, stderr, receipt, launch)
                 yield wire
             finally:
                 exchange.close(None)
@@ -197,7 +201,17 @@ async def open_stdio(
                 pipes.close_stdin()  # the others stay open for its last output
                 grace, last = PATIENCE
                 has_spoken = wire is not None and wire.has_spoken
+                if not has_spoken and _has_crashed(child.exit_code, stderr.tail()):
+                    launch.on_crash()
                 await stop(child, patience=(grace if has_spoken else 0.0, last))
+
+
+def _has_crashed(exit_code: int | None, stderr: str) -> bool:
+    """Whether a program ended by a fault of its own, or because it may not read `/proc`."""
+    if not exit_code:
+        return False
+    # launchers such as `uvx` report the signal that ended the server as 128 and its number
+    return -exit_code in _FAULTS or exit_code - 128 in _FAULTS or "/proc/" in stderr
 
 
 def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:

@@ -156,6 +156,7 @@ def test_a_confined_server_of_a_project_starts_in_the_project(tmp_path):
 
     plan = plan_sandbox(
         *("s", config, "/bin/true", {}),
+        level="guard",
         home=home,
         state=tmp_path / "state",
         here=project / "vendored",

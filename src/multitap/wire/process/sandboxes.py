@@ -15,6 +15,7 @@ from anyio import to_thread
 from multitap.config import StdioServer
 from multitap.config.provenance import Level
 from multitap.events import SandboxState
+from multitap.http.closed_ports import closed_ports_folder
 from multitap.http.egress.traffic import Traffic
 from multitap.sandbox.levels import Confinement, ShownLevel
 from multitap.sandbox.plan import (
@@ -254,7 +255,7 @@ class Sandboxes:
             "network": is_open,
             "sockets": [*plan.sockets],
             "socket_program": plan.program,
-            "closed_ports": "",
+            "closed_ports": str(closed_ports_folder()),
             "observe": self._learned is not None,
             "watch": is_open,
             "wrapper": wrapper,

@@ -9,6 +9,7 @@ from multitap.catalog.name_registries import NameRegistries
 from multitap.names import (
     MAX_LENGTH,
     Naming,
+    ToolNames,
     _mark,
     choose_names,
     likely_owners,
@@ -261,3 +262,90 @@ def test_only_excelmanus_names_the_server_in_the_description(naming, text):
 
 def test_a_missing_description_is_prefixed_without_a_trailing_space():
     assert prefix_description(Naming.EXCELMANUS, "git", "") == "[MCP:git]"
+
+
+DELETE = ToolNames("github_delete_repo", "delete_repo", "github")
+
+
+@pytest.mark.parametrize(
+    "glob", ["delete_*", "github_delete_*", "*_delete_*", "Delete-Repo", "github_delete[_]*", "*"]
+)
+def test_what_forbids_goes_by_any_name_of_a_tool(glob):
+    assert DELETE.may_match([glob])
+
+
+@pytest.mark.parametrize("glob", ["delete", "github_*_issue", "gitlab_delete_*", "mcp_*"])
+def test_what_forbids_leaves_other_tools_alone(glob):
+    assert not DELETE.may_match([glob])
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "DELETE_repo",
+        "delete_repo ",
+        " delete_repo",
+        "delete-repo",
+        "delete.repo",
+        "delete\u200b_repo",
+        "de1ete_repo",
+        "d\u0435lete_repo",  # Cyrillic
+        "\uff44\uff45\uff4c\uff45\uff54\uff45_repo",  # full width
+        "de\x07lete_repo",
+        "dele\u0301te_repo",
+    ],
+)
+@pytest.mark.parametrize("naming", Naming)
+@pytest.mark.parametrize("glob", ["delete_*", "*_delete_*", "github_delete_repo"])
+def test_no_spelling_of_a_name_gets_past_what_forbids(own, naming, glob):
+    name = choose_names("github", [own], servers=["github"], naming=naming)[own]
+
+    assert ToolNames(name, own, "github").may_match([glob])
+
+
+@pytest.mark.parametrize("naming", Naming)
+def test_a_tool_is_forbidden_by_the_name_that_it_had_before_it_was_renamed(naming):
+    before = choose_names("git-hub", ["delete"], servers=["git-hub"], naming=naming)["delete"]
+    after = choose_names("git-hub", ["tidy"], servers=["git-hub"], naming=naming)["tidy"]
+
+    assert ToolNames(after, "delete", "git-hub").may_match([before])
+
+
+def test_a_name_that_is_cut_is_forbidden_by_the_whole_of_it():
+    own = "remove_" + "very_" * 12 + "carefully"
+    name = choose_names("s", [own], servers=["s"])[own]
+
+    assert ToolNames(name, own, "s").may_match(["*_carefully"])
+    assert not name.endswith("_carefully")
+
+
+def test_what_allows_goes_by_the_name_that_callers_see():
+    tool = ToolNames("evil_github_get", "github_get", "evil")
+
+    assert tool.surely_matches(["evil_*"])
+    assert tool.surely_matches(["*"])
+    assert not tool.surely_matches(["github_*"])
+    assert not tool.surely_matches(["Evil_*"])
+
+
+def test_what_allows_goes_by_the_servers_own_name_beside_that_of_the_server():
+    tool = ToolNames("github_get_issue", "get_issue", "github")
+
+    assert tool.surely_matches(["get_*"], servers=["github", "docs"])
+    assert tool.surely_matches(["get_*"], servers=["git*"])
+    assert not tool.surely_matches(["get_*"], servers=["*"])
+    assert not tool.surely_matches(["get_*"], servers=["docs"])
+
+
+def test_a_server_gets_nothing_allowed_by_the_name_of_another_ones_tool():
+    tool = ToolNames("web_git_status", "git_status", "web")
+
+    assert not tool.surely_matches(["git_status"], servers=["git", "web"])
+    assert tool.surely_matches(["git_status"], servers=["web"])
+
+
+def test_a_function_has_one_name():
+    assert ToolNames("greet", "greet").may_match(["greet"])
+    assert not ToolNames("greet", "greet").may_match(["_greet"])
+    assert ToolNames("greet", "greet").surely_matches(["g*"])
+    assert not ToolNames("greet", "greet").surely_matches(["h*"], servers=["*"])

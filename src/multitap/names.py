@@ -7,10 +7,14 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from hashlib import blake2s
 from itertools import count
+from typing import NamedTuple
+
+from multitap.look_alikes import skeleton
 
 MAX_LENGTH = 64  # the tightest limit among model providers
 _SURELY_KEPT = 48  # characters of a name, however long its suffix
 _FOREIGN = re.compile(r"[^A-Za-z0-9_-]")
+_ALL = "*"
 _UNPAIRED = re.compile(r"[\ud800-\udfff]")
 _SUFFIX = re.compile(r"_[0-9a-f]{8,}\Z")
 
@@ -28,6 +32,69 @@ class Naming(StrEnum):
 def matches_any(name: str, globs: Iterable[str]) -> bool:
     """Whether a name matches one of some shell-style globs."""
     return any(fnmatchcase(name, glob) for glob in globs)
+
+
+class ToolNames(NamedTuple):
+    """The names by which a person may mean a tool."""
+
+    exposed: str
+    """The name that callers see."""
+    own: str
+    """The server's own name for it."""
+    server: str = ""
+    """Its server; empty if it has none."""
+
+    def may_match(self, globs: Collection[str]) -> bool:
+        """Whether one of some globs may mean the tool: for what forbids.
+
+        Any name counts that a person may have written, also the one that the tool would have if it
+        were not renamed or cut, and whatever looks the same: a server chooses its names, and must
+        not get past a rule by a capital or by a letter of another script.
+        """
+        if _ALL in globs:
+            return True
+        if not globs:
+            return False
+        written = {self.exposed, self.own, *self._usual_names(self.own)}
+        if any(matches_any(name, globs) for name in written):
+            return True
+        own = skeleton(self.own.strip())
+        alike = {own, skeleton(self.exposed), *map(skeleton, self._usual_names(own))}
+        # a set of characters such as `[0-9]` has no skeleton
+        plain = [skeleton(glob) for glob in globs if "[" not in glob]
+        return any(matches_any(name, plain) for name in alike)
+
+    def surely_matches(self, globs: Collection[str], *, servers: Collection[str] = ()) -> bool:
+        """Whether one of some globs certainly means the tool: for what allows.
+
+        By the name that callers see. The server's own name counts only beside the name of the
+        server: otherwise any server could call its tool like the one that is allowed.
+
+        Args:
+            globs: The globs.
+            servers: Globs over the servers that they are for.
+        """
+        if _ALL in globs or matches_any(self.exposed, globs):
+            return True
+        if not self.server or _ALL in servers or not matches_any(self.server, servers):
+            return False
+        # beside `git` and `web`, `git_status` is the tool of the one, not of the other
+        others = [f"{glob}_*" for glob in servers if not fnmatchcase(self.server, glob)]
+        return matches_any(self.own, globs) and not matches_any(self.own, others)
+
+    def _usual_names(self, tool: str) -> Iterable[str]:
+        """The names for callers that a tool of the server usually has."""
+        if not self.server:
+            return ()
+        return {
+            plain_name(naming, self.server, tool)
+            for naming in Naming
+            # examples are written in the default shape, and read in every other
+            if naming is Naming.SERVER_TOOL or self._is_named(naming)
+        }
+
+    def _is_named(self, naming: Naming) -> bool:
+        return self.exposed.startswith(_head(naming, self.server)[:_SURELY_KEPT])
 
 
 def slug(text: str) -> str:

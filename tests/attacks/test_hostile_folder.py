@@ -13,12 +13,14 @@ import multitap
 from multitap.config import Settings, StdioServer
 from multitap.config.models import ServerHome
 from multitap.config.search import start_folder
+from multitap.names import ToolNames
 from multitap.own_program import own_program
 from multitap.sandbox.plan import plan_sandbox
 from multitap.trust.policy.policy import Decision, Policy
 from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
+READ = ToolNames("s_read", "read", "s")
 MARK = "import pathlib; pathlib.Path({marks!r}, {name!r}).touch()\n"
 HONEST = """
 import os, pathlib
@@ -173,7 +175,7 @@ def test_a_rule_does_not_guess_where_a_confined_server_starts(tmp_path):
     config = StdioServer.model_validate(published).at_home(ServerHome(start=tmp_path))
     policy = Policy(Settings(servers={"s": config}))
 
-    guard = policy.guard("s", config, "read", {})
+    guard = policy.guard(READ, config, {})
 
     assert guard is not None
     assert guard.decide(b'{"path": "notes.txt"}').decision is Decision.DENY
@@ -185,7 +187,7 @@ def test_a_rule_about_paths_reads_them_as_the_server_does(tmp_path, monkeypatch)
     config = StdioServer.model_validate({"command": "x", "policy": [rule]})
     policy = Policy(Settings(servers={"s": config}))
 
-    guard = policy.guard("s", config.at_home(ServerHome(start=tmp_path / "home")), "read", {})
+    guard = policy.guard(READ, config.at_home(ServerHome(start=tmp_path / "home")), {})
 
     assert guard is not None
     assert guard.decide(b'{"path": "notes.txt"}').decision is Decision.DENY

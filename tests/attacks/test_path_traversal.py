@@ -7,8 +7,11 @@ import pytest
 
 from multitap.config import HttpServer, Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
+from multitap.names import ToolNames
 from multitap.trust.policy.policy import Policy
 from multitap.wire.jsonrpc.envelope import encode
+
+READ = ToolNames("files_read", "read", "files")
 
 
 @pytest.fixture
@@ -33,7 +36,7 @@ def decide(folder, path, *, decision="deny", test="outside", config=None):
     rules = [PolicyRule(decision=decision, arguments={"path": {test: [folder]}})]
     if decision == "allow":
         rules.append(PolicyRule(decision="deny"))
-    guard = Policy(Settings(servers={}, policy=rules)).guard("files", config, "read", {})
+    guard = Policy(Settings(servers={}, policy=rules)).guard(READ, config, {})
     return guard.decide(encode({"path": path})).decision
 
 
@@ -114,7 +117,7 @@ def test_what_is_no_path_is_denied(folder, path):
 def test_a_link_that_is_made_after_the_rule_counts(folder):
     config = StdioServer(command="files", cwd=folder)
     rules = [PolicyRule(decision="deny", arguments={"path": {"outside": [folder]}})]
-    guard = Policy(Settings(servers={}, policy=rules)).guard("files", config, "read", {})
+    guard = Policy(Settings(servers={}, policy=rules)).guard(READ, config, {})
     assert guard.decide(b'{"path":"later/key"}').decision == "allow"
 
     (folder / "later").symlink_to(folder.parent / "secret")
@@ -132,7 +135,7 @@ def test_relative_paths_of_a_server_elsewhere_cannot_be_judged(folder):
 def test_a_folder_that_is_not_known_is_not_trusted():
     rules = [PolicyRule(decision="deny", arguments={"path": {"outside": [Path("${NO_SUCH_VAR}")]}})]
     config = StdioServer(command="files")
-    guard = Policy(Settings(servers={}, policy=rules)).guard("files", config, "read", {})
+    guard = Policy(Settings(servers={}, policy=rules)).guard(READ, config, {})
 
     assert guard.decide(encode({"path": str(Path.cwd())})).decision == "deny"
 

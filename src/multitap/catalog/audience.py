@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from multitap.catalog.catalog import allowed
 from multitap.config import Profile
-from multitap.names import matches_any
+from multitap.names import ToolNames, matches_any
 
 _NOTHING = Profile(servers=(), agents=())
 """Stands for a profile that no longer exists: it shows nothing."""
@@ -31,11 +31,13 @@ class AudienceLimits(NamedTuple):
     def has_agent(self, name: str) -> bool:
         return all(matches_any(name, one.agents) for one in self.profiles)
 
-    def shows(self, server: str, tool: str) -> bool:
-        """Whether a tool, by the name that callers see, may be seen and called."""
-        if self.allow and not matches_any(tool, self.allow):
+    def shows(self, tool: ToolNames) -> bool:
+        """Whether a tool may be seen and called."""
+        if self.allow and not tool.surely_matches(self.allow):
             return False
-        return self.has(server) and all(allowed(tool, one) for one in self.profiles)
+        return self.has(tool.server) and all(
+            allowed(tool, one, servers=one.servers) for one in self.profiles
+        )
 
 
 class Audience(NamedTuple):

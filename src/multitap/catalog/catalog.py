@@ -1,6 +1,6 @@
 """One immutable picture of everything the servers offer."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from functools import cached_property
 from itertools import chain
@@ -14,7 +14,7 @@ from multitap.catalog.vetting import Vetting, VettingResult, WithholdingReason
 from multitap.catalog.withheld_resources import WithheldResources
 from multitap.config import ServerConfig, ToolFilter
 from multitap.errors import quoted
-from multitap.names import Naming, matches_any, names_one_of, prefix_description
+from multitap.names import Naming, ToolNames, names_one_of, prefix_description
 from multitap.records import dataclass
 from multitap.trust.pins.pinned_definition import INSTRUCTIONS
 from multitap.trust.policy.policy import Policy
@@ -39,6 +39,11 @@ class Tool:
     definition: Definition
     """The definition as the server sent it, shared and never changed."""
     link: Link = field(repr=False)
+
+    @cached_property
+    def names(self) -> ToolNames:
+        """The names that filters and rules go by."""
+        return ToolNames(self.name, self.raw_name, self.server)
 
     @property
     def title(self) -> str | None:
@@ -236,10 +241,19 @@ class Catalog:
         return None
 
 
-def allowed(name: str, filter_: ToolFilter) -> bool:
+def allowed(names: ToolNames, filter_: ToolFilter, *, servers: Collection[str] = ()) -> bool:
+    """Whether a filter shows a tool.
+
+    Args:
+        names: The tool's names.
+        filter_: The filter.
+        servers: Globs over the servers that it is for, if it names any.
+    """
     if filter_.allow == _ALL and not filter_.deny:
         return True  # the usual case, for every tool of every list
-    return matches_any(name, filter_.allow) and not matches_any(name, filter_.deny)
+    return names.surely_matches(filter_.allow, servers=servers) and not names.may_match(
+        filter_.deny
+    )
 
 
 def stock(
@@ -295,9 +309,9 @@ def stock(
 def _hide(tool: Tool, policy: Policy) -> HiddenTool | None:
     """Why a tool is hidden; None if it is not."""
     config = tool.link.config
-    if not allowed(tool.raw_name, config.filter):
+    if not allowed(tool.names, config.filter, servers=(tool.server,)):
         return HiddenTool(tool, "hidden by a filter", "change the server's `filter`")
-    guard = policy.guard(tool.server, config, tool.raw_name, tool.annotations)
+    guard = policy.guard(tool.names, config, tool.annotations)
     # rules about arguments are evaluated at the call; only an unconditional deny hides a tool
     if guard and guard.always and guard.is_closed:
         return HiddenTool(tool, f"denied by the policy{guard.always.because}", guard.always.hint)

@@ -420,7 +420,7 @@ class ModelConfig(_SecretHolder):
 
 
 class Agent(ToolFilter):
-    """A user of the tools; `allow` and `deny` are globs over the names that callers see."""
+    """A user of the tools; `allow` goes by the names that callers see, `deny` by any name."""
 
     description: str | None = None
     prompt: str | None = None

@@ -88,7 +88,8 @@ class PolicyRule(FrozenModel):
     servers: tuple[str, ...] = ("*",)
     """Globs over the names of servers."""
     tools: tuple[str, ...] = ("*",)
-    """Globs over the servers' own tool names."""
+    """Globs over the names of tools: those that callers see, and the servers' own; an `allow` goes
+    by the servers' own only with `servers`."""
     hints: Mapping[Hint, bool] = {}
     """What the tool's annotations must say; missing ones have MCP's defaults."""
     arguments: Mapping[str, ArgumentTest] = {}

@@ -7,12 +7,14 @@ from glob import escape
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from multitap.agent import prompts
+from multitap.catalog.catalog import allowed
 from multitap.config import Profile, ToolFilter
 from multitap.config.problems import did_you_mean
 from multitap.env.visibility import is_of
 from multitap.errors import MultitapError, UnknownName
 from multitap.later import Later
 from multitap.tools import ToolContext, ToolRegistry
+from multitap.tools.tool import names_of
 
 if TYPE_CHECKING:
     from multitap.env import env_conversion, env_protocol
@@ -44,8 +46,12 @@ class EnvironmentWorld:
             chosen = chosen.narrowed(self._filter_of(agent))
         if profile is not None:
             said = self._profile(profile)
-            # narrowed twice: a profile allows tools by name, and servers as a whole
-            chosen = chosen.narrowed(said).narrowed(lambda tool: is_of(tool, said.servers))
+            chosen = chosen.narrowed(
+                lambda tool: (
+                    is_of(tool, said.servers)
+                    and allowed(names_of(tool), said, servers=said.servers)
+                )
+            )
         return chosen
 
     def system_prompt(self, agent: str | None = None, *, profile: str | None = None) -> str:

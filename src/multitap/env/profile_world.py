@@ -11,7 +11,7 @@ from multitap.env.environment_world import EnvironmentWorld
 from multitap.env.visibility import SERVER
 from multitap.errors import UnknownName
 from multitap.tools import ToolInfo, ToolRegistry
-from multitap.tools.tool import server_of
+from multitap.tools.tool import names_of, server_of
 
 if TYPE_CHECKING:
     from multitap.env.env_protocol import EnvAgent, EnvProfile, LogPage, LogQuery, PromptText
@@ -43,16 +43,16 @@ class ProfileWorld(EnvironmentWorld):
             return chosen
         # profiles name tools as the hub does, and a function is one of its tools as well
         named = {
-            tool.raw_name: tool.name
+            tool.raw_name: tool.names
             for tool in self._servers.hub.catalog.tools.values()
             if tool.server == SERVER
         }
 
         def belongs(tool: ToolInfo) -> bool:
-            if (server := server_of(tool)) is not None:
-                return limits.shows(server, tool.name)
+            if server_of(tool) is not None:
+                return limits.shows(names_of(tool))
             ours = named.get(tool.name)
-            return ours is not None and limits.shows(SERVER, ours)
+            return ours is not None and limits.shows(ours)
 
         return chosen.narrowed(belongs)
 
@@ -73,7 +73,7 @@ class ProfileWorld(EnvironmentWorld):
         tools = {
             (tool.server, tool.raw_name)
             for tool in self._servers.hub.catalog.tools.values()
-            if limits.shows(tool.server, tool.name)
+            if limits.shows(tool.names)
         }
         entries = tuple(
             entry

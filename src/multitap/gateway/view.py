@@ -80,7 +80,7 @@ class View:
         """Whether a tool may be listed and called, whether or not its server is up."""
         if _is_on_request(tool) and not self.limits.shows_environment:
             return False
-        return self.limits.shows(tool.server, tool.name)
+        return self.limits.shows(tool.names)
 
     @cached_property
     def searched(self) -> bool:

@@ -279,7 +279,7 @@ class Calls:
     def _permit(self, agent: str, tool: Tool) -> None:
         """Check that the agent's filter shows the tool."""
         filter_ = self._filters().get(agent)
-        if filter_ is not None and not allowed(tool.name, filter_):
+        if filter_ is not None and not allowed(tool.names, filter_):
             raise NotAllowed(
                 f"agent {quoted(agent)} may not use {quoted(tool.name)}",
                 hint=f"change the filter of agent {quoted(agent)}",

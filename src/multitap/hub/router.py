@@ -90,7 +90,7 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
     link, config = tool.link, tool.link.config
     guard = None
     if defaults.policy is not None:
-        guard = defaults.policy.guard(tool.server, config, tool.raw_name, tool.annotations)
+        guard = defaults.policy.guard(tool.names, config, tool.annotations)
     time = limits(defaults.timeout_of(config, tool.raw_name), config.hard_timeout)
     scan = scan_mode(config) if config.scan_results else "off"
     return Route(

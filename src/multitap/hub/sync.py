@@ -95,7 +95,7 @@ class SyncHub:
         return tuple(
             tool
             for tool in hub.catalog.tools.values()
-            if filter_ is None or allowed(tool.name, filter_)
+            if filter_ is None or allowed(tool.names, filter_)
         )
 
     def read(

@@ -11,7 +11,7 @@ from multitap.catalog.catalog import CatalogSection
 from multitap.catalog.vetting import Search, Vetting
 from multitap.errors import quoted
 from multitap.events import ToolSuspected
-from multitap.trust.scanner.look_alikes import twins
+from multitap.look_alikes import twins
 from multitap.trust.scanner.scanner import Finding, scan, scan_mode, scan_other
 from multitap.trust.scanner.scanner_rules import LOOK_ALIKE
 from multitap.upstream.link import Link

@@ -15,7 +15,16 @@ from multitap.later import Later
 from multitap.records import dataclass
 from multitap.results import ToolResult
 from multitap.tools.provider_formats import ProviderFormats
-from multitap.tools.tool import NOBODY, Arguments, HubTool, ToolContext, ToolDef, ToolInfo, failure
+from multitap.tools.tool import (
+    NOBODY,
+    Arguments,
+    HubTool,
+    ToolContext,
+    ToolDef,
+    ToolInfo,
+    failure,
+    names_of,
+)
 
 if TYPE_CHECKING:
     from multitap.tools import providers
@@ -119,7 +128,7 @@ class ToolRegistry:
     def narrowed(self, by: ToolFilter | Callable[[ToolInfo], bool]) -> ToolRegistry:
         """The tools that a filter or a function accepts; follows changes."""
         if isinstance(by, ToolFilter):
-            return _Narrowed(self, lambda tool: allowed(tool.name, by))
+            return _Narrowed(self, lambda tool: allowed(names_of(tool), by))
         return _Narrowed(self, by)
 
     def description(self) -> str:

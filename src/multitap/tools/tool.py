@@ -14,6 +14,7 @@ from multitap.catalog.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.errors import MultitapError
 from multitap.later import Later
+from multitap.names import ToolNames
 from multitap.records import dataclass
 from multitap.results import ToolResult, cap
 from multitap.tools.docstring import describe_properties, parse_docstring
@@ -170,6 +171,11 @@ def server_of(tool: ToolInfo) -> str | None:
     return tool.server if isinstance(tool, HubTool) else None
 
 
+def names_of(tool: ToolInfo) -> ToolNames:
+    """The names that filters go by; a function of the program has only one."""
+    return tool.tool.names if isinstance(tool, HubTool) else ToolNames(tool.name, tool.name)
+
+
 class HubTools(Mapping[str, ToolInfo]):
     """The current tools of a hub, by name.
 
@@ -187,12 +193,12 @@ class HubTools(Mapping[str, ToolInfo]):
     def __getitem__(self, name: str) -> ToolInfo:
         catalog = self._hub.catalog
         tool = catalog.tools.get(name) or catalog.absent[name]
-        if not self._shown(name):
+        if not self._is_shown(tool):
             raise KeyError(name)
         return self._to_info(tool)
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name in self._hub.catalog.tools if self._shown(name))
+        return (name for name, tool in self._hub.catalog.tools.items() if self._is_shown(tool))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -200,9 +206,9 @@ class HubTools(Mapping[str, ToolInfo]):
     def _to_info(self, tool: Tool) -> ToolInfo:
         return HubTool(tool, self._hub, self._agent)
 
-    def _shown(self, name: str) -> bool:
+    def _is_shown(self, tool: Tool) -> bool:
         filter_ = self._hub.settings.agents.get(self._agent) if self._agent else None
-        return filter_ is None or allowed(name, filter_)
+        return filter_ is None or allowed(tool.names, filter_)
 
 
 async def outcome(call: Awaitable[ToolResult]) -> ToolResult:

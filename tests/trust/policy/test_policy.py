@@ -6,6 +6,7 @@ from multitap.config import Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.problems import Place
 from multitap.errors import BadArguments
+from multitap.names import ToolNames
 from multitap.trust.policy.policy import Decision, Policy, hints_of
 
 CALM = {"readOnlyHint": True}
@@ -18,7 +19,7 @@ def rule(decision, **fields):
 def guard(*rules, shared=(), tool="write", annotations=None, **fields):
     config = StdioServer(command="files", policy=rules, **fields)
     policy = Policy(Settings(servers={"files": config}, policy=shared))
-    return policy.guard("files", config, tool, annotations or {})
+    return policy.guard(ToolNames(f"files_{tool}", tool, "files"), config, annotations or {})
 
 
 def decided(found, arguments=b"{}"):

@@ -74,7 +74,7 @@ async def _explain(
             tool = find(hub.catalog, name)
         arguments = encode(filler(given)(tool.input_schema)) if given else None
         policy = Policy(loaded.settings)
-        guard = policy.guard(tool.server, tool.link.config, tool.raw_name, tool.annotations)
+        guard = policy.guard(tool.names, tool.link.config, tool.annotations)
         return CallRuling(tool, guard, arguments)
 
 

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.policy_rules import PolicyRule
-from multitap.names import matches_any
+from multitap.names import ToolNames, matches_any
 from multitap.records import dataclass
 from multitap.trust.policy.argument_tests import Arguments, Test, decode_arguments, tests_of
 
@@ -122,23 +122,23 @@ class Policy:
         return self.own == other.own and self.shared == other.shared
 
     def guard(
-        self, server: str, config: ServerConfig, tool: str, annotations: Mapping[str, Any]
+        self, tool: ToolNames, config: ServerConfig, annotations: Mapping[str, Any]
     ) -> Guard | None:
         """The guard of a tool; None if every call of it is allowed.
 
         Args:
-            server: By its configured name.
-            config: Has the base of its relative paths.
-            tool: By the server's own name.
+            tool: Its names.
+            config: Has the base of its server's relative paths.
             annotations: As the server states them.
         """
-        rules = (self.own.get(server, ()), self.shared)
-        if not any(rules):
+        if not self.shared and tool.server not in self.own:
             return None
+        own = (rule for rule in self.own.get(tool.server, ()) if concerns(rule, tool, is_own=True))
+        shared = (rule for rule in self.shared if concerns(rule, tool))
         lists = tuple(
             clauses
-            for some in rules
-            if (clauses := tuple(_concerning(some, server, config, tool, annotations)))
+            for rules in (own, shared)
+            if (clauses := tuple(_clauses(rules, config, annotations)))
         )
         if not lists:
             return None
@@ -156,20 +156,31 @@ def hints_of(annotations: Mapping[str, Any]) -> dict[str, bool]:
     return {"readOnlyHint": reads, **defaults, **said}
 
 
-def _concerning(
-    rules: Iterable[PolicyRule],
-    server: str,
-    config: ServerConfig,
-    tool: str,
-    annotations: Mapping[str, Any],
+def concerns(rule: PolicyRule, tool: ToolNames, *, is_own: bool = False) -> bool:
+    """Whether a rule is about a tool, by its names.
+
+    A rule that denies or asks goes by any of the tool's names. One that allows goes by the name
+    that callers see and, if it names its servers, by the server's own.
+
+    Args:
+        rule: The rule.
+        tool: The tool's names.
+        is_own: Whether the rule is of the list of the tool's server.
+    """
+    if not matches_any(tool.server, rule.servers):
+        return False
+    if rule.decision == "allow":
+        servers = (tool.server,) if is_own else rule.servers
+        return tool.surely_matches(rule.tools, servers=servers)
+    return tool.may_match(rule.tools)
+
+
+def _clauses(
+    rules: Iterable[PolicyRule], config: ServerConfig, annotations: Mapping[str, Any]
 ) -> Iterable[Clause]:
     hints = hints_of(annotations)
     for rule in rules:
-        if (
-            matches_any(server, rule.servers)
-            and matches_any(tool, rule.tools)
-            and all(hints[name] is wanted for name, wanted in rule.hints.items())
-        ):
+        if all(hints[name] is value for name, value in rule.hints.items()):
             yield Clause(Ruling(Decision(rule.decision), rule), tests_of(rule, config))
             if not rule.arguments:
                 return  # the rules after it are never reached

@@ -27,7 +27,7 @@ _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "LISU", "CHEROKEE")
 
 def plain_letters(text: str) -> str:
     """`text` in lower case, with look-alikes replaced by plain letters."""
-    if text.isascii():
+    if text.isascii() and text.isprintable():
         return text.lower()
     import unicodedata  # noqa: PLC0415 - half a megabyte that most names do not need
 

@@ -7,9 +7,9 @@ from tempfile import TemporaryDirectory
 from bench.report import Promise, Report
 from multitap.config import Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
+from multitap.names import ToolNames
 from multitap.store.audit_file import AuditFile
 from multitap.store.audit_records import AuditRecord
-from multitap.names import ToolNames
 from multitap.trust.policy.policy import Policy
 
 LIMIT, AUDITED = 20.0, 10.0
@@ -41,7 +41,9 @@ async def run(*, quick: bool) -> Report:
 def _rule(folder, name, test, value):
     rule = PolicyRule(decision="deny", arguments={name: test})
     config = StdioServer(command="files", cwd=folder)
-    guard = Policy(Settings(policy=[rule])).guard(ToolNames("files_read", "read", "files"), config, {})
+    guard = Policy(Settings(policy=[rule])).guard(
+        ToolNames("files_read", "read", "files"), config, {}
+    )
     arguments = f'{{"{name}":"{value}","more":["some",1]}}'.encode()
     return lambda: guard.decide(arguments)
 

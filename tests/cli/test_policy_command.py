@@ -89,3 +89,53 @@ def test_a_changed_record_is_reported(multitap, own, tmp_path):
 
     assert ended.code == 1
     assert json.loads(ended.out)["problems"]
+
+
+IDLE = """
+[[policy]]
+decision = "deny"
+tools = ["zoo_ech", "*_ech"]
+
+[[policy]]
+decision = "deny"
+servers = ["zo"]
+
+[[servers.zoo.policy]]
+decision = "ask"
+tools = ["ad"]
+
+[[policy]]
+decision = "deny"
+tools = ["zoo_echo"]
+"""
+
+
+def test_a_rule_that_matches_nothing_is_a_warning_everywhere(multitap, own):
+    own.write_text(own.read_text().replace(RULES, IDLE))
+    unknown = multitap("config check")
+    status = multitap("status")
+    doctor = multitap("doctor")
+    explained = multitap("policy explain zoo_add")
+    checked = multitap("config check")
+
+    assert "matches no tool" not in unknown.out  # nothing has shown its tools yet
+    for printed in (status.err, doctor.out, explained.err, checked.out):
+        assert "`policy[0]`: matches no tool: `zoo_ech`, `*_ech`" in printed
+        assert "did you mean `zoo_echo`?" in printed
+        assert "`policy[1]`: matches no server: `zo`" in printed
+        assert "did you mean `zoo`?" in printed
+        assert "`servers.zoo.policy[0]`: matches no tool: `ad`" in printed
+        assert "policy[2]" not in printed
+    assert (status.code, doctor.code, explained.code, checked.code) == (0, 0, 0, 3)
+    problems = multitap("status --json").json["problems"]
+    assert [one["key"] for one in problems] == [
+        "policy[0]",
+        "policy[1]",
+        "servers.zoo.policy[0]",
+    ]
+
+
+def test_rules_that_match_are_no_problem(multitap, own):
+    multitap("status")
+
+    assert multitap("config check").code == 0

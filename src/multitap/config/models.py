@@ -545,6 +545,11 @@ class Settings(_ConfigModel):
     state_dir: Path | None = None
     """The folder for logs, call history and catalogs; by default, the user's state directory."""
 
+    @property
+    def has_rules(self) -> bool:
+        """Whether there is a policy, for all servers or for one."""
+        return bool(self.policy) or any(server.policy for server in self.servers.values())
+
     def with_servers(self, servers: Mapping[str, ServerConfig]) -> Self:
         """The same settings with other servers."""
         return self.model_copy(update={"servers": servers})

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from anyio.abc import TaskGroup
 
 from multitap.catalog.audience import Audience
+from multitap.catalog.catalog import Tool
 from multitap.config import Loaded, LocalServer, Problem, Serve, Severity
 from multitap.env.configured_environment import ConfiguredEnvironment, find_skills
 from multitap.env.environment_models import Sampled
@@ -37,9 +38,7 @@ else:
 class _OtherServersTools(HubTools):
     """The tools of all servers except the environment's own server, which repeats them."""
 
-    def _shown(self, name: str) -> bool:
-        catalog = self._hub.catalog
-        tool = catalog.tools.get(name) or catalog.absent[name]
+    def _is_shown(self, tool: Tool) -> bool:
         return tool.server != SERVER
 
 

@@ -2,8 +2,8 @@ import pytest
 from bench.scanner import measure, samples
 
 from multitap.config import StdioServer
-from multitap.trust.scanner.hidden_text import visible
 from multitap.look_alikes import is_deceptive, skeleton, twins
+from multitap.trust.scanner.hidden_text import visible
 from multitap.trust.scanner.scanner import scan, scan_mode, scan_text
 
 

@@ -13,6 +13,7 @@ from multitap.cli.configuration.chosen_configuration import (
     require,
 )
 from multitap.cli.exits import Exit
+from multitap.cli.known_names import rule_warnings
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.near_paths import near
 from multitap.cli.terminal.output import note, say, say_json
@@ -29,6 +30,7 @@ Tables = dict[str, Any]
 def check(options: CommonOptions, *, as_json: bool) -> int:
     """Print the problems."""
     loaded = load_configuration(options)
+    problems = (*loaded.problems, *rule_warnings(loaded))
     if as_json:
         say_json(
             {
@@ -37,13 +39,13 @@ def check(options: CommonOptions, *, as_json: bool) -> int:
                     for seen in loaded.sources
                 ],
                 "servers": [*loaded.settings.servers],
-                "problems": [problem_lines.for_programs(problem) for problem in loaded.problems],
+                "problems": [problem_lines.for_programs(problem) for problem in problems],
             }
         )
     else:
-        problem_lines.show(loaded.problems, write=lambda text: say(printable(text)))
+        problem_lines.show(problems, write=lambda text: say(printable(text)))
         _sum_up(loaded)
-    return Exit.CONFIG if serious(loaded.problems) else Exit.DONE
+    return Exit.CONFIG if serious(problems) else Exit.DONE
 
 
 def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:

@@ -5,8 +5,10 @@ from typing import Any
 
 from multitap.catalog.catalog import Tool
 from multitap.cli.command_hub import adapt, on_demand, open_command_hub
+from multitap.cli.configuration import problem_lines
 from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.exits import Exit
+from multitap.cli.known_names import rule_warnings
 from multitap.cli.offers.call_command import filler
 from multitap.cli.offers.offer_lookup import check_missing, owner_by_name, reach
 from multitap.cli.options import CommonOptions
@@ -49,8 +51,14 @@ def explain(options: CommonOptions, name: str, given: tuple[str, ...], *, as_jso
     """Show the decision about a call, and the rules that concern the tool."""
     loaded = load_configuration(options)
     explained = run_async(lambda: _explain(loaded, options, name, given))
+    warnings = rule_warnings(loaded)
     if as_json:
-        say_json(_table(explained))
+        say_json(
+            {
+                **_table(explained),
+                "problems": [problem_lines.for_programs(problem) for problem in warnings],
+            }
+        )
         return Exit.DONE
     say(_headline(explained))
     rows = [
@@ -59,6 +67,7 @@ def explain(options: CommonOptions, name: str, given: tuple[str, ...], *, as_jso
     ]
     if rows:
         table(_HEADER, rows)
+    problem_lines.show(warnings)
     return Exit.DONE
 
 

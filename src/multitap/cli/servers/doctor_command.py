@@ -4,7 +4,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import anyio
 
@@ -15,6 +15,7 @@ from multitap.cli.configuration.chosen_configuration import (
     require,
 )
 from multitap.cli.exits import Exit
+from multitap.cli.known_names import rule_warnings
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.servers import server_checks
@@ -62,6 +63,9 @@ def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     if server is not None and server not in {*loaded.broken, *loaded.held}:
         require(loaded, server)
     findings = run_async(lambda: _examine(loaded, options, server))
+    # after the run, which has stored what the servers offer
+    idle = tuple(server_checks.of_problems(rule_warnings(loaded)))
+    findings[0] = replace(findings[0], checks=(*findings[0].checks, *idle))
     if as_json:
         say_json([asdict(found) for found in findings])
     else:

@@ -43,7 +43,7 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
         told, degraded = lines_from_state(live, loaded, state), state.degraded
     else:
         told, degraded = _look_at(loaded, options)
-    known = loaded.problems if ours else ()
+    known = _problems(loaded) if ours else ()
     if as_json:
         say_json(
             {
@@ -64,6 +64,14 @@ def status(options: CommonOptions, *, as_json: bool) -> int:
         if options.typed is None:
             _suggest(told)
     return verdict(known, told)
+
+
+def _problems(loaded: Loaded) -> tuple[Problem, ...]:
+    if not loaded.settings.has_rules:
+        return loaded.problems
+    from multitap.cli.known_names import rule_warnings  # noqa: PLC0415 - a database
+
+    return (*loaded.problems, *rule_warnings(loaded))
 
 
 def verdict(known: Sequence[Problem], told: Sequence[StatusLine]) -> Exit:

@@ -10,10 +10,10 @@ from typing import Any, Literal
 from multitap.config.models import ServerConfig
 from multitap.config.provenance import STANDINGS
 from multitap.errors import quoted, shortened
+from multitap.look_alikes import is_deceptive, mixes_scripts, plain_letters
 from multitap.records import dataclass
 from multitap.trust.pins.pinned_definition import pinned_part
 from multitap.trust.scanner.hidden_text import find_hidden, visible
-from multitap.look_alikes import is_deceptive, mixes_scripts, plain_letters
 from multitap.trust.scanner.scanner_rules import (
     ENOUGH,
     HIDDEN,

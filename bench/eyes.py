@@ -7,6 +7,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import statistics
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -192,6 +193,8 @@ FACES = {NOBODY: (), "a page": (page,), "a page and the terminal": (page, termin
 
 
 def _client(served):
+    # the secret of the gateway's user is there
+    os.environ["XDG_STATE_HOME"] = str(served.home / ".local" / "state")
     path = sockets(served.home / ".local" / "state" / "multitap")[served.process.pid]
     return GatewayClient(path)
 

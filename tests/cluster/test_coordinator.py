@@ -19,6 +19,8 @@ from multitap.tasks import Tasks
 from tests.cluster.redis_server import free_port, running_redis
 from tests.waiting import until, until_told
 
+KEY = b"k" * 32
+
 
 @asynccontextmanager
 async def open_local(_):
@@ -35,7 +37,10 @@ async def open_on_redis(server):
 async def open_through_socket(_):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "socket")
-        async with serve_coordinator(path, LocalCoordinator()), open_socket(path) as coordinator:
+        async with (
+            serve_coordinator(path, LocalCoordinator(), KEY),
+            open_socket(path, KEY) as coordinator,
+        ):
             yield coordinator
 
 
@@ -45,6 +50,22 @@ async def open_through_socket(_):
 async def coordinator(request, redis_server):
     async with request.param(redis_server) as made:
         yield made
+
+
+async def test_a_process_that_does_not_know_the_key_is_not_obeyed(tmp_path):
+    path, served = tmp_path / "s", LocalCoordinator()
+    with anyio.fail_after(10):
+        async with serve_coordinator(path, served, KEY):
+            with pytest.raises(CoordinatorDown):
+                async with open_socket(path, b"x" * 32) as coordinator:
+                    await coordinator.records.write("a", b"1")
+            reader, writer = await asyncio.open_unix_connection(str(path))
+            writer.write(b"\0\0\0\1\x90" * 20)
+
+            assert await reader.read() == b""
+            writer.close()
+
+    assert await served.records.scan("") == {}
 
 
 async def test_records_are_kept_swapped_and_removed_only_as_expected(coordinator):

@@ -115,7 +115,7 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
     assert set(seen) == {200}
 
 
-async def test_what_is_followed_comes_from_all_workers(tmp_path):
+async def test_what_is_followed_comes_from_all_workers(tmp_path, monkeypatch):
     ledgers = {name: Ledger(tmp_path / name) for name in ("one", "two")}
     gateway = GatewayProcess(tmp_path, config_of(tmp_path, **ledgers), "--workers", "2")
     with (
@@ -144,6 +144,7 @@ async def test_what_is_followed_comes_from_all_workers(tmp_path):
                 # the commands start, and each worker is told a moment later who follows
                 while not await are_told():
                     batches += 1
+                monkeypatch.setenv("XDG_STATE_HOME", str(gateway.state))
                 screen = GatewayClient(gateway.control_socket)
                 made = (batches + 1) * 2 * CALLS
                 async with aclosing(screen.pulses(0, most=2 * CALLS, every=0.05)) as pulses:
@@ -161,7 +162,7 @@ async def test_what_is_followed_comes_from_all_workers(tmp_path):
     assert [record.tool for record in records] == ["echo"]
 
 
-async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path):
+async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path, monkeypatch):
     program, *args = command("good")
     rule = {"decision": "ask", "tools": ["echo"]}
     entry = {"command": program, "args": args, "policy": [rule]}
@@ -180,6 +181,7 @@ async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path):
         answered += 1
 
     with running(gateway):
+        monkeypatch.setenv("XDG_STATE_HOME", str(gateway.state))
         screen = GatewayClient(gateway.control_socket)
         async with aiohttp.ClientSession(connector=connector()) as http:
             with anyio.fail_after(50):

@@ -25,6 +25,7 @@ from multitap.gateway.fronts.control_places import (
     own_socket,
     sockets,
 )
+from multitap.gateway.fronts.control_secret import prove
 from multitap.gateway.fronts.control_service import BACKLOG, ControlService
 from multitap.gateway.fronts.control_socket import MOST, open_control
 from multitap.gateway.gateway import open_gateway
@@ -55,6 +56,7 @@ async def gateway(state, **servers):
 async def connected(state):
     with anyio.fail_after(PATIENCE):
         async with await anyio.connect_unix(own_socket(state)) as stream:
+            await stream.send(prove(own_socket(state)) + b"\n")
             yield stream, BufferedByteReceiveStream(stream)
 
 
@@ -177,7 +179,7 @@ async def test_however_many_ask_at_once_one_is_answered_in_a_turn(state):
             plug.connect(str(own_socket(state)))
         await anyio.wait_all_tasks_blocked()
         for plug in plugs:
-            plug.sendall(b'{"ask":"snapshot"}\n')
+            plug.sendall(prove(own_socket(state)) + b'\n{"ask":"snapshot"}\n')
         unanswered, most = set(plugs), 0
         with anyio.fail_after(PATIENCE):
             while unanswered:

@@ -9,10 +9,6 @@ import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from multitap.gateway.fronts.control_messages import AskConsole
-from multitap.gateway.fronts.control_places import sockets
-from multitap.screens.gateway_client import GatewayClient
-
 PATIENCE = 60
 
 
@@ -24,14 +20,12 @@ class Served:
         self.home = home
         self.env = env
         self.url = ""
-        self.link = ""
-        """The link that it printed."""
 
     async def hear(self):
-        """Read what it says until it says how to open the console."""
+        """Read what it says until commands can reach it."""
         while line := (await self.process.stderr.readline()).decode():
-            if found := re.search(r"(http://\S+)/console/enter\?key=\S+", line):
-                self.url, self.link = found[1], found[0]
+            if found := re.search(r"(http://\S+)/mcp", line):
+                self.url = found[1]
                 return
         raise AssertionError("the gateway ended")
 
@@ -48,8 +42,7 @@ class Served:
 
     async def new_link(self):
         """What `multitap console` prints."""
-        path = sockets(self.home / ".local" / "state" / "multitap")[self.process.pid]
-        return await GatewayClient(path).ask(AskConsole(), str)
+        return await self.multitap("console", "--no-open")
 
     def servers(self, script):
         """The processes that run a script on behalf of the gateway."""

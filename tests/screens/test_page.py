@@ -106,9 +106,9 @@ async def on_row(page, words):
     await page.until(f"{row}?.innerText.includes({json.dumps(words)})")
 
 
-async def test_the_printed_link_opens_the_page_and_is_left_behind(served, browser):
+async def test_a_link_opens_the_page_and_is_left_behind(served, browser):
     async with browser.page() as page:
-        await page.visit(served.link)
+        await page.visit(await served.new_link())
         await page.sees("live")
 
         assert await page.run("location.href") == f"{served.url}/console/servers"

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import itertools
 import logging
 import os
@@ -11,6 +12,7 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import anyio
 import msgspec
 
 from multitap.cluster.coordinator import (
@@ -31,6 +33,8 @@ from multitap.upstream.signals import Bell
 
 logger = logging.getLogger(__name__)
 
+_PROOF = 32  # bytes
+_PATIENCE = 5.0  # seconds for a process to send it
 _HEAD = 4  # bytes of the length before each message
 _MOST = 64 * 1024 * 1024  # bytes of a message: a greater length is invalid
 _ROOMS = {
@@ -170,8 +174,12 @@ class SocketCoordinator(Coordinator):
 
 
 @asynccontextmanager
-async def open_socket(path: Path) -> AsyncGenerator[SocketCoordinator]:
+async def open_socket(path: Path, key: bytes) -> AsyncGenerator[SocketCoordinator]:
     """A coordinator that another process serves at `path`.
+
+    Args:
+        path: The socket.
+        key: The key of its users.
 
     Raises:
         CoordinatorDown: Nothing listens there.
@@ -180,6 +188,7 @@ async def open_socket(path: Path) -> AsyncGenerator[SocketCoordinator]:
         reader, writer = await asyncio.open_unix_connection(str(path), limit=_MOST)
     except OSError as exc:
         raise CoordinatorDown(f"there is no coordinator at {path}: {exc}") from None
+    writer.write(_proof(key))
     line = _Line(reader, writer)
     try:
         async with Tasks() as tasks:
@@ -190,12 +199,20 @@ async def open_socket(path: Path) -> AsyncGenerator[SocketCoordinator]:
 
 
 @asynccontextmanager
-async def serve_coordinator(path: Path, coordinator: LocalCoordinator) -> AsyncGenerator[None]:
-    """Within the block, other processes of this user can use the coordinator."""
+async def serve_coordinator(
+    path: Path, coordinator: LocalCoordinator, key: bytes
+) -> AsyncGenerator[None]:
+    """Within the block, other processes of this user can use the coordinator.
+
+    Args:
+        path: The socket.
+        coordinator: Obeys them.
+        key: What they have to know: confined servers are processes of this user, too.
+    """
     async with Tasks() as tasks:
 
         def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            tasks.start_soon(_serve, coordinator, reader, writer)
+            tasks.start_soon(_serve, coordinator, key, reader, writer)
 
         server = await asyncio.start_unix_server(accept, str(path), limit=_MOST)
         # only now: until then the folder protects it, which only the user can enter
@@ -207,9 +224,16 @@ async def serve_coordinator(path: Path, coordinator: LocalCoordinator) -> AsyncG
 
 
 async def _serve(
-    coordinator: Coordinator, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    coordinator: Coordinator,
+    key: bytes,
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
 ) -> None:
     try:
+        with anyio.fail_after(_PATIENCE):
+            proof = await reader.readexactly(_PROOF)
+        if not hmac.compare_digest(proof, _proof(key)):
+            return
         async with Tasks() as tasks:
             while True:
                 order = _order(await _read(reader))
@@ -222,6 +246,11 @@ async def _serve(
         return  # the worker has ended
     finally:
         writer.close()
+
+
+def _proof(key: bytes) -> bytes:
+    """What a process sends first."""
+    return hmac.digest(key, b"coordinator", "sha256")
 
 
 async def _obey(coordinator: Coordinator, order: _Order, writer: asyncio.StreamWriter) -> None:

@@ -13,6 +13,7 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_answers import content, decode_answer
 from multitap.gateway.fronts.control_overview import Pulse
+from multitap.gateway.fronts.control_secret import prove
 
 PATIENCE = 40.0
 """Seconds for an answer: a reload may take a while."""
@@ -97,6 +98,7 @@ class GatewayClient:
             # is already done
             received, sent = await asyncio.open_unix_connection(self._path, limit=MAX_ANSWER)
             try:
+                sent.write(prove(self._path) + b"\n")
                 await _send(sent, question)
                 yield sent, received
             finally:

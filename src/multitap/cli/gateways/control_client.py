@@ -12,6 +12,7 @@ import msgspec
 from multitap.errors import MultitapError
 from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_answers import content, decode_answer
+from multitap.gateway.fronts.control_secret import prove
 from multitap.records import dataclass
 
 FIRST = 2.0
@@ -207,11 +208,12 @@ def _lines(path: Path, question: protocol.Question) -> _Lines:
         raise MultitapError(
             f"a gateway takes at most {protocol.MAX_QUESTION} bytes from a command", hint=_WITHOUT
         )
+    proof = prove(path)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.settimeout(FIRST)
         connection.connect(str(path))
-        connection.sendall(line)
+        connection.sendall(proof + b"\n" + line)
     except OSError:
         connection.close()
         raise

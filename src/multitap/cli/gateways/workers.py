@@ -88,18 +88,18 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
     Raises:
         MultitapError: The parent has ended.
     """
-    folder = Path(worker.folder)
+    folder, key = Path(worker.folder), bytes.fromhex(worker.key)
     options = replica.ReplicaOptions(
         fingerprint=fingerprint(settings),
         listen=f"unix:{folder}/worker-{worker.number}-{os.getpid()}",
-        key=bytes.fromhex(worker.key),
+        key=key,
         allow_drift=True,  # they read the same files, but not at the same moment
         # the coordinator lives in the parent, so it cannot have lost a lease of an earlier worker
         is_fresh=True,
         id=f"worker-{worker.number}-{os.getpid()}",
     )
     async with (
-        socket_coordinator.open_socket(folder / "coordinator") as coordinator,
+        socket_coordinator.open_socket(folder / "coordinator", key) as coordinator,
         replica.open_replica(coordinator, options) as joined,
     ):
         joined.apply(settings.servers)
@@ -157,11 +157,11 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
         with contextlib.ExitStack() as stack:
             # bound before any worker starts, so that clients can wait for one that is not ready yet
             listeners = stack.enter_context(_open_listeners(count, address))
-            async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator):
-                key = secrets.token_hex(32)
+            key = secrets.token_bytes(32)
+            async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator, key):
                 processes = _WorkerProcesses(
                     [
-                        Worker(n, count, one.fileno(), folder, key)
+                        Worker(n, count, one.fileno(), folder, key.hex())
                         for n, one in enumerate(listeners)
                     ],
                     coordinator,

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import math
 import os
@@ -20,8 +21,8 @@ from anyio.abc import SocketAttribute, SocketListener, SocketStream, TaskGroup
 from anyio.streams.buffered import BufferedByteReceiveStream
 from msgspec import Raw
 
-from multitap.errors import UnknownName, ungrouped
-from multitap.gateway.fronts import control_actions, control_places
+from multitap.errors import MultitapError, UnknownName, ungrouped
+from multitap.gateway.fronts import control_actions, control_places, control_secret
 from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_actions import CALM, CommandProgress
 from multitap.gateway.fronts.control_overview import Pulse
@@ -54,6 +55,11 @@ _GONE = (
     TimeoutError,
 )
 _CREDENTIALS = struct.Struct("3i")
+_UNPROVEN = protocol.ControlAnswer(
+    error="this gateway answers only programs that know the secret of its user",
+    hint="confined servers may not use it; commands need the gateway's HOME and XDG_STATE_HOME",
+    kind="denied",
+)
 
 _parse = msgspec.json.Decoder(protocol.AnyQuestion).decode
 _parse_reply = msgspec.json.Decoder(protocol.CommandReply).decode
@@ -61,10 +67,17 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ControlSocket:
-    """Carries the questions of commands to the control, and its answers back."""
+    """Carries the questions of commands to the control, and its answers back.
 
-    def __init__(self, control: ControlService) -> None:
+    Args:
+        control: Answers them.
+        path: Where it listens.
+    """
+
+    def __init__(self, control: ControlService, path: Path) -> None:
         self._control = control
+        self._path = path
+        self._proof = control_secret.prove(path)
         self._meetings = 0
         self._actions = 0
         self._turn = anyio.Lock()
@@ -96,6 +109,9 @@ class ControlSocket:
         try:
             with anyio.fail_after(PATIENCE):
                 received = BufferedByteReceiveStream(stream)
+                if not await self._is_proven(received):
+                    await _say(stream, _UNPROVEN)
+                    return
                 question = _parse(await received.receive_until(b"\n", protocol.MAX_QUESTION))
         except anyio.DelimiterNotFound:
             await _say(
@@ -123,6 +139,19 @@ class ControlSocket:
             await self._run(stream, question)
         else:
             await _say(stream, await self._control.answer(question))
+
+    async def _is_proven(self, received: BufferedByteReceiveStream) -> bool:
+        """Whether a client knows the secret, which no confined server can read."""
+        try:
+            proof = await received.receive_until(b"\n", control_secret.PROOF + 1)
+        except anyio.DelimiterNotFound:
+            return False
+        if hmac.compare_digest(proof, self._proof):
+            return True
+        # the secret is new if somebody has removed the old one
+        with contextlib.suppress(MultitapError):
+            self._proof = control_secret.prove(self._path)
+        return hmac.compare_digest(proof, self._proof)
 
     async def _run(self, stream: SocketStream, action: protocol.GatewayAction) -> None:
         """Run an action until it is done or the command is gone."""
@@ -203,14 +232,17 @@ async def open_control(control: ControlService, state: Path) -> AsyncGenerator[N
         state: The state directory, where commands look for the socket.
     """
     try:
-        listener, path = await _listen(state)
-    except OSError as exc:
+        path = control_places.own_socket(state)
+        plug = ControlSocket(control, path)
+        control_places.sockets(state)  # remove the sockets of dead gateways
+        listener = await _listen(path)
+    except (OSError, MultitapError) as exc:
         logger.warning("commands such as `multitap status` cannot reach the gateway: %s", exc)
         yield
         return
     with ungrouped():
         async with listener, anyio.create_task_group() as tasks:
-            tasks.start_soon(ControlSocket(control).serve, listener, tasks)
+            tasks.start_soon(plug.serve, listener, tasks)
             try:
                 yield
             finally:
@@ -219,13 +251,11 @@ async def open_control(control: ControlService, state: Path) -> AsyncGenerator[N
                 tasks.cancel_scope.cancel()
 
 
-async def _listen(state: Path) -> tuple[SocketListener, Path]:
-    path = control_places.own_socket(state)
-    control_places.sockets(state)  # remove the sockets of dead gateways
+async def _listen(path: Path) -> SocketListener:
     draft = path.with_suffix(".new")
     listener = await anyio.create_unix_listener(draft, mode=0o600, backlog=MOST)
     draft.replace(path)  # a socket that exists answers, so one that does not is dead
-    return listener, path
+    return listener
 
 
 async def _until_gone(stream: SocketStream, scope: anyio.CancelScope) -> None:

@@ -1,6 +1,6 @@
 """What a person does who looks at a project and says yes."""
 
-from multitap.config.trust_gate import TrustDecision, TrustNothing, TrustState
+from multitap.config.trust_gate import StartGrant, TrustDecision, TrustNothing, TrustState
 from multitap.trust.projects.project_review import review
 from multitap.trust.projects.trusted_projects import Projects
 
@@ -23,7 +23,7 @@ class Gullible(TrustNothing):
         )
 
     def check_start(self, root, folder, name, config):
-        return frozenset()
+        return StartGrant()
 
     def accepts_skill(self, root, skill):
         return True

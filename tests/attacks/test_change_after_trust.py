@@ -217,7 +217,7 @@ async def test_a_granted_secret_is_void_when_the_entry_changes(folder):
     trust(folder)
     changed = load_trusted().settings.servers["zoo"]
 
-    assert granted == {"gh"}
-    assert Projects().check_start(folder, folder, "zoo", changed) == frozenset()
+    assert granted.secrets == {"gh"}
+    assert Projects().check_start(folder, folder, "zoo", changed).secrets == frozenset()
     with pytest.raises(Untrusted):
         Projects().check_start(folder, folder, "zoo", config)

@@ -204,6 +204,10 @@ class ServerHome:
     """The base of relative paths in its configuration; None for the current folder."""
     start: Path | None = None
     """The folder that its program starts in; None for the current folder."""
+    writes: tuple[str, ...] = ()
+    """Real paths of folders among its arguments that a person let it write to."""
+    identity: str = ""
+    """Distinguishes a project's server from another one of the same name, trusted later."""
 
 
 class _Server(_SecretHolder):

@@ -1,13 +1,20 @@
-"""Checks that the paths of a project are inside the project, before it is trusted."""
+"""Checks that the paths and hosts of a project's server stay in its bounds.
 
+Before it is trusted, as far as its variables are known; and at each start, with all variables
+expanded and links resolved.
+"""
+
+import os
 from collections.abc import Iterator
+from errno import EFBIG, EPERM
 from pathlib import Path
 
 from multitap.config.expand import variables
 from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
 from multitap.config.owners import is_within
-from multitap.config.scope import Scope, expand, locate
+from multitap.config.scope import LARGEST_FILE, Scope, expand, locate
 from multitap.errors import ConfigError
+from multitap.regular_file import open_regular
 
 OUTSIDE = "is outside the project"
 
@@ -33,10 +40,10 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
     """
     scope = folders_only(folder, root)
     try:
-        found = locate(expand(path, scope), scope)
+        expanded = locate(expand(path, scope), scope)
     except ConfigError:
         return "may use no variables but folders"
-    return None if is_within(found, root) else OUTSIDE
+    return None if is_within(expanded, root) else OUTSIDE
 
 
 def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tuple[str, str]]:
@@ -55,10 +62,93 @@ def paths_of(config: ServerConfig) -> Iterator[tuple[str, Path]]:
     """The files and folders in the path fields of a server's entry."""
     match config:
         case StdioServer():
-            found = {"env_file": config.env_file, "cwd": config.cwd}
+            paths = {"env_file": config.env_file, "cwd": config.cwd}
         case HttpServer(oauth=OAuth() as oauth):
             # its content is sent to whatever server the same entry names
-            found = {"oauth.assertion_file": oauth.assertion_file}
+            paths = {"oauth.assertion_file": oauth.assertion_file}
         case _:
             return
-    yield from ((key, path) for key, path in found.items() if path is not None)
+    yield from ((key, path) for key, path in paths.items() if path is not None)
+
+
+def leads_inside(host: str) -> bool:
+    """Whether a host rule opens this machine or its own networks; not for one with variables."""
+    from multitap.http.egress.host_rules import HostRule  # noqa: PLC0415 - few have such rules
+
+    try:
+        return HostRule.of(host).leads_inside
+    except ValueError:
+        return False
+
+
+def check_expanded(config: ServerConfig, root: Path) -> ServerConfig:
+    """The expanded server of a project with real paths, just before it starts.
+
+    Args:
+        config: The server with its variables expanded.
+        root: The project's folder.
+
+    Raises:
+        ConfigError: A path leads out of the project, or a rule to this machine's own networks.
+    """
+    match config:
+        case StdioServer():
+            return _check_program(config, root)
+        case HttpServer(oauth=OAuth() as oauth) if oauth.assertion_file is not None:
+            file = _real_path("oauth.assertion_file", oauth.assertion_file, root)
+            login = oauth.model_copy(update={"assertion_file": file})
+            return config.model_copy(update={"oauth": login})
+        case _:
+            return config
+
+
+def _check_program(config: StdioServer, root: Path) -> StdioServer:
+    changes: dict[str, object] = {}
+    if config.cwd is not None:
+        changes["cwd"] = _real_path("cwd", config.cwd, root)
+    rules = config.sandbox_rules
+    if rules.read or rules.write:
+        paths = {
+            key: tuple(_real_path(f"sandbox_rules.{key}", path, root) for path in paths)
+            for key, paths in (("read", rules.read), ("write", rules.write))
+        }
+        changes["sandbox_rules"] = rules.model_copy(update=paths)
+    for host in rules.hosts:
+        if leads_inside(host):
+            raise ConfigError(
+                f"`sandbox_rules.hosts`: {host!r} is on this machine or in its own network, "
+                "which a project cannot open"
+            )
+    return config.model_copy(update=changes) if changes else config
+
+
+def _real_path(key: str, path: Path, root: Path) -> Path:
+    # A relative path is relative to the project, as for its program.
+    real = Path(os.path.realpath(root / path))
+    if not is_within(real, root):
+        raise ConfigError(f"`{key}`: {str(path)!r} leads to {str(real)!r}, which {OUTSIDE}")
+    return real
+
+
+def read_inside(root: Path, path: Path) -> str:
+    """The text of a file of the project, wherever its name leads by now.
+
+    Raises:
+        OSError: It cannot be read, or is outside the project.
+    """
+    with open_regular(path) as file:
+        # Of the open file, not of the name: a link may lead elsewhere by the next call.
+        if not is_within(_path_of(file.fileno(), path), root):
+            raise OSError(EPERM, OUTSIDE)
+        content = file.read(LARGEST_FILE + 1)
+    if len(content) > LARGEST_FILE:
+        raise OSError(EFBIG, "it is too large")
+    return content.decode().replace("\r\n", "\n")
+
+
+def _path_of(descriptor: int, path: Path) -> Path:
+    """The real path of an open file; by its name where the system does not tell."""
+    try:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+    except OSError:
+        return Path(os.path.realpath(path))

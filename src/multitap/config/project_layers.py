@@ -14,6 +14,7 @@ from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Place, Problem, Severity
 from multitap.config.project_bounds import folders_only, objection, objections_to
+from multitap.config.project_sandbox import restrain
 from multitap.config.scope import Scope, content, expand, locate
 from multitap.config.stacks import Stack, build, usable, within
 from multitap.config.trust_gate import Approval, Pending, Proposal, TrustDecision, TrustState
@@ -160,6 +161,8 @@ def _servers(
         problems += complaints
         if config is None:
             continue
+        config, refused = restrain(config, stack.merge_entries(), root, folder)
+        problems += refused
         strays = [*objections_to(config, root, folder)]
         problems += (_stray(stack.fields, key, reason, name) for key, reason in strays)
         if not strays:

@@ -10,7 +10,6 @@ from multitap.config.dialects.draft import Entry, FieldPath
 from multitap.config.documents import Node, is_table
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity
-from multitap.config.project_sandbox import restrain
 from multitap.records import dataclass
 
 WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
@@ -133,8 +132,6 @@ def build(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]]:
         if model is not None and stack.project:
             # Set here, not read: no file can claim to be the user's.
             model = model.model_copy(update={"provenance": "project"})
-            model, refused = restrain(model, entry)
-            problems = (*problems, *refused)
         return model, problems
     switch = entry.fields["enabled",]
     message = "disables a server that no file defines"

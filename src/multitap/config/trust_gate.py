@@ -13,9 +13,10 @@ from typing import Any, Literal, Protocol
 
 from multitap.config.files import is_file
 from multitap.config.folders import entries_of
-from multitap.config.models import ServerConfig
+from multitap.config.models import SandboxRules, ServerConfig
 from multitap.config.owners import is_within
 from multitap.config.problems import Place
+from multitap.config.provenance import Level
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 
@@ -55,6 +56,10 @@ class Proposal:
     """The place of each server; the empty name stands for the rest."""
     skills: tuple[Path, ...] = ()
     """Folders of skills."""
+    replaces: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    """The user's entries that its servers would replace, by name."""
+    usual_level: Level = "guard"
+    """How the user confines programs of others."""
 
     def find_skills(self) -> tuple[Path, ...]:
         """The folder of each skill, without those that lead out of the project."""
@@ -80,6 +85,20 @@ class TrustDecision:
     """By the folder of each skill."""
 
 
+@dataclass(frozen=True, slots=True)
+class StartGrant:
+    """What a person let a project's server have, beyond its entry."""
+
+    secrets: frozenset[str] = frozenset()
+    """The secrets that it may use."""
+    writes: tuple[str, ...] = ()
+    """Real paths of folders among its arguments that it may write to."""
+    rules: SandboxRules = SandboxRules()
+    """Sandbox rules that a person added for it."""
+    identity: str = ""
+    """Distinguishes it from another server of the same name, trusted later."""
+
+
 class Approval(Protocol):
     """Decides which parts of a project count."""
 
@@ -92,13 +111,8 @@ class Approval(Protocol):
         """Which parts of the current content count."""
         ...
 
-    def check_start(
-        self, root: Path, folder: Path, name: str, config: ServerConfig
-    ) -> frozenset[str]:
+    def check_start(self, root: Path, folder: Path, name: str, config: ServerConfig) -> StartGrant:
         """Check that a server's configuration, and the files it names, are trusted right now.
-
-        Returns:
-            The secrets that it may use.
 
         Raises:
             Untrusted: They are not, or no longer.
@@ -124,7 +138,7 @@ class TrustNothing:
         folder: Path,  # noqa: ARG002 - an `Approval`
         name: str,
         config: ServerConfig,  # noqa: ARG002
-    ) -> frozenset[str]:
+    ) -> StartGrant:
         raise Untrusted(f"{name!r} comes with the project {root}", hint=trust_hint(root))
 
     def accepts_skill(self, root: Path, skill: Path) -> bool:  # noqa: ARG002 - an `Approval`

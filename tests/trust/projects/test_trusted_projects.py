@@ -8,12 +8,19 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from multitap.config import HttpServer, StdioServer, Surroundings, load, native
+from multitap.config import HttpServer, StdioServer, Surroundings, kode, load, native
+from multitap.config.models import SandboxRules
 from multitap.config.trust_gate import TrustState
 from multitap.errors import UnknownName
+from multitap.sandbox.learning import LearnedRules
 from multitap.trust.projects.project_parts import quote_word, server_part
 from multitap.trust.projects.project_review import review
-from multitap.trust.projects.trusted_projects import Projects, ProjectsError, load_trusted
+from multitap.trust.projects.trusted_projects import (
+    Projects,
+    ProjectsError,
+    expand_trusted,
+    load_trusted,
+)
 from tests.trusting import trust
 
 ROOT = Path("/nowhere/project")
@@ -142,7 +149,7 @@ def test_a_change_asks_for_that_part_only_and_shows_the_difference(project):
     [found], _ = review(project, Projects())
 
     assert [one.part.name for one in found.news] == ["a"]
-    assert found.news[0].lines() == (
+    assert found.news[0].lines()[:3] == (
         "- runs      one",
         "+ runs      two",
         "  in        the project's folder",
@@ -256,3 +263,141 @@ def test_a_file_that_is_named_needs_no_trust(project):
     assert (loaded.problems, loaded.pending) == ((), ())
     assert loaded.settings.servers["a"].provenance == "user"
     assert os.fspath(loaded.settings.servers["a"].cwd) == "/"
+
+
+@pytest.fixture
+def documents(tmp_path):
+    folder = tmp_path / "home" / "documents"
+    folder.mkdir(parents=True)
+    return folder
+
+
+def start(name="a"):
+    loaded = load_trusted()
+    return expand_trusted(loaded, name, loaded.settings.servers[name])
+
+
+def test_a_folder_that_was_shown_is_writable_until_its_name_leads_elsewhere(project, documents):
+    other = documents.with_name("other")
+    other.mkdir()
+    link = documents.with_name("link")
+    link.symlink_to(documents)
+    (project / "multitap.toml").write_text(
+        f"[servers.a]\ncommand = 'npx'\nargs = ['-y', 'server', '{link}', '/', '${{HOME}}']\n"
+    )
+    [reviewed] = review(project, Projects())[0][0].parts
+    trust(project)
+    before = start().home
+    link.unlink()
+    link.symlink_to(other)
+
+    assert f"may write {documents}" in reviewed.part.lines
+    assert before.writes == (str(documents),)
+    assert start().home.writes == ()
+
+
+def test_a_folder_that_appears_later_waits_for_the_next_review(project, documents):
+    later = documents / "later"
+    (project / "multitap.toml").write_text(f"[servers.a]\ncommand = 'x'\nargs = ['{later}']\n")
+    trust(project)
+    later.mkdir()
+    [found], _ = review(project, Projects())
+
+    assert start().home.writes == ()
+    assert [one.new_folders for one in found.news] == [(str(later),)]
+    trust(project)
+    assert start().home.writes == (str(later),)
+
+
+def test_what_is_trusted_for_a_run_writes_to_no_folder_that_nobody_saw(project, documents):
+    (project / "multitap.toml").write_text(f"[servers.a]\ncommand = 'x'\nargs = ['{documents}']\n")
+    loaded = load_trusted(projects=Projects(trust_now=True))
+
+    assert expand_trusted(loaded, "a", loaded.settings.servers["a"]).home.writes == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("", "enabled = false"),
+        ("", "sandbox = 'strict'"),
+        ("sandbox = 'strict'", "sandbox = 'bubblewrap'"),
+        (
+            "sandbox_rules = { hosts = ['a.b', 'c.d'], read = ['x'] }",
+            "sandbox_rules = { hosts = ['c.d'] }",
+        ),
+        ("sandbox_rules = { proc = true }", ""),
+        ("", "limits = { tools = 5 }"),
+        ("", "sandbox_rules = { processes = 3 }"),
+    ],
+)
+def test_less_needs_no_new_question_and_more_does(project, before, after):
+    file = project / "multitap.toml"
+    file.write_text(f"[servers.a]\ncommand = 'x'\n{before}\n")
+    trust(project)
+    file.write_text(f"[servers.a]\ncommand = 'x'\n{after}\n")
+    narrower = load_trusted()
+    Projects().distrust(project)
+    trust(project)
+    file.write_text(f"[servers.a]\ncommand = 'x'\n{before}\n")
+    wider = load_trusted()
+
+    assert (narrower.settings.servers.keys(), narrower.pending) == ({"a"}, ())
+    assert wider.held["a"].standing is TrustState.CHANGED
+
+
+def test_rules_that_a_person_added_stay_until_the_program_changes(project, documents):
+    file = project / ".kode.json"
+    entry = '{"mcpServers": {"a": {"command": "npx", "args": ["-y", "%s", "%s"]}}}'
+    file.write_text(entry % ("one", "1"))
+    trust(project)
+    learned = LearnedRules(read=(str(documents),), hosts=("a.example",), proc=True)
+    Projects().allow(project, "a", learned)
+    search = kode(Surroundings.here())
+
+    def rules():
+        loaded = load_trusted(search)
+        return expand_trusted(loaded, "a", loaded.settings.servers["a"]).sandbox_rules
+
+    first = rules()
+    file.write_text(entry % ("one", "2"))
+    trust(project)
+    other_arguments = rules()
+    file.write_text(entry % ("two", "2"))
+    trust(project)
+
+    assert (
+        first == other_arguments == SandboxRules(read=(documents,), hosts=("a.example",), proc=True)
+    )
+    assert rules() == SandboxRules()
+
+
+def test_a_rule_whose_path_leads_elsewhere_by_now_opens_nothing(project, documents):
+    (project / "multitap.toml").write_text("[servers.a]\ncommand = 'x'\n")
+    trust(project)
+    Projects().allow(project, "a", LearnedRules(read=(str(documents),)))
+    documents.rename(documents.with_name("moved"))
+    documents.symlink_to("/etc")
+
+    assert start().sandbox_rules.read == ()
+
+
+def test_rules_are_added_only_to_what_is_trusted(project):
+    with pytest.raises(UnknownName, match="is not trusted"):
+        Projects().allow(project, "a", LearnedRules())
+
+
+def test_a_server_has_an_identity_until_its_program_changes_or_its_trust_ends(project):
+    file = project / "multitap.toml"
+
+    def identity(command):
+        file.write_text(f"[servers.a]\ncommand = '{command}'\n")
+        trust(project)
+        return start().home.identity
+
+    first, again, other = identity("x"), identity("x"), identity("y")
+    Projects().distrust(project)
+    fresh = identity("y")
+
+    assert first == again
+    assert len({first, other, fresh, ""}) == 4

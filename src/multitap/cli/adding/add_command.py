@@ -237,7 +237,8 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
     ):  # other kinds cannot be described in a file
         raise ConfigError(f"{name!r} cannot be written to a file")
     if target.is_project:
-        _, problems = restrain(config, reading.entries[0])
+        root = target.path.parent
+        _, problems = restrain(config, reading.entries[0], root, root)
         for problem in problems:
             raise ConfigError(problem.message, hint="add it without `--project` if it needs that")
     return config

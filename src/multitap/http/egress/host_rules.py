@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import socket
 from collections.abc import Iterable
 
 from multitap.records import dataclass
@@ -9,6 +10,7 @@ from multitap.records import dataclass
 _PORTS = frozenset({80, 443})
 _NAME = re.compile(r"[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?")
 _TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")  # IPv4 as IPv6, RFC 6052
+_TUNNELLED = ipaddress.IPv6Network("2002::/16")  # the same, RFC 3056
 
 _INNER = tuple(
     ipaddress.ip_network(network)
@@ -58,6 +60,23 @@ class HostRule:
         if self.name == "*":  # loopback needs a rule with its own name
             return host != "localhost"
         return host == self.name
+
+    @property
+    def leads_inside(self) -> bool:
+        """Whether it opens this machine, a private or a link-local network."""
+        if self.network is not None:
+            ours = (one for one in _INNER if one.version == self.network.version)
+            return any(map(self.network.overlaps, ours)) or self._hides_an_inner_address()
+        name = self.name or ""
+        return name.removeprefix("*.") in {"localhost", socket.gethostname().lower()} or (
+            name.endswith(".localhost")
+        )
+
+    def _hides_an_inner_address(self) -> bool:
+        """Whether a network of IPv6 contains translated addresses of IPv4, which may be inner."""
+        if not isinstance(self.network, ipaddress.IPv6Network):
+            return False
+        return any(map(self.network.overlaps, (_TRANSLATED, _TUNNELLED)))
 
 
 class HostRules:

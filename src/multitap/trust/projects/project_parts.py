@@ -1,7 +1,8 @@
 """The parts of a project that are trusted one by one: their effect and digest."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,36 @@ from typing import Any
 from multitap.config.expand import variables
 from multitap.config.mask import MASK, masked_text
 from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
+from multitap.config.problems import Place
 from multitap.config.project_bounds import folders_only
-from multitap.config.scope import expand
+from multitap.config.provenance import Level
+from multitap.config.scope import expand, locate
 from multitap.config.secrets import in_value, is_telling
 from multitap.config.trust_gate import PartKind, Proposal
+from multitap.errors import ConfigError
 from multitap.printable import is_seen
 from multitap.records import dataclass
+from multitap.sandbox.folder_arguments import folder_arguments
+from multitap.sandbox.levels import ShownLevel, decide
+from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects import project_files
+from multitap.trust.projects.part_bounds import (
+    NARROWING,
+    PartBounds,
+    bounds_of,
+    fixed_content,
+    program_of,
+)
+from multitap.user_folders import USER_FOLDERS
 
 _SHOWN = {"command", "args", "cwd", "env", "env_file", "url", "headers", "oauth", "provenance"}
 """Fields of a server with their own lines."""
+_LEVELS: Mapping[ShownLevel, str] = {
+    "off": "it is not confined",
+    "guard": "it may read documents and code, and send them anywhere; not private places",
+    "strict": "it may use only the project, programs of the system, and its rules",
+    "container": "it may read documents and code, and send them anywhere; not private places",
+}
 _SHORT = 12
 _Lines = Iterator[tuple[str, str]]
 
@@ -37,6 +58,14 @@ class ProjectPart:
     """A digest of everything relevant."""
     wants: tuple[str, ...] = ()
     """The secrets that it asks for."""
+    writes: tuple[str, ...] = ()
+    """Real paths of the folders among its arguments that it could write to."""
+    bounds: PartBounds = PartBounds()
+    """What it may reach; less needs no new question."""
+    program: str = ""
+    """What runs, whatever its arguments."""
+    fixed: str = ""
+    """A digest of what may not change in a project that is followed; empty if nothing may."""
 
     @property
     def key(self) -> str:
@@ -54,15 +83,24 @@ class KnownParts:
     """Caches the parts of servers within one command."""
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[str, Path, Path, str], tuple[ServerConfig, ProjectPart]] = {}
+        self._parts: dict[tuple[str, Path, str], tuple[ServerConfig, ProjectPart]] = {}
 
-    def part(
-        self, name: str, config: ServerConfig, root: Path, folder: Path, file: str
-    ) -> ProjectPart:
-        key = (name, root, folder, file)
+    def part(self, name: str, proposal: Proposal) -> ProjectPart:
+        config = proposal.servers[name]
+        key = (name, proposal.root, _file(proposal, name))
         before = self._parts.get(key)
-        if before is None or before[0] != config:
-            part = server_part(name, config, root, folder, file=file)
+        replaced = proposal.replaces.get(name)
+        # most files are found by several searches, and not all of them find the replaced entry
+        if before is None or before[0] != config or replaced is not None:
+            part = server_part(
+                name,
+                config,
+                proposal.root,
+                proposal.folder,
+                file=_file(proposal, name),
+                usual=proposal.usual_level,
+                replaces=replaced,
+            )
             before = self._parts[key] = (config, part)
         return before[1]
 
@@ -74,31 +112,88 @@ def parts_of(proposal: Proposal, known: KnownParts | None = None) -> tuple[Proje
         proposal: The content of its files.
         known: A cache of servers, if any.
     """
-    root, folder = proposal.root, proposal.folder
     known = known or KnownParts()
-    servers = (
-        known.part(name, config, root, folder, _file(proposal, name))
-        for name, config in proposal.servers.items()
-    )
-    skills = (skill_part(path, root) for path in proposal.find_skills())
+    servers = (known.part(name, proposal) for name in proposal.servers)
+    skills = (skill_part(path, proposal.root) for path in proposal.find_skills())
     settings = (settings_part(proposal),) if proposal.settings else ()
     return (*servers, *settings, *skills)
 
 
 def server_part(
-    name: str, config: ServerConfig, root: Path, folder: Path, *, file: str = ""
+    name: str,
+    config: ServerConfig,
+    root: Path,
+    folder: Path,
+    *,
+    file: str = "",
+    usual: Level = "guard",
+    replaces: Place | None = None,
 ) -> ProjectPart:
-    """One server: its configuration, and the files that decide what its program does."""
+    """One server: its configuration, and the files that decide what its program does.
+
+    Args:
+        name: Its name.
+        config: Its configuration, with unexpanded variables.
+        root: The project's folder.
+        folder: The current folder.
+        file: The file with its entry, relative to the project's folder.
+        usual: The level of confinement, unless it asks for a stricter one.
+        replaces: The user's entry that it replaces.
+    """
     files = project_files.of_server(config, root, folder)
     said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
-    lines = (*_server_lines(config, said), *_files(files))
+    writes = _writes(config, root, folder)
+    lines = (
+        *_replacement(replaces),
+        *_server_lines(config, said),
+        *_reach(config, usual, writes),
+        *_files(files),
+    )
     wants = dict.fromkeys(
         one.name for _, one in variables(config) if one.source == "auth" and one.name.isprintable()
     )
-    content = {"transport": config.transport, **said}
+    content = {key: value for key, value in said.items() if key not in NARROWING}
     return ProjectPart(
-        "server", name, file, _align(lines), _digest(name, content, files), tuple(wants)
+        "server",
+        name,
+        file,
+        _align(lines),
+        _digest(name, {"transport": config.transport, **content}, files),
+        tuple(wants),
+        writes=writes,
+        bounds=bounds_of(config),
+        program=program_of(config, root, folder),
+        fixed=_digest(name, fixed_content(config, said, files, root, folder), {}),
     )
+
+
+def _writes(config: ServerConfig, root: Path, folder: Path) -> tuple[str, ...]:
+    """Folders among its arguments; one in a variable is not known before it is trusted."""
+    if not isinstance(config, StdioServer):
+        return ()
+    scope = folders_only(folder, root)
+    words: list[str] = []
+    for argument in config.args:
+        try:
+            words.append(expand(argument, scope))
+        except ConfigError:
+            words.append("")
+    place = root
+    with suppress(ConfigError):
+        place = locate(expand(str(config.cwd or root), scope), scope)
+    return writable_folders(words, place)
+
+
+def writable_folders(args: Sequence[str], cwd: Path) -> tuple[str, ...]:
+    """The folders among a server's arguments that it may write to once they were shown.
+
+    Args:
+        args: Its arguments, with variables expanded.
+        cwd: The folder in which its program starts.
+    """
+    home = Path.home().resolve()
+    private = PrivatePaths.of_user(home, USER_FOLDERS.user_state_path)
+    return folder_arguments(args, cwd, home, (*private.never, *private.by_name))
 
 
 def settings_part(proposal: Proposal) -> ProjectPart:
@@ -168,6 +263,20 @@ def _server_lines(config: ServerConfig, said: Mapping[str, Any]) -> _Lines:
         elif reference.source == "auth":
             yield "secret", f"{visible(reference.name)} (for {visible(key)})"
     yield from _flat({key: value for key, value in said.items() if key not in _SHOWN})
+
+
+def _replacement(place: Place | None) -> _Lines:
+    if place is not None:
+        yield "replaces", f"yours ({visible(str(place))})"
+
+
+def _reach(config: ServerConfig, usual: Level, writes: Sequence[str]) -> _Lines:
+    """How it is confined, and what it may do nevertheless."""
+    if not isinstance(config, StdioServer):
+        return
+    level = decide(config, None, usual).level
+    yield "level", f"{level}: {_LEVELS[level]}"
+    yield from (("may write", quote_word(path)) for path in writes)
 
 
 def _value(name: str, value: str) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from difflib import ndiff
 from pathlib import Path
+from typing import Literal
 
 from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
 from multitap.config.seed_files import at_prompt
@@ -21,19 +22,30 @@ class ReviewedPart:
 
     part: ProjectPart
     before: TrustedPart | None = None
+    followed: bool = False
+    """Whether the project is trusted with its future changes."""
 
     @property
     def standing(self) -> TrustState:
         if self.before is None:
             return TrustState.NEW
-        return TrustState.TRUSTED if self.before.digest == self.part.digest else TrustState.CHANGED
+        is_accepted = self.before.accepts(self.part, followed=self.followed)
+        return TrustState.TRUSTED if is_accepted else TrustState.CHANGED
 
     @property
     def wants(self) -> tuple[str, ...]:
         """Secrets that it asks for and has not been granted."""
-        known = self.standing is TrustState.TRUSTED and self.before is not None
-        granted = self.before.granted if known and self.before else ()
-        return tuple(name for name in self.part.wants if name not in granted)
+        return tuple(name for name in self.part.wants if name not in self._given("granted"))
+
+    @property
+    def new_folders(self) -> tuple[str, ...]:
+        """Folders among its arguments that it may not write to yet."""
+        return tuple(path for path in self.part.writes if path not in self._given("writes"))
+
+    def _given(self, field: Literal["granted", "writes"]) -> tuple[str, ...]:
+        if self.before is None or self.standing is not TrustState.TRUSTED:
+            return ()
+        return self.before.granted if field == "granted" else self.before.writes
 
     def lines(self) -> tuple[str, ...]:
         """What it would do, or the difference if it changed."""
@@ -51,12 +63,16 @@ class ProjectReview:
     parts: tuple[ReviewedPart, ...]
     gone: tuple[TrustedPart, ...] = ()
     """Trusted parts that no longer exist."""
+    followed: bool = False
+    """Whether it is trusted with its future changes."""
 
     @property
     def news(self) -> tuple[ReviewedPart, ...]:
         """Parts that need a decision."""
         return tuple(
-            one for one in self.parts if one.standing is not TrustState.TRUSTED or one.wants
+            one
+            for one in self.parts
+            if one.standing is not TrustState.TRUSTED or one.wants or one.new_folders
         )
 
 
@@ -77,9 +93,12 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
     for root, found in parts.items():
         before = known.get(root.resolve(), {})
         gone = tuple(one for key, one in before.items() if key not in found)
-        reviewed = tuple(ReviewedPart(part, before.get(key)) for key, part in found.items())
+        followed = projects.follows(root)
+        reviewed = tuple(
+            ReviewedPart(part, before.get(key), followed) for key, part in found.items()
+        )
         if reviewed or gone:
-            reviews.append(ProjectReview(root, reviewed, gone))
+            reviews.append(ProjectReview(root, reviewed, gone, followed))
     return reviews, problems
 
 

@@ -4,14 +4,29 @@ import logging
 import os
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from secrets import token_hex
 
 import msgspec
 
-from multitap.config import Loaded, Place, Scope, Search, ServerConfig, expand_server, load
+from multitap.config import (
+    Loaded,
+    Place,
+    Scope,
+    Search,
+    ServerConfig,
+    StdioServer,
+    expand_server,
+    load,
+)
+from multitap.config.models import SandboxRules
+from multitap.config.project_bounds import check_expanded, read_inside
 from multitap.config.trust_gate import (
     PartKind,
     Proposal,
+    StartGrant,
     TrustDecision,
     TrustState,
     Untrusted,
@@ -19,9 +34,17 @@ from multitap.config.trust_gate import (
     trust_hint,
 )
 from multitap.errors import MultitapError, UnknownName
+from multitap.sandbox.learning import LearnedRules
 from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
-from multitap.trust.projects.project_parts import ProjectPart, parts_of, server_part, skill_part
+from multitap.trust.projects.part_bounds import PartBounds
+from multitap.trust.projects.project_parts import (
+    ProjectPart,
+    parts_of,
+    server_part,
+    skill_part,
+    writable_folders,
+)
 from multitap.trust.secrets.vault import scope_for
 from multitap.user_folders import USER_FOLDERS
 
@@ -43,10 +66,28 @@ class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     granted: tuple[str, ...] = ()
     """Secrets that it may use, until it changes."""
     at: float = 0.0
+    bounds: PartBounds = PartBounds()
+    program: str = ""
+    fixed: str = ""
+    """What may not change in a project that is followed, as a digest."""
+    writes: tuple[str, ...] = ()
+    """Folders among its arguments that it may write to."""
+    rules: LearnedRules = LearnedRules()
+    """Sandbox rules that a person added, until its program changes."""
+    identity: str = ""
+    """Made up when its program was first trusted."""
 
     @property
     def key(self) -> str:
         return f"{self.kind} {self.name} in {self.file}"
+
+    def accepts(self, part: ProjectPart, *, followed: bool) -> bool:
+        """Whether a part is this one, or narrower; in a followed project, with other code."""
+        if not self.bounds.covers(part.bounds):
+            return False
+        if self.digest == part.digest:
+            return True
+        return followed and bool(part.fixed) and self.fixed == part.fixed
 
 
 TrustedParts = Mapping[str, TrustedPart]
@@ -56,6 +97,8 @@ TrustedParts = Mapping[str, TrustedPart]
 class _Records(msgspec.Struct, omit_defaults=True):
     version: int = 1
     projects: dict[str, dict[str, TrustedPart]] = {}
+    followed: tuple[str, ...] = ()
+    """Projects that are trusted with their future changes."""
 
 
 class Projects:
@@ -72,8 +115,8 @@ class Projects:
         self._kept = PrivateFile(file or default / "projects.json", ProjectsError)
         self._record = recorder(file and file.parent)
         self._trust_now = trust_now
-        self._for_now: dict[str, frozenset[str]] = {}
-        """Digests that are trusted while this object lives, by project."""
+        self._for_now: dict[str, dict[str, TrustedPart]] = {}
+        """Parts that are trusted while this object lives, by project."""
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -85,7 +128,10 @@ class Projects:
             return nothing_trusted(proposal)  # and none of its files is read
         parts = parts_of(proposal)
         if self._trust_now and _key(proposal.root) not in self._for_now:
-            self._for_now[_key(proposal.root)] = frozenset(one.digest for one in parts)
+            # without folders to write to: nobody was shown them
+            self._for_now[_key(proposal.root)] = {
+                part.key: _remember(replace(part, writes=()), None, (), 0.0) for part in parts
+            }
             words = "; ".join(part.title for part in parts)
             place = str(proposal.root)
             self._record("trust.given_once", subject=place, decision="allow", detail=words)
@@ -100,24 +146,30 @@ class Projects:
             },
         )
 
-    def check_start(
-        self, root: Path, folder: Path, name: str, config: ServerConfig
-    ) -> frozenset[str]:
+    def check_start(self, root: Path, folder: Path, name: str, config: ServerConfig) -> StartGrant:
         # Computed again at each start: files may change after a person has trusted them.
-        digest = server_part(name, config, root, folder).digest
-        for part in self._trusted_parts(root).values():
-            if part.digest == digest:
-                return frozenset(part.granted)
-        if digest in self._for_now.get(_key(root), ()):
-            return frozenset()
+        part = server_part(name, config, root, folder)
+        followed = self.follows(root)
+        for before in (*self._trusted_parts(root).values(), *self._now(root).values()):
+            if (before.kind, before.name) == ("server", name) and before.accepts(
+                part, followed=followed
+            ):
+                return _grant(before)
         raise Untrusted(
             f"{name!r} changed since you trusted it, or you never did", hint=trust_hint(root)
         )
 
     def accepts_skill(self, root: Path, skill: Path) -> bool:
         digest = skill_part(skill, root).digest
-        known = {one.digest for one in self._trusted_parts(root).values()}
-        return digest in known or digest in self._for_now.get(_key(root), ())
+        known = (*self._trusted_parts(root).values(), *self._now(root).values())
+        return any(one.digest == digest for one in known)
+
+    def follows(self, root: Path) -> bool:
+        """Whether a project is trusted with its future changes."""
+        try:
+            return _key(root) in self._read().followed
+        except ProjectsError:  # then nothing is trusted
+            return False
 
     def trusted(self) -> Mapping[Path, TrustedParts]:
         """All projects with trusted parts.
@@ -128,7 +180,12 @@ class Projects:
         return {Path(root): parts for root, parts in self._read().projects.items()}
 
     def trust(
-        self, root: Path, parts: Collection[ProjectPart], granted: Collection[str] = ()
+        self,
+        root: Path,
+        parts: Collection[ProjectPart],
+        granted: Collection[str] = (),
+        *,
+        follow: bool | None = None,
     ) -> None:
         """Trust these parts of a project, instead of the previously trusted ones.
 
@@ -136,6 +193,8 @@ class Projects:
             root: The project's folder.
             parts: Everything that should be trusted from now on.
             granted: The secrets that parts which ask for them may use.
+            follow: Whether its servers are trusted with their future changes; None to leave that
+                as it is.
 
         Raises:
             ProjectsError: It cannot be remembered.
@@ -144,13 +203,46 @@ class Projects:
         with self._kept.hold_lock():
             records = self._read()
             known = records.projects.get(_key(root), {})
+            followed = _key(root) in records.followed
             records.projects[_key(root)] = {
-                part.key: _remember(part, known.get(part.key), granted, now) for part in parts
+                part.key: _remember(part, known.get(part.key), granted, now, followed=followed)
+                for part in parts
             }
+            if follow is not None:
+                others = tuple(one for one in records.followed if one != _key(root))
+                records.followed = (*others, _key(root)) if follow else others
             self._kept.write(msgspec.json.encode(records))
         said = [part.title for part in parts if not _is_known(part, known)]
         said += [f"secret {name}" for name in granted]
+        said += ["with its future changes"] if follow else []
         self._record("trust.given", subject=str(root), decision="allow", detail="; ".join(said))
+
+    def allow(self, root: Path, name: str, rules: LearnedRules) -> None:
+        """Add sandbox rules to a trusted server of a project, whatever its file's dialect.
+
+        Args:
+            root: The project's folder.
+            name: The server.
+            rules: What it may use as well; paths that no rule can open are left out.
+
+        Raises:
+            UnknownName: It is not trusted.
+            ProjectsError: It cannot be remembered.
+        """
+        with self._kept.hold_lock():
+            records = self._read()
+            parts = records.projects.get(_key(root), {})
+            servers = [
+                key for key, one in parts.items() if (one.kind, one.name) == ("server", name)
+            ]
+            if not servers:
+                raise UnknownName(f"{name!r} of {root} is not trusted", hint=trust_hint(root))
+            for key in servers:
+                joined = parts[key].rules.join(_resolve(rules))
+                parts[key] = msgspec.structs.replace(parts[key], rules=joined)
+            self._kept.write(msgspec.json.encode(records))
+        detail = "; ".join((name, *rules.read, *rules.write, *rules.hosts))
+        self._record("trust.widened", subject=str(root), decision="allow", detail=detail)
 
     def refuse(self, root: Path) -> None:
         """Record that a person was shown a project and did not trust it."""
@@ -169,16 +261,19 @@ class Projects:
                 raise UnknownName(
                     f"{root} is not trusted", hint="`multitap trust --list` shows what is"
                 )
+            records.followed = tuple(one for one in records.followed if one != _key(root))
             self._kept.write(msgspec.json.encode(records))
         self._record("trust.withdrawn", subject=str(root), decision="deny")
 
     def _standing(self, root: Path, part: ProjectPart, known: TrustedParts) -> TrustState:
         before = known.get(part.key)
-        if _is_known(part, known):
-            return TrustState.TRUSTED
-        if part.digest in self._for_now.get(_key(root), ()):
-            return TrustState.TRUSTED
+        for one in (before, self._now(root).get(part.key)):
+            if one is not None and one.accepts(part, followed=self.follows(root)):
+                return TrustState.TRUSTED
         return TrustState.NEW if before is None else TrustState.CHANGED
+
+    def _now(self, root: Path) -> TrustedParts:
+        return self._for_now.get(_key(root), {})
 
     def _trusted_parts(self, root: Path) -> TrustedParts:
         try:
@@ -211,9 +306,15 @@ def trusted_scope(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
     folder, root = loaded.search.folder, loaded.project_of(name)
     if root is None:
         return scope_for(name, config, folder)
+    return _scope(loaded, name, config, root)[0]
+
+
+def _scope(loaded: Loaded, name: str, config: ServerConfig, root: Path) -> tuple[Scope, StartGrant]:
+    folder = loaded.search.folder
     known = loaded.settings.servers.get(name, config)  # a command may start it in another way
-    granted = loaded.approval.check_start(root, folder, name, known)
-    return scope_for(name, config, folder, granted=granted)
+    grant = loaded.approval.check_start(root, folder, name, known)
+    scope = scope_for(name, config, folder, granted=grant.secrets)
+    return replace(scope, read=partial(read_inside, root)), grant
 
 
 def expand_trusted(
@@ -227,24 +328,98 @@ def expand_trusted(
 
     Raises:
         Untrusted: A project describes it, and it is not trusted right now.
-        ConfigError: A variable has no value.
+        ConfigError: A variable has no value, or leads out of the project.
     """
-    return expand_server(config, trusted_scope(loaded, name, config), places=places)
+    root = loaded.project_of(name)
+    if root is None:
+        return expand_server(config, trusted_scope(loaded, name, config), places=places)
+    scope, grant = _scope(loaded, name, config, root)
+    expanded = check_expanded(expand_server(config, scope, places=places), root)
+    return _apply(grant, expanded, root)
+
+
+def _apply(grant: StartGrant, config: ServerConfig, root: Path) -> ServerConfig:
+    """The expanded server with what a person let it have."""
+    home = replace(config.home, identity=grant.identity)
+    if not isinstance(config, StdioServer):
+        return config.at_home(home)
+    # By real path: a folder whose name now leads elsewhere is not the one that was shown.
+    named = writable_folders(config.args, config.start_folder or root)
+    home = replace(home, writes=tuple(path for path in named if path in grant.writes))
+    rules, more = config.sandbox_rules, grant.rules
+    if more != SandboxRules():
+        rules = rules.model_copy(
+            update={
+                "read": (*rules.read, *filter(_is_real, more.read)),
+                "write": (*rules.write, *filter(_is_real, more.write)),
+                "hosts": tuple(dict.fromkeys((*rules.hosts, *more.hosts))),
+                "proc": rules.proc or more.proc,
+            }
+        )
+    return config.model_copy(update={"sandbox_rules": rules}).at_home(home)
+
+
+def _is_real(path: Path) -> bool:
+    """Whether a path, which was real when a person allowed it, does not lead elsewhere by now."""
+    return os.path.realpath(path) == str(path)
+
+
+def _resolve(rules: LearnedRules) -> LearnedRules:
+    return LearnedRules(
+        read=tuple(map(os.path.realpath, rules.read)),
+        write=tuple(map(os.path.realpath, rules.write)),
+        hosts=rules.hosts,
+        proc=rules.proc,
+    )
+
+
+def _grant(part: TrustedPart) -> StartGrant:
+    rules = SandboxRules(
+        read=tuple(map(Path, part.rules.read)),
+        write=tuple(map(Path, part.rules.write)),
+        hosts=part.rules.hosts,
+        proc=part.rules.proc,
+    )
+    return StartGrant(frozenset(part.granted), part.writes, rules, part.identity)
 
 
 def _remember(
-    part: ProjectPart, before: TrustedPart | None, granted: Collection[str], now: float
+    part: ProjectPart,
+    before: TrustedPart | None,
+    granted: Collection[str],
+    now: float,
+    *,
+    followed: bool = False,
 ) -> TrustedPart:
     secrets = tuple(name for name in part.wants if name in granted)
-    if before is not None and before.digest == part.digest:
-        given = tuple(dict.fromkeys((*before.granted, *secrets)))
-        return msgspec.structs.replace(before, granted=given)
-    return TrustedPart(part.kind, part.name, part.file, part.digest, part.lines, secrets, now)
+    if before is not None and before.accepts(part, followed=followed):
+        # The one that a person saw stays the measure: a chain of small changes goes no further.
+        return msgspec.structs.replace(
+            before,
+            granted=tuple(dict.fromkeys((*before.granted, *secrets))),
+            writes=tuple(dict.fromkeys((*before.writes, *part.writes))),
+        )
+    same = before if before is not None and before.program == part.program else None
+    return TrustedPart(
+        part.kind,
+        part.name,
+        part.file,
+        part.digest,
+        part.lines,
+        secrets,
+        now,
+        bounds=part.bounds,
+        program=part.program,
+        fixed=part.fixed,
+        writes=part.writes,
+        rules=same.rules if same else LearnedRules(),
+        identity=same.identity if same else token_hex(8),
+    )
 
 
 def _is_known(part: ProjectPart, known: TrustedParts) -> bool:
     before = known.get(part.key)
-    return before is not None and before.digest == part.digest
+    return before is not None and before.accepts(part, followed=False)
 
 
 def _key(root: Path) -> str:

@@ -1,0 +1,58 @@
+"""Folders among a program's arguments, which it is meant to work in."""
+
+import os
+import re
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+from multitap.sandbox.private_places import is_within, outermost
+
+_SYSTEM = (
+    *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run"),
+    *("/sbin", "/sys", "/usr", "/var/spool", "/System", "/Library", "/private/etc"),
+)
+"""Places of the system, from which everybody's programs run."""
+_WHOLE = (
+    *("/", "/home", "/Users", "/opt", "/srv", "/var", "/private", "/private/var"),
+    *("/tmp", "/private/tmp"),  # noqa: S108 - as a whole they are not opened
+)
+"""Folders that hold what belongs to many."""
+_TAKES_TEXT = re.compile(r"-\w*[ce]|--eval|--command|--exec")
+"""Options before a program's text: `sh -lc`, `node -e`."""
+
+
+def folder_arguments(
+    args: Sequence[str], cwd: Path, home: Path, private: Collection[str]
+) -> tuple[str, ...]:
+    """The real paths of existing folders that are whole arguments, and may be opened.
+
+    Not the home folder or one around it, nothing hidden in it, no place of the system, nothing
+    around or in a private place; and nothing that is only part of a text, or beside a script.
+
+    Args:
+        args: The arguments, with variables expanded.
+        cwd: Where the program starts.
+        home: The user's home folder.
+        private: Real paths of private places.
+    """
+    house = os.path.realpath(home)
+    folders = (
+        os.path.realpath(cwd / word)
+        for before, word in pairwise(("", *args))
+        if word and not _TAKES_TEXT.fullmatch(before) and "\0" not in word and _is_folder(cwd, word)
+    )
+    return outermost(path for path in folders if _may_open(path, house, private))
+
+
+def _is_folder(cwd: Path, word: str) -> bool:
+    return os.path.isdir(cwd / word)
+
+
+def _may_open(path: str, home: str, private: Collection[str]) -> bool:
+    if path in _WHOLE or is_within(home, path) or any(is_within(path, one) for one in _SYSTEM):
+        return False
+    # `~/.local/bin`, `~/.config/autostart`: what is written there runs unconfined later.
+    if is_within(path, home) and os.path.relpath(path, home).startswith("."):
+        return False
+    return not any(is_within(path, one) or is_within(one, path) for one in private)

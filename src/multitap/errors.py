@@ -15,6 +15,8 @@ MultitapError
     ├── BadAnswer        its answer is not valid
     ├── ToolFailed       its tool failed, in its own words
     └── ServerError      it answered with a protocol error, in its own words
+
+`UntrustedWarning` is a warning: the program goes on without the untrusted parts of a project.
 """
 
 import reprlib
@@ -164,6 +166,10 @@ class ServerError(UpstreamError):
         self.data = data
 
 
+class UntrustedWarning(UserWarning):
+    """A project's servers are not used, because nobody has trusted them as they are."""
+
+
 def quoted(value: object) -> str:
     """A foreign name or value as messages quote it: like `repr`, but never long."""
     if not isinstance(value, str):
@@ -174,6 +180,11 @@ def quoted(value: object) -> str:
 def shortened(text: str, limit: int) -> str:
     """`text`, cut where it is longer than `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def join_hints(*hints: str | None) -> str | None:
+    """Several hints as one; None if there is none."""
+    return "; ".join(filter(None, hints)) or None
 
 
 def counted(count: int, noun: str) -> str:

@@ -1,11 +1,13 @@
 """The current state and what happened, for all observers: CLI, terminal, page, logs."""
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from multitap.errors import counted
 from multitap.later import Later
 from multitap.records import dataclass
 
@@ -206,10 +208,57 @@ class Withheld:
     hint: str
     changed: bool = False
     """Whether an earlier version was trusted; a running server keeps that version."""
+    project: str = ""
+    """The project's folder."""
 
     @property
     def words(self) -> str:
         return f"{self.reason}: {self.hint}"
+
+
+def untrusted_words(withheld: Iterable[Withheld]) -> str:
+    """How much of which project is not used, and the command that changes it; empty if nothing.
+
+    It counts and names nothing: the names are a stranger's.
+    """
+    groups: dict[tuple[str, bool], list[Withheld]] = {}
+    for part in withheld:
+        groups.setdefault((part.project, part.changed), []).append(part)
+    return "; ".join(
+        f"{_counted_parts(parts)} of {project} "
+        f"{'changed since you trusted the project' if changed else _not_used(parts)}: "
+        f"{parts[0].hint}"
+        for (project, changed), parts in groups.items()
+    )
+
+
+def withheld_note(withheld: Iterable[Withheld]) -> str:
+    """What clients are told of a project that nobody has trusted; empty if there is none.
+
+    It counts and names nothing: a model would read the names, which are a stranger's.
+    """
+    servers = sum(part.kind == "server" and not part.changed for part in withheld)
+    if not servers:
+        return ""
+    which = "it" if servers == 1 else "them"
+    return (
+        f"{counted(servers, 'server')} of the user's project cannot be used, because nobody has "
+        f"trusted {which}: the user can run `multitap trust` in its folder"
+    )
+
+
+def _counted_parts(parts: Sequence[Withheld]) -> str:
+    counts = Counter(part.kind for part in parts)
+    *others, last = (
+        "the settings" if kind == "settings" else counted(count, kind)
+        for kind, count in counts.items()
+    )
+    return f"{', '.join(others)} and {last}" if others else last
+
+
+def _not_used(parts: Sequence[Withheld]) -> str:
+    verb = "is" if len(parts) == 1 and parts[0].kind != "settings" else "are"
+    return f"{verb} not trusted and not used"
 
 
 @dataclass(frozen=True, slots=True)

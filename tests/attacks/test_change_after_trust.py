@@ -69,6 +69,7 @@ async def test_curxecute_a_server_that_appears_while_it_runs_is_not_started(fold
         assert not mark.exists()
 
 
+@pytest.mark.filterwarnings("ignore::multitap.errors.UntrustedWarning")
 async def test_trust_given_and_taken_back_takes_effect_while_it_runs(folder):
     write(folder / "multitap.toml", "auto_reload = false", zoo())
     async with open_hub() as hub:

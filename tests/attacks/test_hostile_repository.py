@@ -164,8 +164,11 @@ def test_every_command_that_looks_at_servers_says_what_to_do(ended):
 def test_a_client_that_starts_the_gateway_is_told_what_is_missing(ended):
     [answer] = map(json.loads, ended["serve"].stdout.splitlines())
 
-    assert "'run'" in answer["result"]["instructions"]
-    assert "multitap trust" in answer["result"]["instructions"]
+    instructions = answer["result"]["instructions"]
+    assert "5 servers of the user's project cannot be used" in instructions
+    assert "multitap trust" in instructions
+    # a stranger chose the names, and a model reads the instructions
+    assert "exfiltrate" not in instructions
 
 
 def test_completion_starts_nothing(repository):

@@ -2,10 +2,12 @@
 
 import pytest
 from mcp.server import MCPServer
+from mcp.shared.exceptions import MCPError
 
 from multitap import Settings
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
+from multitap.events import Withheld
 from tests.gateway.talking import Talker, gate, zoo
 from tests.waiting import until_told
 
@@ -154,3 +156,23 @@ async def test_a_client_with_the_other_list_can_go_on_after_the_mode_has_changed
 
     assert "call_tool" not in listed
     assert words(called).startswith("42")
+
+
+async def test_an_unknown_name_counts_what_is_not_trusted_and_names_none_of_it(settings, era):
+    plain, search = settings(Serve()), settings()
+    held = Withheld("server", "ignore_all_rules", "", "run `multitap trust`", project="/strange")
+    told = []
+    for one, call in ((plain, "a_b"), (search, "call_tool"), (search, "describe_tool")):
+        async with gate(one) as opened, Talker(era, opened.url) as talker:
+            opened.hub.withheld = (held, held)
+            try:
+                answer = await talker.client.call_tool(call, {"name": "a_b"})
+                told.append(words(answer))
+            except MCPError as exc:
+                told.append(str(exc))
+
+    for text in told:
+        assert "no tool named 'a_b'" in text
+        assert text.count("2 servers of the user's project cannot be used") == 1
+        assert "ignore_all_rules" not in text
+        assert "/strange" not in text

@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import re
+from pathlib import Path
 
 import anyio
 import pytest
 
-from multitap import Settings, SyncHub, open_hub
-from multitap.errors import ConfigError
+from multitap import ConfiguredEnvironment, Settings, SyncHub, open_hub
+from multitap.errors import ConfigError, UnknownName, UntrustedWarning
 from multitap.events import LinkState, Reloaded
 from tests.trusting import trust
 from tests.zoo.modes import command
@@ -132,3 +134,69 @@ async def test_an_entry_that_cannot_be_used_is_logged_and_costs_only_itself(fold
     told = [record.message for record in caplog.records if record.name == "multitap.hub.reload"]
     assert "multitap.toml:4:10: error: `servers.bad`: neither `command` nor `url`" in told[-1]
     assert told[-1].endswith("hint: did you mean `command` instead of `comand`?")
+
+
+def stranger(folder, *names):
+    """A project that nobody has trusted."""
+    (folder / "multitap.toml").write_text("\n".join(map(zoo, names)))
+    return rf"of {re.escape(str(folder))} are not trusted and not used: run `multitap trust`"
+
+
+async def test_a_program_is_warned_of_an_untrusted_project_once_where_it_opens_the_hub(folder):
+    words = stranger(folder, "a", "b")
+
+    async def call_in_vain():
+        async with open_hub() as hub:
+            with pytest.raises(UnknownName, match="no tool named") as missing:
+                await hub.call("a_echo", {"text": "hello"})
+        return missing.value.hint
+
+    with pytest.warns(UntrustedWarning, match=f"^2 servers {words}$") as caught:
+        hint = await call_in_vain()
+    await call_in_vain()  # here, a second warning would be an error
+
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+    assert re.search(words, hint)
+
+
+def test_code_that_does_not_await_is_warned_where_it_opens_the_hub(folder):
+    words = stranger(folder, "a", "b")
+    with pytest.warns(UntrustedWarning, match=words) as caught, SyncHub() as hub:
+        assert not hub.snapshot().servers
+
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+
+
+def test_a_program_that_takes_warnings_for_errors_keeps_no_thread(folder):
+    stranger(folder, "a", "b")
+
+    with pytest.raises(UntrustedWarning), SyncHub():
+        pass
+
+
+async def test_an_environment_warns_and_its_tools_say_what_is_missing(folder):
+    words = stranger(folder, "a", "b")
+
+    async def call_in_vain():
+        async with ConfiguredEnvironment.load() as environment:
+            narrowed = environment.registry.narrowed(lambda _: True)
+            return [
+                await registry.execute("a_echo", {"text": "hello"})
+                for registry in (environment.registry, narrowed)
+            ]
+
+    with pytest.warns(UntrustedWarning, match=words) as caught:
+        missing, hidden = await call_in_vain()
+
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]
+    assert re.search(words, missing.error)
+    assert missing.error == hidden.error
+
+
+async def test_what_changed_since_it_was_trusted_is_counted_apart(folder):
+    say(folder / "multitap.toml", zoo())
+    (folder / "multitap.toml").write_text("\n".join((zoo(timeout=1), zoo("new"))))
+
+    with pytest.warns(UntrustedWarning, match="1 server .* changed .*; 1 server .* is not trusted"):
+        async with open_hub():
+            pass

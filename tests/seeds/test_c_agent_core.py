@@ -29,15 +29,17 @@ from multitap import (
     ToolRegistry,
     open_hub,
 )
-from multitap.config import OAuth, Search, Serve, Source, agent_core, load
-from multitap.errors import ConfigError, HubClosed, Unavailable
+from multitap.config import OAuth, Search, Serve, Source, agent_core, kode, load
+from multitap.errors import ConfigError, HubClosed, Unavailable, UntrustedWarning
 from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolContext
+from multitap.trust.projects.trusted_projects import load_trusted
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
 from multitap.upstream.oauth.login_storage import LoginStorage
-from tests.seeds.files import local, program, write
+from tests.seeds.files import local, program, write, zoo
 from tests.trust.keyrings import no_keyring
+from tests.trusting import trust
 from tests.upstream.oauth.provider import Person, provided
 from tests.waiting import until
 from tests.wire.sdk_web import served, toolbox
@@ -519,3 +521,19 @@ async def test_c26_the_example_servers_run(manager):
     result = await manager.load_clients(load(Search((Source(EXAMPLES, folder=True),))))
 
     assert result.loaded == sum(1 for need in needs.values() if need is None or which(need))
+
+
+async def test_an_untrusted_project_is_a_warning_and_loads_once_it_is_trusted(
+    project, where, monkeypatch
+):
+    monkeypatch.chdir(project)
+    write(project / ".kode.json", {"mcpServers": {"zoo": zoo()}})
+    manager = McpManager()
+    with pytest.warns(UntrustedWarning, match="1 server of .* `multitap trust`") as caught:
+        before = await manager.load_clients(load_trusted(kode(where)))
+    trust(project)
+    after = await manager.load_clients(load_trusted(kode(where)))
+    await manager.close()
+
+    assert (before.loaded, after.loaded, after.failed) == (0, 1, ())
+    assert [Path(warning.filename) for warning in caught] == [Path(__file__)]

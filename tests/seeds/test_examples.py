@@ -1,4 +1,5 @@
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,4 +47,26 @@ def test_an_example_runs_and_is_shown(example, project, home):
     assert done.returncode == 0, done.stderr
     for words in PRINTED[example.stem]:
         assert words in done.stdout
+    assert not done.stderr
     assert example.read_text().partition('"""\n\n')[2] in (ROOT / "docs" / "seeds.md").read_text()
+
+
+@pytest.mark.parametrize("name", ["excelmanus", "kode"])
+def test_an_example_in_an_untrusted_folder_says_what_to_do(name, project, home):
+    for file in ("mcp.json", ".kode.json"):
+        write(project / file, {"mcpServers": {"calculator": CALCULATOR}})
+    example = ROOT / "examples" / "seeds" / f"{name}.py"
+    done = subprocess.run(
+        [sys.executable, example],
+        env={**os.environ, "HOME": str(home)},
+        cwd=project,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    words = f"1 server of {project} is not trusted and not used: run `multitap trust`"
+
+    assert f"UntrustedWarning: {words}\n" in done.stderr
+    assert f"{example}:" in done.stderr
+    assert re.search(f"no tool named .*\nhint: .*{re.escape(words)}", done.stderr)

@@ -12,6 +12,7 @@ from multitap.cli.terminal.near_paths import near
 from multitap.cli.terminal.progress import progress
 from multitap.config import Loaded, ServerConfig, Settings
 from multitap.hub.hub import Hub, open_hub
+from multitap.hub.reload import withheld_parts
 from multitap.trust.pins.lock_places import places_of
 from multitap.trust.projects.trusted_projects import expand_trusted
 from multitap.upstream.handlers import Handlers
@@ -82,6 +83,7 @@ async def open_command_hub(
     async with open_hub(
         settings, handlers=handlers, expand=expand, files=loaded.files, locks=locks
     ) as hub:
+        hub.withheld = withheld_parts(loaded)
         yield hub
 
 

@@ -43,6 +43,8 @@ class BaseEnvironment(EnvironmentHooks):
     """Whether a server's tools from the last run are listed while it starts."""
     _place: Placements = local_placements
     """Where its servers run."""
+    _warns: ClassVar[bool] = True
+    """Whether opening warns of parts of a project that nobody has trusted."""
     _tools_of: ClassVar[type[HubTools]] = HubTools
     """Selects the tools of its servers."""
 
@@ -181,7 +183,11 @@ class BaseEnvironment(EnvironmentHooks):
     @asynccontextmanager
     async def _living(self) -> AsyncGenerator[None]:
         opening = open_configured(
-            self.servers.files, handlers=self.handlers(), recall=self._recall, place=self._place
+            self.servers.files,
+            handlers=self.handlers(),
+            recall=self._recall,
+            place=self._place,
+            warns=self._warns,
         )
         with ungrouped():
             async with opening as hub, anyio.create_task_group() as tasks:

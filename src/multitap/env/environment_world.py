@@ -134,8 +134,7 @@ class EnvironmentWorld:
         """
         tools = self.tools_for(agent)
         if name not in tools:
-            near = did_you_mean(name, [tool.name for tool in tools])
-            raise UnknownName(f"no tool named {name!r}", hint=near)
+            raise UnknownName(f"no tool named {name!r}", hint=tools.advice(name))
         return env_protocol.ToolOutcome.of(
             await tools.execute(name, arguments, ToolContext(agent_id=agent))
         )

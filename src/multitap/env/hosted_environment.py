@@ -53,6 +53,7 @@ class HostedEnvironment(ConfiguredEnvironment):
     """
 
     _recall = True
+    _warns = False  # the command that serves it says so itself
     _tools_of = _OtherServersTools
 
     def __init__(self, loader: Loader, *, audience: Callable[[], Audience]) -> None:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Prompt, Tool
 from multitap.errors import LONGEST_QUOTE, NotAllowed, UnknownName, quoted, shortened
+from multitap.events import withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import Refused
 from multitap.gateway.client_request import ClientRequest
@@ -44,7 +45,7 @@ class ClientLookup:
             tool = await self._wait_for(request, find, name)
             view = self._view(audience)
             if tool is None:
-                raise unknown(view.tools, name)
+                raise unknown(view.tools, name, withheld_note(self._hub.withheld))
             if not view.shows(tool):
                 raise NotAllowed(f"the tool {quoted(name)} is hidden from this client")
         return tool
@@ -59,7 +60,8 @@ class ClientLookup:
         audience = request.client.audience
         prompt = await self._wait_for(request, lambda: self._view(audience).prompts.get(name), name)
         if prompt is None:
-            raise UnknownName(f"no prompt named {quoted(name)}")
+            hint = withheld_note(self._hub.withheld) or None
+            raise UnknownName(f"no prompt named {quoted(name)}", hint=hint)
         return prompt
 
     async def find_resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:

@@ -1,14 +1,14 @@
 """How the gateway introduces itself to clients, in both eras."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
-from multitap.errors import MultitapError, quoted
-from multitap.events import LinkState, Withheld
+from multitap.errors import MultitapError
+from multitap.events import LinkState, withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import EMPTY, Refused, Result
 from multitap.gateway.client_request import ClientRequest
@@ -27,7 +27,6 @@ _CAPABILITIES = {
     "logging": {},
 }
 _LATEST = vocabulary.HANDSHAKE_VERSIONS[-1]
-_NAMED = 10
 _HANDSHAKE = 64 * 1024
 """Bytes of a client's handshake, which are kept as long as the client is connected."""
 
@@ -100,7 +99,9 @@ class Introduction:
             for link in self._hub.links.values()
             if view.has(link.name) and (words := _about(link, self._hub.catalog.mute))
         ]
-        return "\n\n".join((*told, *_of_withheld(self._hub.withheld)))
+        if note := withheld_note(self._hub.withheld):
+            told.append(f"# multitap\n{note}.")
+        return "\n\n".join(told)
 
 
 def _about(link: Link, mute: Collection[str]) -> str | None:
@@ -109,15 +110,3 @@ def _about(link: Link, mute: Collection[str]) -> str | None:
     if link.state is LinkState.NEEDS_AUTH and link.failure is not None and link.failure.hint:
         return f"This server waits for a login: {link.failure.hint}."
     return None
-
-
-def _of_withheld(withheld: Collection[Withheld]) -> Iterator[str]:
-    """A note on servers that are withheld, and what the user can do about it."""
-    servers = [one for one in withheld if one.kind == "server" and not one.changed]
-    if servers:
-        names = ", ".join(quoted(one.name) for one in servers[:_NAMED])
-        more = f" and {len(servers) - _NAMED} more" if len(servers) > _NAMED else ""
-        yield (
-            f"# multitap\nThe project's own servers {names}{more} are not available: nobody has "
-            f"trusted them. The user can {servers[0].hint} in a terminal."
-        )

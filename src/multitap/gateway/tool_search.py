@@ -11,6 +11,7 @@ from msgspec import Raw
 from multitap.catalog import schemas
 from multitap.catalog.audience import Audience
 from multitap.errors import BadArguments, UnknownName
+from multitap.events import withheld_note
 from multitap.gateway.client_message import EMPTY, Result
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.translation import to_stateless
@@ -119,6 +120,7 @@ class ToolSearch:
                     tools.HubTool(one, self._hub) for one in self._view(audience).tools.values()
                 ],
                 lambda name: self._find_tool(audience, name),
+                lambda: withheld_note(self._hub.withheld),
             )
         return finder
 

@@ -31,6 +31,7 @@ from multitap.events import (
     Snapshot,
     Warned,
     Withheld,
+    untrusted_words,
 )
 from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.calls import Calls, cap_of
@@ -135,7 +136,12 @@ class Hub(ResourcesAndPrompts):
         self._states = StateEvents(self.events, self._supervisor)
         self._trail = AuditTrail(store)
         self.lookup = Lookup(
-            lambda: self.catalog, self._builder, self._supervisor, self.changed, self._trail
+            lambda: self.catalog,
+            self._builder,
+            self._supervisor,
+            self.changed,
+            self._trail,
+            withheld=lambda: untrusted_words(self.withheld),
         )
         """Resolves the names that callers use."""
         permissions = Permissions(handlers.permit)

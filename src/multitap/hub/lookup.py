@@ -8,7 +8,7 @@ import anyio
 
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config.problems import nearest
-from multitap.errors import NotAllowed, Unavailable, UnknownName, quoted
+from multitap.errors import NotAllowed, Unavailable, UnknownName, join_hints, quoted
 from multitap.hub import router
 from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.catalog_builder import CatalogBuilder
@@ -33,6 +33,7 @@ class Lookup:
         supervisor: Has the servers.
         changed: Rings when anything about them changes.
         trail: Records refused calls.
+        withheld: Says what is not offered because nobody has trusted it.
     """
 
     def __init__(
@@ -42,12 +43,15 @@ class Lookup:
         supervisor: Supervisor,
         changed: Bell,
         trail: AuditTrail,
+        *,
+        withheld: Callable[[], str],
     ) -> None:
         self._catalog = catalog
         self._builder = builder
         self._supervisor = supervisor
         self._changed = changed
         self._trail = trail
+        self._withheld = withheld
 
     async def find_tool(self, name: str, *, context: CallContext = NOBODY) -> Tool:
         """The tool that `Hub.call` would call; waits for starting servers that may have it.
@@ -65,7 +69,7 @@ class Lookup:
                 defaults=LIBRARY,
             )
         if tool is None:
-            raise router.unknown(self._catalog().tools, name)
+            raise router.unknown(self._catalog().tools, name, self._withheld())
         return tool
 
     @contextmanager
@@ -89,11 +93,9 @@ class Lookup:
         )
         if prompt is None:
             near = nearest(name, self._catalog().prompts)
-            hint = f"did you mean {quoted(near)}? " if near else ""
-            raise UnknownName(
-                f"no prompt named {quoted(name)}",
-                hint=f"{hint}`multitap prompts` lists all prompts",
-            )
+            guess = f"did you mean {quoted(near)}? " if near else ""
+            hint = join_hints(f"{guess}`multitap prompts` lists all prompts", self._withheld())
+            raise UnknownName(f"no prompt named {quoted(name)}", hint=hint)
         return prompt
 
     async def find_resource(self, uri: str, server: str | None, context: CallContext) -> Resource:
@@ -111,10 +113,8 @@ class Lookup:
             has=lambda name: server in {None, name},
         )
         if resource is None:
-            raise UnknownName(
-                f"no server offers the resource {quoted(uri)}",
-                hint="`multitap resources` lists all resources",
-            )
+            hint = join_hints("`multitap resources` lists all resources", self._withheld())
+            raise UnknownName(f"no server offers the resource {quoted(uri)}", hint=hint)
         return resource
 
     def owner(self, uri: str, server: str | None) -> tuple[Link, str]:
@@ -130,7 +130,9 @@ class Lookup:
             return link, uri
         resource = self._catalog().find_resource(uri)
         if resource is None:
-            raise UnknownName(f"no server offers the resource {quoted(uri)}")
+            raise UnknownName(
+                f"no server offers the resource {quoted(uri)}", hint=self._withheld() or None
+            )
         return resource.link, resource.uri
 
     async def wait_for(

@@ -1,8 +1,12 @@
 """Keeps a running hub in step with its configuration files."""
 
 import logging
+import traceback
+import warnings
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import cache
+from types import FrameType
 
 import anyio
 from anyio import to_thread
@@ -17,8 +21,8 @@ from multitap.config import (
 )
 from multitap.config.problems import serious
 from multitap.config.trust_gate import TrustState
-from multitap.errors import UnknownName, counted, ungrouped
-from multitap.events import Reloaded, ReloadFailed, Withheld
+from multitap.errors import UnknownName, UntrustedWarning, counted, ungrouped
+from multitap.events import Reloaded, ReloadFailed, Withheld, untrusted_words
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
 from multitap.trust.pins.lock_places import places_of
@@ -138,7 +142,7 @@ class Reloader:
         kept = {name: running[name] for name in _unsettled_servers(latest) if name in running}
         before, self.loaded = self.loaded, latest
         servers = {**latest.settings.servers, **kept}
-        hub.withheld = _withheld(latest)
+        hub.withheld = withheld_parts(latest)
         plan = hub.apply(latest.settings.with_servers(servers))
         return Reloaded(
             str(plan),
@@ -197,11 +201,50 @@ def _unsettled_servers(loaded: Loaded) -> frozenset[str]:
     return frozenset((*loaded.broken, *changed))
 
 
-def _withheld(loaded: Loaded) -> tuple[Withheld, ...]:
+def withheld_parts(loaded: Loaded) -> tuple[Withheld, ...]:
+    """The parts of projects that are not used, for people and programs that watch the hub."""
     return tuple(
-        Withheld(one.kind, one.name, one.words, one.hint, one.standing is TrustState.CHANGED)
+        Withheld(
+            one.kind,
+            one.name,
+            one.words,
+            one.hint,
+            one.standing is TrustState.CHANGED,
+            str(one.root),
+        )
         for one in loaded.pending
     )
+
+
+def warn_of_untrusted(withheld: Collection[Withheld]) -> None:
+    """Warn the calling program of parts that are not used: once per process and project.
+
+    A log record would not do: nobody sees it before logging is configured.
+    """
+    for project in dict.fromkeys(part.project for part in withheld):
+        _warn_once(untrusted_words(part for part in withheld if part.project == project))
+
+
+@cache
+def _warn_once(text: str) -> None:
+    # the same words are not repeated for another line of the program, as `warnings` alone would
+    frame = _calling_frame()
+    warnings.warn_explicit(
+        text,
+        UntrustedWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        frame.f_globals.get("__name__"),
+        frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _calling_frame() -> FrameType:
+    """The innermost frame of the program that uses this package."""
+    stack = [frame for frame, _ in traceback.walk_stack(None)]
+    between = {__package__.partition(".")[0], "contextlib", "anyio", "asyncio", "threading"}
+    outside = (x for x in stack if x.f_globals.get("__name__", "").partition(".")[0] not in between)
+    return next(outside, stack[-1])
 
 
 def _problem_words(problems: Sequence[Problem]) -> tuple[str, ...]:
@@ -232,6 +275,7 @@ async def open_configured(
     expand: Expand | None = None,
     recall: bool = False,
     place: Placements = local_placements,
+    warns: bool = True,
 ) -> AsyncGenerator[Hub]:
     """A running hub that reloads its files on changes; leaving the block closes every server.
 
@@ -243,6 +287,7 @@ async def open_configured(
         expand: Expands variables in a server's configuration, instead of this process's.
         recall: Whether a server's last known offers are listed while it starts.
         place: Where servers run, if not all in this process.
+        warns: Whether to warn of parts of a project that nobody has trusted (`UntrustedWarning`).
 
     Raises:
         ConfigError: A file that was found cannot be read.
@@ -250,6 +295,8 @@ async def open_configured(
     files = reloader
     if files is None:
         files = await to_thread.run_sync(_find_files, abandon_on_cancel=True)
+    if warns:
+        warn_of_untrusted(withheld_parts(files.loaded))
     async with (
         open_hub(
             files.settings,
@@ -263,7 +310,7 @@ async def open_configured(
         ) as hub,
         auto_reload(hub, files),
     ):
-        hub.withheld = _withheld(files.loaded)
+        hub.withheld = withheld_parts(files.loaded)
         yield hub
 
 
@@ -271,8 +318,6 @@ def _find_files() -> Reloader:
     """The user's and the project's files; problems of entries are logged."""
     files = Reloader()
     files.loaded.check()
-    for one in files.loaded.pending:
-        logger.warning("%s %s %s: %s", one.kind, one.name, one.words, one.hint)
     for problem in files.problems:
         if problem.severity is not Severity.NOTE:
             advice = f"; hint: {problem.hint}" if problem.hint else ""

@@ -8,7 +8,7 @@ from multitap.catalog.catalog import Catalog, Tool, WithheldTool
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.config.problems import nearest
-from multitap.errors import NotAllowed, UnknownName, quoted
+from multitap.errors import NotAllowed, UnknownName, join_hints, quoted
 from multitap.hub.call_deadline import TimeLimits, limits
 from multitap.records import dataclass
 from multitap.trust.policy.policy import Guard, Policy
@@ -170,10 +170,15 @@ def _withheld(catalog: Catalog, name: str) -> WithheldTool | None:
     return alike[0] if len(alike) == 1 else None
 
 
-def unknown(tools: Iterable[str], name: str) -> UnknownName:
-    """The error for an unknown name, with a suggestion among the tools that the caller sees."""
+def unknown(tools: Iterable[str], name: str, withheld: str = "") -> UnknownName:
+    """The error for an unknown name, with a suggestion among the tools that the caller sees.
+
+    Args:
+        tools: Their names.
+        name: The unknown name.
+        withheld: What is not offered because nobody has trusted it.
+    """
     near = nearest(name, tools)
-    hint = f"did you mean {quoted(near)}? " if near else ""
-    return UnknownName(
-        f"no tool named {quoted(name)}", hint=f"{hint}`multitap tools` lists all tools"
-    )
+    guess = f"did you mean {quoted(near)}? " if near else ""
+    hint = join_hints(f"{guess}`multitap tools` lists all tools", withheld)
+    return UnknownName(f"no tool named {quoted(name)}", hint=hint)

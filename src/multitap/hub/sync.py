@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -15,9 +16,9 @@ from multitap.catalog.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
-from multitap.hub.hub import Hub
+from multitap.hub.hub import Hub, open_hub
 from multitap.hub.metrics import Metrics
-from multitap.hub.opening import open_hub
+from multitap.hub.reload import open_configured, warn_of_untrusted
 from multitap.hub.supervisor import Plan
 from multitap.results import KeptResult, ToolResult
 from multitap.upstream.handlers import Handlers
@@ -172,6 +173,12 @@ class _HubThread:
         self._thread = threading.Thread(target=self._run, name="multitap", daemon=True)
         self._thread.start()
         self._opened.result()
+        try:
+            # here, not in the other thread: this one has the line of the program that opens it
+            warn_of_untrusted(self.running().withheld)
+        except BaseException:  # a program may turn warnings into errors
+            self.close()
+            raise
 
     def close(self) -> None:
         loop, leave, thread = self._loop, self._leave, self._thread
@@ -220,13 +227,18 @@ class _HubThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._leave = asyncio.Event()
-        async with open_hub(self._settings, handlers=self._handlers) as hub:
+        async with self._open() as hub:
             self._hub = hub
             # After `_hub` is set: the opening thread may call at once.
             self._opened.set_result(None)
             await self._leave.wait()
             # calls that come while servers are being stopped fail at once
             self._hub = None
+
+    def _open(self) -> AbstractAsyncContextManager[Hub]:
+        if self._settings is None:
+            return open_configured(handlers=self._handlers, warns=False)
+        return open_hub(self._settings, handlers=self._handlers)
 
 
 def _within(hub: Hub, verb: Callable[[Hub], Awaitable[_T]]) -> Coroutine[Any, Any, _T]:

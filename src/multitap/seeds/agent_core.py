@@ -21,6 +21,7 @@ from multitap.env.env_server import EnvMCPServer, Front
 from multitap.env.environment_servers import McpClientLoadResult
 from multitap.errors import ConfigError
 from multitap.events import LinkState
+from multitap.hub.reload import warn_of_untrusted, withheld_parts
 from multitap.seeds import seed_entry
 from multitap.seeds.threaded_hub import ThreadedHub
 from multitap.tools.tool import HubTools, ToolInfo
@@ -92,8 +93,11 @@ class McpManager:
     async def load_clients(self, loaded: Loaded) -> McpClientLoadResult:
         """Connect all enabled servers of a configuration side by side.
 
-        A server that fails is retried, and its tools are added once it is up.
+        A server that fails is retried, and its tools are added once it is up. Servers of a project
+        that nobody has trusted are not connected: this warns of them (`UntrustedWarning`).
         """
+        self._hub.withheld = withheld_parts(loaded)
+        warn_of_untrusted(self._hub.withheld)
         # disabled servers are not connected, and do not count as failed
         wanted = {name: one for name, one in loaded.settings.servers.items() if one.enabled}
         servers = await self._hub.plug(wanted)

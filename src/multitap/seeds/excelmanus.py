@@ -13,6 +13,7 @@ from multitap.catalog.catalog import Tool
 from multitap.config import Settings
 from multitap.errors import MultitapError, Unavailable, UnknownName, UpstreamError, quoted
 from multitap.events import LinkState, ServerSnapshot
+from multitap.hub.reload import warn_of_untrusted, withheld_parts
 from multitap.names import Naming
 from multitap.results import ToolResult
 from multitap.seeds.mcp_json import MCPServerConfig, configs, read
@@ -112,7 +113,8 @@ class MCPManager:
     async def initialize(self, registry: ToolRegistry) -> None:
         """Connect all servers side by side, and have their tools in the registry.
 
-        A workspace's `mcp.json` is used once a person has trusted it with `multitap trust`.
+        A workspace's `mcp.json` is used once a person has trusted it with `multitap trust`;
+        until then, this warns (`UntrustedWarning`).
 
         A server that fails is logged as an error and does not disturb the others; it is retried,
         and its tools are added once it is up.
@@ -120,9 +122,9 @@ class MCPManager:
         # may be called again, as ExcelManus does when its file changes
         await self.shutdown()
         loaded = await to_thread.run_sync(read, self._config_path, self._workspace_root)
-        if not loaded.settings.servers:
-            return
-        self._hub = ThreadedHub(loaded.settings.with_servers({}))
+        withheld = withheld_parts(loaded)
+        warn_of_untrusted(withheld)
+        self._hub = ThreadedHub(loaded.settings.with_servers({}), withheld=withheld)
         self.clients = {
             config.name: MCPClientWrapper(config, hub=self._hub) for config in configs(loaded)
         }

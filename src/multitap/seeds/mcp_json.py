@@ -120,8 +120,6 @@ def read(
     loaded = load(search, approval=approval or Projects())
     for problem in loaded.problems:
         logger.log(_level(problem), "%s", problem)
-    for pending in loaded.pending:
-        logger.warning("%s %s %s: %s", pending.kind, pending.name, pending.words, pending.hint)
     return loaded
 
 

@@ -16,7 +16,7 @@ from anyio import to_thread
 from multitap.catalog.catalog import Catalog, Tool
 from multitap.config import ServerConfig, Settings
 from multitap.errors import HubClosed, Unavailable
-from multitap.events import LinkState, ServerSnapshot
+from multitap.events import LinkState, ServerSnapshot, Withheld
 from multitap.hub.hub import Hub
 from multitap.hub.sync import SyncHub
 from multitap.results import ToolResult
@@ -32,10 +32,15 @@ class ThreadedHub:
 
     Args:
         settings: The hub's settings; `plug` adds its servers.
+        withheld: Parts of its configuration that nobody has trusted.
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
+    def __init__(
+        self, settings: Settings | None = None, *, withheld: tuple[Withheld, ...] = ()
+    ) -> None:
         self.settings = settings or Settings()
+        self.withheld = withheld
+        """Parts of its configuration that nobody has trusted."""
         self._hub: SyncHub | None = None
         self._block = ExitStack()
         # A lock of threads, not of tasks, because callers come from any loop. Held only in worker

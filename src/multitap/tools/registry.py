@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from multitap.catalog.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.config.problems import nearest
-from multitap.errors import MultitapError, NotAllowed, UnknownName, quoted
+from multitap.errors import MultitapError, NotAllowed, UnknownName, join_hints, quoted
 from multitap.later import Later
 from multitap.records import dataclass
 from multitap.results import ToolResult
@@ -19,6 +19,7 @@ from multitap.tools.tool import (
     NOBODY,
     Arguments,
     HubTool,
+    HubTools,
     ToolContext,
     ToolDef,
     ToolInfo,
@@ -204,11 +205,13 @@ class ToolRegistry:
     def _find(self, name: str) -> ToolInfo:
         if (tool := self.get(name)) is not None:
             return tool
+        raise UnknownName(f"no tool named {quoted(name)}", hint=self.advice(name))
+
+    def advice(self, name: str) -> str | None:
+        """A hint for an unknown name: a similar one, and what is not trusted."""
         near = nearest(name, [tool.name for tool in self.list()])
-        raise UnknownName(
-            f"no tool named {quoted(name)}",
-            hint=f"did you mean {quoted(near)}?" if near else None,
-        )
+        guess = f"did you mean {quoted(near)}?" if near else None
+        return join_hints(guess, _withheld_words(self._attached))
 
     def _skip(self, name: str) -> None:
         if name not in self._skipped:
@@ -251,9 +254,19 @@ class _Shown(Mapping[str, ToolInfo]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    @property
+    def withheld(self) -> str:
+        return _withheld_words(self._whole._attached)  # noqa: SLF001 - the same tools
+
     def hides(self, name: str) -> bool:
         tool = self._whole.get(name)
         return tool is not None and not self._shows(tool)
+
+
+def _withheld_words(attached: Iterable[Mapping[str, ToolInfo]]) -> str:
+    """What hubs do not offer because nobody has trusted it; empty if nothing."""
+    sets = (tools for tools in attached if isinstance(tools, HubTools | _Shown))
+    return join_hints(*(tools.withheld for tools in sets)) or ""
 
 
 def _as_tool(tool: ToolInfo | Callable[..., Any]) -> ToolInfo:

@@ -13,6 +13,7 @@ from multitap.catalog import schemas
 from multitap.catalog.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.errors import MultitapError
+from multitap.events import Withheld, untrusted_words
 from multitap.later import Later
 from multitap.names import ToolNames
 from multitap.records import dataclass
@@ -119,6 +120,8 @@ class Caller(Protocol):
     def settings(self) -> Settings: ...
     @property
     def catalog(self) -> Catalog: ...
+    @property
+    def withheld(self) -> tuple[Withheld, ...]: ...
 
     async def call(
         self, name: str, arguments: Arguments | None = None, *, context: CallContext = NOBODY
@@ -202,6 +205,11 @@ class HubTools(Mapping[str, ToolInfo]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    @property
+    def withheld(self) -> str:
+        """What the hub does not offer because nobody has trusted it, in words."""
+        return untrusted_words(self._hub.withheld)
 
     def _to_info(self, tool: Tool) -> ToolInfo:
         return HubTool(tool, self._hub, self._agent)

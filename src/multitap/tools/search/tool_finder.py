@@ -90,13 +90,18 @@ class ToolFinder:
     Args:
         listed: Lists all tools.
         find: Finds a tool by its name, whether its server is up or down.
+        withheld: Says what is not offered because nobody has trusted it.
     """
 
     def __init__(
-        self, listed: Callable[[], Iterable[ToolInfo]], find: Callable[[str], ToolInfo | None]
+        self,
+        listed: Callable[[], Iterable[ToolInfo]],
+        find: Callable[[str], ToolInfo | None],
+        withheld: Callable[[], str] = str,
     ) -> None:
         self._listed = listed
         self._find = find
+        self._withheld = withheld
         self._known = Index()
 
     def search(self, arguments: Arguments) -> str:
@@ -124,7 +129,8 @@ class ToolFinder:
         # models invent plausible names: a search by words finds what a spelling match does not
         meant = [hit.tool.name for hit in index.search(name, NEAR)]
         near = [repr(one) for one in dict.fromkeys(alike + meant)][:NEAR]
-        return f"the closest are {', '.join(near)}" if near else "`search_tools` finds tools"
+        guess = f"the closest are {', '.join(near)}" if near else "`search_tools` finds tools"
+        return "; ".join(filter(None, (guess, self._withheld())))
 
     def misfit(self, name: str, arguments: Arguments) -> str | None:
         """The error for arguments that do not match, with the schema."""

@@ -1,13 +1,17 @@
 """The audit log says for which client, and by whose token, a call was made."""
 
+import json
 import sys
 
+import anyio
 import msgspec
 import pytest
 
 from multitap.config import Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.store.audit_file import AuditFile
+from tests.cluster.crowd import Crowd, NonceLedger
+from tests.cluster.gateways import GatewayProcess, running_beside
 from tests.gateway import cells
 from tests.gateway.talking import MODES, Talker, gate
 
@@ -27,3 +31,25 @@ async def test_entries_name_the_client_and_the_decision(tmp_path, era):
     assert allowed["client"].startswith("mcp")
     assert (allowed["tool"], allowed["outcome"]) == ("add", "ok")
     assert (denied["tool"], denied["outcome"], denied["decision"]) == ("fail", "refused", "deny")
+
+
+async def test_no_answered_call_is_missing_in_the_required_log_of_a_killed_gateway(tmp_path):
+    ledger = NonceLedger(tmp_path)
+    entry = json.loads(ledger.config().read_text())["mcpServers"]["nonces"]
+    config = tmp_path / "multitap.toml"
+    config.write_text(
+        "[audit]\nrequired = true\narguments = true\n[servers.nonces]\n"
+        f"command = {entry['command']!r}\nargs = {entry['args']!r}\n"
+    )
+    gateway, crowd = GatewayProcess(tmp_path, config), Crowd(pause=0.01)
+    with anyio.fail_after(50):
+        async with (
+            running_beside(gateway),
+            crowd.at_work(gateway.url, stateless=8, handshake=8, is_lasting=False),
+        ):
+            gateway.kill()
+    entries = AuditFile(gateway.state / "multitap").entries()
+    nonces = {msgspec.json.decode(entry.body)["arguments"].get("nonce") for entry in entries}
+
+    assert len(crowd.answered) >= 16
+    assert crowd.answered <= nonces

@@ -120,7 +120,7 @@ async def test_a_session_that_was_just_used_is_not_ended_for_a_newcomer(tmp_path
 
 
 async def test_an_abandoned_handshake_goes_before_a_session_that_is_used(tmp_path):
-    limits = SessionLimits(most=8, unused=1.0, recent=0.0)
+    limits = SessionLimits(most=8, unused=1.0, recent=0.0, newcomer=0.0)
     async with open_stage(tmp_path, sessions=limits) as stage, stage.dial() as line:
         used = await shake_hands(line)
         await line.asks(in_session(used, PING))

@@ -6,9 +6,10 @@ from mcp.server import MCPServer
 
 from multitap import CallContext, LocalServer, Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
-from multitap.errors import Denied
+from multitap.errors import BadArguments, Denied, MultitapError
 from multitap.store.audit_file import FILE_NAME, AuditFile
 from multitap.trust import audit
+from tests.store.full_disk import full_disk
 from tests.waiting import until
 
 
@@ -87,14 +88,39 @@ async def test_calls_are_refused_where_the_log_is_required(tmp_path):
     (tmp_path / FILE_NAME).mkdir()
     async with open_hub(settings(tmp_path, audit={"required": True})) as hub:
         await hub.settled()
-        await hub.call("notes_add", {"text": "x"})
-        await until(lambda: hub.store.is_audit_delayed)
+        with pytest.raises(MultitapError, match="its result is withheld"):
+            await hub.call("notes_add", {"text": "x"})
 
         with pytest.raises(Denied, match="audit log"):
             await hub.call("notes_add", {"text": "y"})
         (tmp_path / FILE_NAME).rmdir()
         await until(lambda: not hub.store.is_audit_delayed)
         assert (await hub.call("notes_add", {"text": "z"})).success
+
+    assert [entry["outcome"] for entry in told(tmp_path)] == ["ok", "refused", "ok"]
+
+
+async def test_a_required_entry_is_written_before_the_answer(tmp_path):
+    async with open_hub(settings(tmp_path, audit={"required": True})) as hub:
+        await hub.settled()
+        for count in range(1, 4):
+            await hub.call("notes_add", {"text": "x"})
+            assert len(told(tmp_path)) == count
+        with pytest.raises(BadArguments):
+            await hub.call("notes_add", {})
+
+        assert len(told(tmp_path)) == 4
+
+
+async def test_calls_go_on_when_a_full_disk_has_room_again(tmp_path):
+    async with open_hub(settings(tmp_path, audit={"required": True})) as hub:
+        await hub.settled()
+        with full_disk(), pytest.raises(MultitapError, match="its result is withheld"):
+            await hub.call("notes_add", {"text": "x"})
+        await until(lambda: not hub.store.is_audit_delayed)
+
+        assert (await hub.call("notes_add", {"text": "y"})).success
+    assert len(told(tmp_path)) == 2
 
 
 def test_other_events_are_written_at_once(tmp_path):

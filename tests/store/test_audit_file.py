@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from multitap.store.audit_file import HEAD_NAME, AuditFile, ChainHead, chain_hash
+from tests.store.full_disk import full_disk
 
 KEEP = 100_000
 WRITER = """
@@ -127,3 +128,22 @@ def test_a_damaged_file_is_set_aside_and_the_chain_goes_on(file, tmp_path):
     problems, last = file.verify()
     assert last.seq == 7
     assert any("lost" in problem or "missing" in problem for problem in problems)
+
+
+def test_a_log_that_was_begun_on_a_full_disk_is_completed_later(file):
+    with full_disk(), pytest.raises(sqlite3.Error):
+        fill(file, 1)
+
+    fill(file, 2)
+    assert [entry.seq for entry in file.entries()] == [2, 1]
+    assert file.verify()[0] == []
+
+
+def test_a_log_whose_disk_was_full_for_a_while_goes_on(file):
+    fill(file, 1)
+    with full_disk(), pytest.raises(sqlite3.Error):
+        fill(file, 1)
+
+    fill(file, 1)
+    assert [entry.seq for entry in file.entries()] == [2, 1]
+    assert file.verify()[0] == []

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.config.models import Audit
-from multitap.errors import LONGEST_QUOTE, BadArguments, shortened
+from multitap.errors import LONGEST_QUOTE, BadArguments, MultitapError, shortened
 from multitap.events import Outcome
 from multitap.hub.router import Route
 from multitap.store import Store
@@ -32,7 +32,7 @@ class AuditTrail:
         """Whether calls are recorded."""
         self._store = store
         self.is_required = False
-        """Whether calls are refused while the log cannot be written."""
+        """Whether answers wait for their entries; calls are refused while none can be written."""
         self.keeps_arguments = False
         """Whether arguments are recorded with calls."""
         self._pid = os.getpid()
@@ -49,15 +49,21 @@ class AuditTrail:
         """Whether calls must be refused, because they could not be recorded."""
         return self.is_required and self._store.is_audit_delayed
 
-    @property
-    def is_awaited(self) -> bool:
-        """Whether answers wait until their entry is sent; in a cluster, entries can outlive us."""
-        return self.is_required and self._store.audit_relay is not None
+    async def wait_written(self, result: object) -> None:
+        """Wait until all entries are on disk or, in a cluster, with the coordinator.
 
-    async def wait_sent(self) -> None:
-        """Wait until all entries are sent."""
-        if (relay := self._store.audit_relay) is not None:
-            await relay.send()
+        Args:
+            result: The result of the call, if there is one.
+
+        Raises:
+            MultitapError: They cannot be written, so the result must not be returned.
+        """
+        if not await self._store.write_audit() and result is not None:
+            raise MultitapError(
+                "the call was made, but it could not be written to the audit log, so its result is "
+                "withheld",
+                hint="`multitap status` says why; without `audit.required`, it would be returned",
+            )
 
     def show_arguments(self, route: Route, given: bytes | Raw) -> Raw:
         """A call's arguments without secrets."""

@@ -128,6 +128,7 @@ class Calls:
             Denied: The policy, or a person it asks, refuses the call.
             BadArguments: The arguments do not fit its schema, and such calls are refused.
             UpstreamError: The server could not answer; the subclass says why.
+            MultitapError: The call was made, but the required audit log cannot be written.
         """
         started = perf_counter()
         result: ToolResult | None = None
@@ -235,9 +236,10 @@ class Calls:
                 self._audited.stir()
             if self._events.watched:
                 self._events.publish(_event(record))
-        if self._trail.is_required and self._trail.is_awaited:
-            await in_task(light)
-            await self._trail.wait_sent()
+            # nobody waits for the answer to a cancelled call
+            if self._trail.is_required and outcome is not _CANCELLED:
+                await in_task(light)
+                await self._trail.wait_written(result)
         return result  # pyright: ignore[reportReturnType] - or something was raised
 
     def _keep(

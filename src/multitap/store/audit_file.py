@@ -196,15 +196,16 @@ class AuditFile:
     def _open(self) -> sqlite3.Connection:
         # The file may be deleted while we run; SQLite would go on writing to one that no longer has
         # a name.
-        if self._connection is None or not self.path.exists():
-            self.close()
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with suppress(FileExistsError):
-                os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            connection = sqlite3.connect(
-                self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
-            )
-            self._connection = connection
+        if self._connection is not None and self.path.exists():
+            return self._connection
+        self.close()
+        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        connection = sqlite3.connect(
+            self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
+        )
+        try:
             connection.execute("PRAGMA journal_mode = WAL")
             # after a power failure, the second file must not be ahead of this one
             connection.execute("PRAGMA synchronous = FULL")
@@ -212,7 +213,12 @@ class AuditFile:
             connection.execute(_TABLE)
             for trigger in _TRIGGERS.values():
                 connection.execute(trigger)
-        return self._connection
+        except BaseException:
+            # kept only when it is complete: on a full disk the next attempt has to create the rest
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
 
     def _set_aside(self) -> None:
         """Move a damaged file aside, and begin a new one."""

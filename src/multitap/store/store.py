@@ -99,6 +99,8 @@ class Store:
         """Adds an entry to the audit log; it is written within a second."""
         self.audit_kept = Audit().keep
         """How many entries of the audit log are kept."""
+        self._audit_lock = anyio.Lock()
+        self._audit_failures = 0
         self.audit_relay: AuditRelay | None = None
         """Takes the entries in a cluster, where one replica writes those of all."""
         self.servers = ServerNotes(archive, troubles, self._pending)
@@ -235,18 +237,40 @@ class Store:
         self._note_losses()
         # taken before the first wait: later records are written next time
         calls, log = self.call_backlog.take(), self._log.take()
-        audit = self.audit_backlog.take() if self.audit_relay is None else None
         self._pending.clear()
         self._full.clear()
         if calls and not await self._written("calls", self._archive.write_calls, calls):
             self.call_backlog.put_back(calls)
-        if self.audit_relay is not None:
-            await self.audit_relay.send()
-        elif audit and not await self._written("audit", self._write_audit, audit):
-            self.audit_backlog.put_back(audit)
+        await self.write_audit()
         if log and not await self._written("log", self._archive.write_logs, log):
             self._log.put_back(log)
         await self.servers.flush(self._written)
+
+    async def write_audit(self) -> bool:
+        """Write the waiting entries of the audit log; returns whether they are safe now."""
+        if self.audit_relay is not None:
+            await self.audit_relay.send()
+            return not self.audit_relay.is_delayed
+        failures = self._audit_failures
+        # one transaction for all who wait: it costs more than its rows, and those who get the lock
+        # later find their entries written
+        async with self._audit_lock:
+            if failures != self._audit_failures:
+                return False
+            entries = self.audit_backlog.take()
+            if not entries:
+                return True
+            try:
+                await self._thread.run(self._write_audit, entries)
+            except (sqlite3.OperationalError, TimeoutError) as exc:
+                self._audit_failures += 1
+                self._troubles.begin("audit", f"writing is delayed: {exc}")
+                # not after a timeout: the thread has them, and writes them when the disk answers
+                if not isinstance(exc, TimeoutError):
+                    self.audit_backlog.put_back(entries)
+                return False
+            self._troubles.end("audit")
+            return True
 
     async def wait_pending(self) -> None:
         """Wait until there is something to write; it may already be written by then."""

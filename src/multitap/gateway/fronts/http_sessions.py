@@ -32,8 +32,10 @@ class SessionLimits:
     unused: float = 120.0
     """The same for a session without a single request after its handshake: most were abandoned."""
     recent: float = 5.0
-    """Seconds after its last message for which a used session is not ended to make room, and one
-    that was not used yet goes last: its first request may be on its way."""
+    """Seconds after its last message for which a used session is not ended to make room."""
+    newcomer: float = 15.0
+    """Seconds for which an unused session goes no earlier than a used one: its first request may
+    be on its way."""
     look: float = 15.0
     """Seconds between two searches for such sessions, so one may last this much longer."""
     requests: int = 1024
@@ -234,13 +236,12 @@ class HttpSessions:
 
     def _use(self, session: HttpSession) -> SessionUse:
         age = self._clock() - session.used
-        is_recent = age < self.limits.recent
         return SessionUse(
             session.id,
             session.client.holder,
             session.address,
-            age / (self.limits.idle if is_recent else self.life(session)),
-            session.busy or (is_recent and session.is_used),
+            age / (self.limits.idle if age < self.limits.newcomer else self.life(session)),
+            session.busy or (session.is_used and age < self.limits.recent),
         )
 
     def _make_room(self, holder: str) -> bool:

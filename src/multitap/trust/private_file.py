@@ -12,6 +12,7 @@ import msgspec
 
 from multitap.errors import MultitapError
 from multitap.regular_file import Stamp, file_stamp
+from multitap.unnamed_file import give_name, open_unnamed
 
 _OTHERS = 0o077
 _Content = TypeVar("_Content")
@@ -27,6 +28,7 @@ class PrivateFile:
 
     def __init__(self, path: Path, error: type[MultitapError]) -> None:
         self.path = path
+        self._fresh = path.with_name(f".{path.name}.new")
         self._error = error
 
     def read(self) -> bytes | None:
@@ -82,6 +84,8 @@ class PrivateFile:
         lock = self.open_lock(self.path.with_suffix(".lock"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
+            # left by a writer that was killed: there is only one at a time
+            self._fresh.unlink(missing_ok=True)
             yield
         finally:
             os.close(lock)
@@ -97,13 +101,13 @@ class PrivateFile:
 
     def write(self, text: bytes) -> None:
         """Replace the file atomically; the caller must hold its lock."""
-        fresh = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        fresh = self._fresh
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-            with open(os.open(fresh, flags, 0o600), "wb") as file:  # noqa: PTH123 - for its mode
+            with open(open_unnamed(fresh), "wb") as file:  # noqa: PTH123 - it is open already
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+                give_name(file.fileno(), fresh)
             fresh.replace(self.path)
         except OSError as exc:
             fresh.unlink(missing_ok=True)

@@ -56,14 +56,16 @@ def write_edits(
     """
     new = secrets or {}
     vault = Vault()
-    # the vault first: a running gateway could not use a file that refers to a missing secret
-    try:
+
+    # before the files: a running gateway could not use one that refers to a missing secret
+    def add_secrets() -> None:
         for name, value in new.items():
             vault.set(name, value)
-        operation = Journal().apply(label, edits, secrets=[*new], pins=record_pins(pins))
-    except BaseException:
-        forget([*new])
-        raise
+
+    journal = Journal(forget=forget)
+    operation = journal.apply(
+        label, edits, secrets=[*new], pins=record_pins(pins), prepare=add_secrets
+    )
     if operation is not None:
         # the pins last: if killed before, `undo` finds them unchanged
         write_pins(pins)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.editing.client_table import CLIENTS, McpClient, client_named
+from multitap.cli.editing.edit_run import write_edits
 from multitap.cli.editing.edit_target import EditTarget
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
@@ -219,13 +220,12 @@ def _removals(document: Document, found: Dialect) -> list[Change]:
 
 
 def _carry_out(label: str, edits: Sequence[FileEdit], *, dry_run: bool) -> int:
-    journal = Journal()
     # always shown: these files belong to other programs
-    previews = journal.preview(edits)
+    previews = Journal().preview(edits)
     show_differences(previews)
     if dry_run:
         note("nothing was written")
-    elif journal.apply(label, edits) is None:
+    elif write_edits(label, edits) is None:
         note("nothing to change")
     else:
         for one in previews:

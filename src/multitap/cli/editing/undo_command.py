@@ -17,7 +17,7 @@ def undo(*, force: bool, everything: bool, listing: bool, as_json: bool) -> int:
     """Restore the files of the last operation, or of all recorded ones."""
     if listing or as_json:
         return list_operations(as_json=as_json)
-    journal = Journal()
+    journal = Journal(forget=forget)
     _undo_last(journal, force=force)
     while everything and journal.operations():
         _undo_last(journal, force=force)

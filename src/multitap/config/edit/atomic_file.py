@@ -4,11 +4,13 @@ import contextlib
 import os
 import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from multitap.config.formats.limits import KIB
 from multitap.errors import ConfigError
 from multitap.records import dataclass
 from multitap.regular_file import open_regular
+from multitap.unnamed_file import give_name, open_unnamed
 
 LARGEST = 16 * KIB * KIB
 """Bytes of a file that can be edited: the limit of a configuration file."""
@@ -19,7 +21,7 @@ PRIVATE, SHARED = 0o600, 0o644
 
 
 def beside(target: Path) -> Path:
-    """The path of a file's new content until it replaces the file."""
+    """The name of a file's new content right before it replaces the file."""
     return target.with_name(f".{target.name[:200]}.multitap-new")
 
 
@@ -48,10 +50,11 @@ def content_of(path: Path) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """New content in a file beside its target, ready to replace it."""
+    """New content beside its target, ready to replace it."""
 
     target: Path
-    fresh: Path
+    file: BinaryIO
+    """The new content, which has no name where the system can do without."""
     folders: tuple[Path, ...] = ()
     """Folders that were created for it, the outermost first."""
 
@@ -61,15 +64,19 @@ class StagedFile:
         Raises:
             ConfigError: It cannot be replaced.
         """
+        fresh = beside(self.target)
         try:
-            self.fresh.replace(self.target)
+            give_name(self.file.fileno(), fresh)
+            fresh.replace(self.target)
             _sync_folder(self.target.parent)
         except OSError as exc:
             raise _not_written(self.target, exc) from None
+        self.file.close()
 
     def discard(self) -> None:
         """Delete the new content."""
-        self.fresh.unlink(missing_ok=True)
+        self.file.close()
+        beside(self.target).unlink(missing_ok=True)
         remove_folders(self.folders)
 
 
@@ -85,26 +92,22 @@ def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
         ConfigError: It cannot be written; nothing is left behind.
     """
     folders: tuple[Path, ...] = ()
-    fresh: Path | None = None
+    file: BinaryIO | None = None
     try:
         status = _status(target)
         folders = _make_folders(target.parent)
-        fresh = beside(target)
-        fresh.unlink(
-            missing_ok=True
-        )  # left by a killed process: there is only one writer at a time
-        # Private until it has the permissions of the file, and O_EXCL, which follows no link:
-        # otherwise others could read the content, or redirect it, before `_take_after`.
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE)
-        with open(handle, "wb") as file:  # noqa: PTH123 - it is open already
-            _take_after(handle, status, mode)
-            file.write(content)
-            file.flush()
-            os.fsync(handle)
-        return StagedFile(target, fresh, folders)
+        # private until it has the permissions of the file: otherwise others could read the content
+        # before `_take_after`
+        file = open(open_unnamed(beside(target)), "wb")  # noqa: PTH123, SIM115 - `StagedFile` has it
+        _take_after(file.fileno(), status, mode)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        return StagedFile(target, file, folders)
     except BaseException as exc:
-        if fresh is not None:
-            fresh.unlink(missing_ok=True)
+        if file is not None:
+            file.close()
+            beside(target).unlink(missing_ok=True)
         remove_folders(folders)
         if isinstance(exc, OSError):
             raise _not_written(target, exc) from None

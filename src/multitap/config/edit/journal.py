@@ -119,10 +119,17 @@ class Journal:
     Args:
         folder: Its location; by default, in the user's state directory. Only its owner can
             read it, because configuration files may contain secrets.
+        forget: Removes the secrets of an operation that is rolled back.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        forget: Callable[[Sequence[str]], None] = lambda _: None,
+    ) -> None:
         self.folder = folder or state_directory() / "edits"
+        self._forget_secrets = forget
 
     def preview(self, edits: Sequence[FileEdit]) -> tuple[Preview, ...]:
         """What edits would change; writes nothing.
@@ -145,14 +152,16 @@ class Journal:
         *,
         secrets: Sequence[str] = (),
         pins: Sequence[PinRecord] = (),
+        prepare: Callable[[], None] = lambda: None,
     ) -> Operation | None:
         """Change all the files, or none; None if there is nothing to change.
 
         Args:
             label: A description, which `multitap undo --list` shows.
             edits: The edits of files.
-            secrets: Names of secrets that were added to the vault for it.
+            secrets: Names of secrets that `prepare` adds to the vault for it.
             pins: Entries of lock files that change with it.
+            prepare: Called when the operation is recorded and no file has changed yet.
 
         Raises:
             ConfigError: A file cannot be read, understood or written; all are as they were.
@@ -165,7 +174,7 @@ class Journal:
                 wanted = _wanted_content(edits, found)
                 if not wanted:
                     return None
-                if operation := self._write(blank, wanted, found):
+                if operation := self._write(blank, wanted, found, prepare):
                     return operation
         paths = ", ".join(str(edit.path) for edit in edits)
         raise ConfigError(f"another program keeps changing {paths}", hint="close it and try again")
@@ -196,7 +205,7 @@ class Journal:
         return found
 
     def undo(self, *, force: bool = False) -> Operation:
-        """Restore every file of the last operation.
+        """Restore every file of the last operation, or of one that was killed.
 
         Args:
             force: Restore files even if they have changed since.
@@ -206,7 +215,9 @@ class Journal:
             ConfigError: A file changed since, or cannot be written; all are as they were.
         """
         with self._lock():
-            self._recover()
+            # somebody who undoes a killed operation does not mean the one before it, too
+            if killed := self._recover():
+                return killed[-1]
             operation = next(iter(self.operations()), None)
             if operation is None:
                 raise UnknownName("there is nothing to undo")
@@ -226,6 +237,7 @@ class Journal:
         blank: Operation,
         wanted: dict[Path, tuple[bytes | None, int]],
         found: dict[Path, bytes | None],
+        prepare: Callable[[], None],
     ) -> Operation | None:
         """The finished operation; None if a file changed in the meantime."""
         staged: list[StagedFile] = []
@@ -254,6 +266,7 @@ class Journal:
             # Before the first commit: if we are killed in between, the next editor finds what to
             # roll back.
             self._record(operation, found)
+            prepare()
             for one in staged:
                 one.commit()
             for target in wanted.keys() - made.keys():
@@ -329,15 +342,19 @@ class Journal:
                     remove_folders(tuple(map(Path, one.folders)))
                 else:
                     stage(target, before, mode=one.mode).commit()
+            # after the files: a secret must not be deleted while a file refers to it
+            self._forget_secrets(operation.secrets)
         self._forget(number)
 
-    def _recover(self) -> None:
-        """Roll back operations that were killed."""
-        for one in self.folder.iterdir():
-            if one.name.isdigit():
-                operation = self._read(int(one.name))
-                if operation is None or not operation.done:
-                    self._roll_back(int(one.name))
+    def _recover(self) -> list[Operation]:
+        """Roll back operations that were killed, and return those that had begun."""
+        killed: list[Operation] = []
+        for number in sorted(int(one.name) for one in self.folder.iterdir() if one.name.isdigit()):
+            operation = self._read(number)
+            if operation is None or not operation.done:
+                self._roll_back(number)
+                killed += [] if operation is None else [operation]
+        return killed
 
     def _next_number(self) -> int:
         taken = [int(one.name) for one in self.folder.iterdir() if one.name.isdigit()]

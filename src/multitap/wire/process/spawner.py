@@ -34,8 +34,8 @@ _PATIENCE = 5.0
 
 
 OnReport = Callable[[str, Any], None]
-"""Takes `refused` with an address, `crowded` with the number of processes that it may have, or
-`used` with whether a path is changed, and the path."""
+"""Takes `refused` with an address, `denied` with a path that it must not change, `crowded` with the
+number of processes that it may have, or `used` with whether a path is changed, and the path."""
 
 
 def _ignore(_kind: str, _value: Any) -> None:
@@ -85,6 +85,10 @@ class Child:
         if not self.exited.is_set():
             await self._spawner.order("signal", self._number, int(number))
 
+    async def settle(self) -> None:
+        """Stop reporting changes that are denied to it: it is up."""
+        await self._spawner.order("settle", self._number)
+
     async def sweep(self) -> None:
         """Kill everything that is left of it: group, session, daemonised grandchildren."""
         await self._spawner.order("sweep", self._number)
@@ -101,7 +105,7 @@ class Child:
         elif kind == "exited":
             self.exit_code = value
             self.exited.set()
-        elif kind in {"crowded", "refused", "used"}:
+        elif kind in {"crowded", "denied", "refused", "used"}:
             self._on_report(kind, value)
         elif kind == "swept":
             _settle(self._swept, value)

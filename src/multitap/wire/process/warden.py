@@ -40,6 +40,7 @@ LAST_SWEEPS = (
 )
 PAUSE = 0.005  # seconds between two rounds
 IDLE = 1000  # milliseconds: orphans of an earlier run can wait for the start-up rush
+TICK = 100  # milliseconds between two looks after calls that wait for a connection
 
 RESET = (
     signal.SIGCHLD,
@@ -116,7 +117,9 @@ class Warden:
         self.place = _place()
         self.prctl = _prctl()
         self.confined: dict[int, SyscallSupervisor] = {}
-        """Confined servers, by the descriptor on which each hands calls to us."""
+        """Confined servers, by the descriptor that says when each has handed a call to us."""
+        self.supervisors: dict[int, SyscallSupervisor] = {}
+        """The same by the numbers of their orders."""
         self.poll = select.poll()
 
     def run(self) -> None:
@@ -131,8 +134,11 @@ class Warden:
         self.poll.register(wake_read, select.POLLIN)
         idle: int | None = IDLE
         while True:
-            ready = self.poll.poll(idle)
-            if not ready and idle is not None:
+            waiting = [calls for calls in self.confined.values() if calls.is_waiting]
+            ready = self.poll.poll(TICK if waiting else idle)
+            for calls in waiting:
+                calls.tick()
+            if not ready and not waiting and idle is not None:
                 self._end_orphans()
                 idle = None
             for fd, event in ready:
@@ -173,6 +179,8 @@ class Warden:
         leader = next((pid for pid, known in self.leaders.items() if known == number), None)
         if kind == "signal" and leader is not None:
             _kill_group(leader, rest[0])
+        elif kind == "settle" and number in self.supervisors:
+            self.supervisors[number].settle()
         elif kind == "sweep":
             self._say("swept", number, self._sweep(leader) if leader is not None else 0)
         return True
@@ -233,30 +241,29 @@ class Warden:
                 said += part
                 for listener in fds:
                     if orders is not None:
-                        self._take_calls(number, leader, listener, orders)
-                        poll.register(listener, select.POLLIN)
+                        calls = self._take_calls(number, leader, listener, orders)
+                        poll.register(calls, select.POLLIN)
                 if orders is not None and orders["wrapper"] and fds:
                     return b""  # the wrapper keeps its end open for as long as the server runs
 
-    def _take_calls(self, number: int, leader: int, listener: int, orders: SandboxOrders) -> None:
+    def _take_calls(
+        self, number: int, leader: int, listener: int, orders: SandboxOrders
+    ) -> SyscallSupervisor:
         from .sandbox.syscall_supervisor import SyscallSupervisor  # noqa: PLC0415 - others need none
 
-        def on_used(path: str, changes: bool) -> None:  # noqa: FBT001 - for `SyscallSupervisor`
-            self._say("used", number, (int(changes), path))
-
         os.set_inheritable(listener, False)
-        self.confined[listener] = SyscallSupervisor(
+        calls = SyscallSupervisor(
             listener,
-            write=orders["write"],
-            proxy=orders["proxy"],
-            processes=orders["processes"],
-            proc=orders["proc"],
+            orders,
             count=lambda: self._population(leader),
             on_refused=lambda address: self._say("refused", number, address),
-            on_used=on_used if orders["observe"] else None,
+            on_denied=lambda path: self._say("denied", number, path),
+            on_used=lambda path, changes: self._say("used", number, (int(changes), path)),
             on_crowded=lambda: self._say("crowded", number, orders["processes"]),
         )
-        self.poll.register(listener, select.POLLIN)
+        self.confined[calls.fileno()] = self.supervisors[number] = calls
+        self.poll.register(calls, select.POLLIN)
+        return calls
 
     def _population(self, leader: int) -> int:
         """How many processes a confined server has, including those that left its session.
@@ -271,13 +278,16 @@ class Warden:
             for pid, stat in found.items()
         )
 
-    def _answer(self, listener: int, event: int) -> bool:
-        """Answer a call; False when there will be no more."""
-        calls = self.confined[listener]
+    def _answer(self, fd: int, event: int) -> bool:
+        """Answer calls of a server; False when there will be no more."""
+        calls = self.confined[fd]
         if event & select.POLLIN and calls.answer():
             return True
-        self.poll.unregister(listener)
-        del self.confined[listener]
+        self.poll.unregister(fd)
+        del self.confined[fd]
+        self.supervisors = {
+            number: other for number, other in self.supervisors.items() if other is not calls
+        }
         calls.close()
         return False
 

@@ -9,7 +9,6 @@ import struct
 
 from . import landlock, syscall_filter
 from .kernel import prctl, syscall
-from .used_paths import USED_PATHS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,11 +67,15 @@ def confine(orders: SandboxOrders) -> int:
     grants += [(path, landlock.DEVICE) for path in orders["devices"]]
     # bubblewrap gives a server a /proc with nothing but its own processes
     grants += [("/proc" if orders["wrapper"] else f"/proc/{os.getpid()}", landlock.READ)]
-    landlock.restrict(grants, [orders["proxy"]] if orders["proxy"] else [])
-    name = syscall_filter.machine()
-    shown = USED_PATHS if orders["observe"] else ()
+    ports = [orders["proxy"]] if orders["proxy"] else []
+    landlock.restrict(grants, None if orders["network"] else ports)
     code = syscall_filter.confining(
-        name, network=bool(orders["proxy"]), shown=shown, reading=orders["proc"]
+        syscall_filter.machine(),
+        proxied=bool(orders["proxy"]),
+        network=orders["network"],
+        observed=orders["observe"],
+        watched=orders["watch"],
+        reading=orders["proc"],
     )
     return syscall_filter.install(syscall_filter.assemble(code))
 

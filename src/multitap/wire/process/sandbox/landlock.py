@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import stat
 import struct
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION = 1  # a flag: only say which version of the interface there is
 _PATH_BENEATH, _NET_PORT = 1, 2
+_OPENAT2, _AT_FDCWD, _NO_LINKS = 437, -100, 0b110
 
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
 REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
@@ -45,14 +47,14 @@ def version() -> int:
     return syscall(_CREATE, None, 0, _VERSION)
 
 
-def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int]) -> None:
+def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int] | None) -> None:
     """Leave this process, and all that it will ever start, only these paths and ports.
 
     `PR_SET_NO_NEW_PRIVS` must be set. Paths that do not exist are left out.
 
     Args:
         grants: Paths, and the rights below each.
-        ports: TCP ports that may be connected to.
+        ports: TCP ports that may be connected to; None: all, and it may listen.
 
     Raises:
         OSError: The kernel refuses.
@@ -61,7 +63,7 @@ def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int]) -> None:
     files = _OLDEST
     for since, right in ((WITH_REFER, REFER), (WITH_TRUNCATE, TRUNCATE), (WITH_IOCTL, IOCTL_DEV)):
         files |= right if known >= since else 0
-    network = _BIND | _CONNECT if known >= WITH_NETWORK else 0
+    network = _BIND | _CONNECT if known >= WITH_NETWORK and ports is not None else 0
     scopes = _ABSTRACT_SOCKETS | _SIGNALS if known >= WITH_SCOPES else 0
     fields = (files, network, scopes)[: 1 + (known >= WITH_NETWORK) + (known >= WITH_SCOPES)]
     attributes = struct.pack(f"{len(fields)}Q", *fields)
@@ -70,7 +72,7 @@ def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int]) -> None:
         for path, rights in grants:
             _allow(ruleset, path, rights & files)
         if network:
-            for port in ports:
+            for port in ports or ():
                 rule = ctypes.c_char_p(struct.pack("QQ", _CONNECT, port))
                 syscall(_ADD_RULE, ruleset, _NET_PORT, rule, 0)
         syscall(_RESTRICT, ruleset, 0)
@@ -80,17 +82,37 @@ def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int]) -> None:
 
 def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
-        # links were resolved when the rules were made; one that appeared since may be an attack
-        place = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
+        place = _open(path)
     except OSError:
         return
     try:
-        mode = os.fstat(place).st_mode
-        if stat.S_ISLNK(mode):
-            return
-        if not stat.S_ISDIR(mode):
+        if not stat.S_ISDIR(os.fstat(place).st_mode):
             rights &= _ON_FILES
         rule = ctypes.c_char_p(struct.pack("=Qi", rights, place))
         syscall(_ADD_RULE, ruleset, _PATH_BENEATH, rule, 0)
     finally:
         os.close(place)
+
+
+def _open(path: str) -> int:
+    """Open a path without links.
+
+    Links were resolved when the rules were made; one that appeared since may be an attack.
+
+    Raises:
+        OSError: There is no such file, or a link on the way.
+    """
+    flags = os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW
+    how = struct.pack("=QQQ", flags, 0, _NO_LINKS)
+    try:
+        name = ctypes.c_char_p(os.fsencode(path))
+        return syscall(_OPENAT2, _AT_FDCWD, name, ctypes.c_char_p(how), len(how))
+    except OSError as exc:
+        if exc.errno not in {errno.ENOSYS, errno.EPERM}:  # the filter of an older container
+            raise
+    place = os.open(path, flags)
+    is_link = stat.S_ISLNK(os.fstat(place).st_mode)
+    if is_link or os.readlink(f"/proc/self/fd/{place}") != path:
+        os.close(place)
+        raise OSError(errno.ELOOP, "a link")
+    return place

@@ -23,6 +23,7 @@ _SAME = {
     "setxattrat": 463,
     "removexattrat": 466,
     "open_tree_attr": 467,
+    "file_setattr": 469,
 }
 
 _X86_64 = """
@@ -40,7 +41,9 @@ sched_setscheduler 144 sched_setparam 142 sched_setattr 314 move_pages 279 migra
 lookup_dcookie 212 nfsservctl 180 chmod 90 fchmod 91 fchmodat 268 setxattr 188 lsetxattr 189
 removexattr 197 lremovexattr 198 open 2 openat 257 creat 85 execve 59 execveat 322 mkdir 83
 mkdirat 258 unlink 87 unlinkat 263 rename 82 renameat 264 renameat2 316 link 86 linkat 265
-symlink 88 symlinkat 266 truncate 76 rmdir 84 fork 57 vfork 58
+symlink 88 symlinkat 266 truncate 76 rmdir 84 fork 57 vfork 58 chown 92 fchown 93 lchown 94
+fchownat 260 fsetxattr 190 fremovexattr 199 utime 132 utimes 235 futimesat 261 utimensat 280
+mknod 133 mknodat 259
 """
 
 _AARCH64 = """
@@ -57,7 +60,8 @@ sendmmsg 269 ioctl 29 prlimit64 261 setpriority 140 ioprio_set 30 sched_setaffin
 sched_setscheduler 119 sched_setparam 118 sched_setattr 274 move_pages 239 migrate_pages 238
 lookup_dcookie 18 nfsservctl 42 fchmod 52 fchmodat 53 setxattr 5 lsetxattr 6 removexattr 14
 lremovexattr 15 openat 56 execve 221 execveat 281 mkdirat 34 unlinkat 35 renameat 38
-renameat2 276 linkat 37 symlinkat 36 truncate 45
+renameat2 276 linkat 37 symlinkat 36 truncate 45 fchown 55 fchownat 54 fsetxattr 7
+fremovexattr 16 utimensat 88 mknodat 33
 """
 
 

@@ -10,8 +10,9 @@ CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
 USED_PATHS = {
     "open": ((None, 0, 1),),
     "openat": ((0, 1, 2),),
-    "openat2": ((0, 1, None),),
     "creat": ((None, 0, True),),
+    "mknod": ((None, 0, True),),
+    "mknodat": ((0, 1, True),),
     "mkdir": ((None, 0, True),),
     "mkdirat": ((0, 1, True),),
     "unlink": ((None, 0, True),),
@@ -29,8 +30,11 @@ USED_PATHS = {
     "execveat": ((0, 1, False),),
 }
 """By call: for each path where its folder is, where the path is, and where the flags are that say
-whether it is opened for writing, or whether it is; None: the folder that the process is in, or
-nobody can say."""
+whether it is opened for writing, or whether it is; None: the folder that the process is in."""
+CHANGES = tuple(
+    name for name, paths in USED_PATHS.items() if any(kind is True for *_, kind in paths)
+)
+"""Calls that change a path whatever their flags are."""
 
 
 class UsedPath:
@@ -44,15 +48,12 @@ class UsedPath:
 
 def used_paths(name: str, arguments: list[int]) -> list[UsedPath]:
     """The paths of a call with these arguments."""
-    found: list[UsedPath] = []
+    paths: list[UsedPath] = []
     for folder, path, kind in USED_PATHS.get(name, ()):
-        if isinstance(kind, bool):
-            changes = kind
-        else:
-            changes = kind is not None and bool(arguments[kind] & CHANGING)
+        changes = kind if isinstance(kind, bool) else bool(arguments[kind] & CHANGING)
         where = _AT_FDCWD if folder is None else to_signed(arguments[folder])
-        found.append(UsedPath(where, arguments[path], changes=changes))
-    return found
+        paths.append(UsedPath(where, arguments[path], changes=changes))
+    return paths
 
 
 def to_signed(word: int) -> int:

@@ -1,0 +1,166 @@
+"""The process behind a supervised call: its memory, its descriptors, and what its paths mean."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+
+from .kernel import syscall
+from .syscall_filter import machine
+from .syscall_numbers import ARCHITECTURES
+
+_IS_VALID = 0x40082102
+_PAGE = 4096
+_LONGEST_PATH = 4096
+_OF_THREAD = os.O_EXCL  # a descriptor of one thread, since Linux 6.9
+AT_FDCWD, SYMLINK_NOFOLLOW, EMPTY_PATH = -100, 0x100, 0x1000
+
+
+class CallingProcess:
+    """The thread that waits for the answer to its call.
+
+    Its id may be another's as soon as it is killed. So whatever is opened by its id is used only
+    if the call still waits afterwards.
+
+    Args:
+        listener: The descriptor that its call arrived on.
+        call: The kernel's number of the call.
+        pid: The thread.
+    """
+
+    __slots__ = ("call", "listener", "pid")
+
+    def __init__(self, listener: int, call: int, pid: int) -> None:
+        self.listener = listener
+        self.call = call
+        self.pid = pid
+
+    @property
+    def leader(self) -> int:
+        """The process that the thread belongs to."""
+        with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.startswith("Tgid:"):
+                    return int(line.split()[1])
+        raise ProcessLookupError(errno.ESRCH, "no such thread")
+
+    @property
+    def program(self) -> str:
+        """The file that it runs."""
+        program = os.readlink(f"/proc/{self.pid}/exe")
+        self.check()
+        return program
+
+    @property
+    def has_signal(self) -> bool:
+        """Whether a signal waits that would interrupt its call."""
+        pending, blocked = 0, 0
+        with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name in {"SigPnd", "ShdPnd"}:
+                    pending |= int(value, 16)
+                elif name in {"SigBlk", "SigIgn"}:
+                    blocked |= int(value, 16)
+        return bool(pending & ~blocked)
+
+    def check(self) -> None:
+        """Check that the call still waits.
+
+        Raises:
+            OSError: It was killed, or interrupted.
+        """
+        fcntl.ioctl(self.listener, _IS_VALID, struct.pack("=Q", self.call))
+
+    def memory(self, pointer: int, size: int, *, text: bool = False) -> bytes:
+        """Its memory at a pointer; for a text, at least up to its end."""
+        data = b""
+        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+            self.check()
+            while len(data) < size and not (text and b"\0" in data):
+                start = pointer + len(data)
+                length = min(_PAGE - start % _PAGE, size - len(data))  # the next may not be mapped
+                try:
+                    part = os.pread(memory.fileno(), length, start)
+                except (OSError, OverflowError):
+                    part = b""
+                if not part:
+                    raise OSError(errno.EFAULT, "bad address")
+                data += part
+        return data
+
+    def path(self, pointer: int) -> str:
+        """The path at a pointer."""
+        text, end, _ = self.memory(pointer, _LONGEST_PATH, text=True).partition(b"\0")
+        if not end:
+            raise OSError(errno.ENAMETOOLONG, "no end")
+        return os.fsdecode(text)
+
+    def descriptor(self, number: int) -> int:
+        """A descriptor of our own for what one of its own is about.
+
+        Raises:
+            OSError: It has none of that number, or is gone.
+        """
+        process = self._handle()
+        try:
+            self.check()
+            return syscall(ARCHITECTURES[machine()][1]["pidfd_getfd"], process, number, 0)
+        finally:
+            os.close(process)
+
+    def place(self, folder: int, path: str, flags: int = 0) -> int:
+        """Open what a path means to it, so that it cannot be exchanged later.
+
+        Args:
+            folder: The descriptor that the path is relative to.
+            path: The path.
+            flags: Those of calls such as `fchmodat2`.
+        """
+        if not path:
+            if not flags & EMPTY_PATH:
+                raise OSError(errno.ENOENT, "no path")
+            if folder != AT_FDCWD:
+                return self.descriptor(folder)
+        last = os.O_NOFOLLOW if flags & SYMLINK_NOFOLLOW else 0
+        place = os.open(self.whole_path(folder, path), os.O_PATH | os.O_CLOEXEC | last)
+        try:
+            self.check()
+        except OSError:
+            os.close(place)
+            raise
+        return place
+
+    def whole_path(self, folder: int, path: str) -> str:
+        """A path of it as one that means the same to us, by way of its folder in /proc."""
+        for start, its_own in (
+            ("/proc/self/", f"/proc/{self.pid}/"),
+            ("/proc/thread-self/", f"/proc/{self.pid}/"),
+            ("/dev/fd/", f"/proc/{self.pid}/fd/"),
+        ):
+            if path.startswith(start):
+                return its_own + path.removeprefix(start)
+        if path.startswith("/"):
+            return f"/proc/{self.pid}/root{path}"
+        base = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
+        return os.path.join(f"/proc/{self.pid}/{base}", path)
+
+    def _handle(self) -> int:
+        try:
+            return os.pidfd_open(self.pid, _OF_THREAD)
+        except OSError as exc:
+            if exc.errno != errno.EINVAL:
+                raise
+        return os.pidfd_open(self.leader)
+
+
+def real_path(place: int) -> str:
+    """Where the file behind a descriptor is now."""
+    return os.readlink(f"/proc/self/fd/{place}")
+
+
+def is_inside(real: str, places: tuple[str, ...]) -> bool:
+    """Whether a real path is one of these places, or in one of them."""
+    return any(real == place or real.startswith(f"{place}/") for place in places)

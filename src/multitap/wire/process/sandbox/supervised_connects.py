@@ -1,0 +1,314 @@
+"""Makes the connections of a confined server: to addresses that were looked at, and only those.
+
+The caller could change an address in its memory after a look at it. So the warden copies the
+address once, and connects the caller's socket itself, with the copy. It must not wait meanwhile:
+the call of a blocking socket is answered when its connection is made.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import select
+import socket
+import struct
+import time
+
+from .calling_process import AT_FDCWD, is_inside, real_path
+from .kernel import syscall
+from .local_ports import is_closed, is_here
+from .syscall_filter import machine
+from .syscall_numbers import ARCHITECTURES
+from .used_paths import to_signed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .calling_process import CallingProcess
+
+_LONGEST = 128  # bytes of an address
+_MOST_AT_A_TIME = 128
+_MOST_REPORTED = 64
+_FAMILY = struct.Struct("=H")
+_IPV4 = struct.Struct("=H2s4s8x")
+_IPV6 = struct.Struct("=H2s4x16s")
+_SCOPE = struct.Struct("=I")
+_NETLINK = struct.Struct("=HHII")
+_TIME = struct.Struct("ll")
+_CONNECT = ARCHITECTURES[machine()][1]["connect"]
+_OTHER = "an address of another kind"
+_RESTART = 512  # ERESTARTSYS: the signal's own flags decide what becomes of the call
+
+
+class ConnectRules:
+    """Where a server may connect to.
+
+    Args:
+        proxy: Without `network`: the only port on loopback; 0: none.
+        network: Whether it may connect to everything but what the rest excludes.
+        write: Folders whose Unix sockets are its own.
+        sockets: Unix sockets, and folders of them, that it may use too.
+        socket_program: The only program that may use `sockets`; empty: all.
+        closed_ports: The folder that names closed ports of this machine.
+    """
+
+    def __init__(
+        self,
+        *,
+        proxy: int,
+        network: bool,
+        write: Sequence[str],
+        sockets: Sequence[str],
+        socket_program: str,
+        closed_ports: str,
+    ) -> None:
+        self.proxy = proxy
+        self.network = network
+        self.write = tuple(write)
+        self.sockets = tuple(sockets)
+        self.socket_program = socket_program
+        self.closed_ports = closed_ports
+
+    def allows(self, address: InternetAddress, *, is_stream: bool) -> bool:
+        """Whether it may connect to an address of the Internet protocols."""
+        if not self.network:
+            return bool(self.proxy) and address.is_loopback_port(self.proxy)
+        return not (
+            is_stream
+            and self.closed_ports
+            and is_closed(self.closed_ports, address.port)
+            and is_here(address.address, address.device)
+        )
+
+    def allows_socket(self, real: str, caller: CallingProcess) -> bool:
+        """Whether it may connect to the Unix socket at a real path."""
+        if is_inside(real, self.write):
+            return True
+        is_open = is_inside(real, self.sockets)
+        return is_open and self.socket_program in {"", caller.program}
+
+
+class InternetAddress:
+    """An address of the Internet protocols, as a call names it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.device = 0
+        if _FAMILY.unpack_from(data)[0] == socket.AF_INET:
+            _, port, self.address = _IPV4.unpack_from(data)
+        else:
+            _, port, self.address = _IPV6.unpack_from(data)
+            if len(data) >= _IPV6.size + _SCOPE.size:
+                (self.device,) = _SCOPE.unpack_from(data, _IPV6.size)
+        self.port = int.from_bytes(port, "big")
+
+    def __str__(self) -> str:
+        if len(self.address) == 4:  # noqa: PLR2004 - bytes
+            return f"{socket.inet_ntop(socket.AF_INET, self.address)}:{self.port}"
+        return f"[{socket.inet_ntop(socket.AF_INET6, self.address)}]:{self.port}"
+
+    def is_loopback_port(self, port: int) -> bool:
+        return self.address == b"\x7f\0\0\1" and self.port == port
+
+
+class AddressRefused(Exception):
+    """The server may not connect to an address, which is its argument."""
+
+
+class ConnectAttempt:
+    """One call: the caller's socket, and where it is to be connected to.
+
+    Args:
+        caller: Who waits for the result.
+        number: Its descriptor of the socket.
+    """
+
+    def __init__(self, caller: CallingProcess, number: int) -> None:
+        self.caller = caller
+        fd = caller.descriptor(number)
+        try:
+            self.theirs = socket.socket(fileno=fd)
+        except OSError:  # it is not a socket
+            os.close(fd)
+            raise
+        self.data = b""
+        self.place = -1
+        """Our descriptor of a Unix socket, by which `data` names it."""
+        self.is_blocking = not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK
+        self.deadline: float | None = None
+
+    def start(self) -> int | None:
+        """The result of the call; None if its caller has to wait for it."""
+        if not self.is_blocking:
+            return _connect(self.theirs.fileno(), self.data)
+        seconds, rest = _TIME.unpack(
+            self.theirs.getsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIME.size)
+        )
+        if seconds or rest:
+            self.deadline = time.monotonic() + seconds + rest / 1e6
+        os.set_blocking(self.theirs.fileno(), False)
+        result = _connect(self.theirs.fileno(), self.data)
+        # on loopback it is made by now
+        return self.look_again() if self._is_unfinished(result) else result
+
+    def look_again(self) -> int | None:
+        """The result; None if there still is none.
+
+        Connecting once more is how the kernel tells: it also leaves the socket as the one call of
+        a program that waits would.
+        """
+        result = _connect(self.theirs.fileno(), self.data)
+        if result == -errno.EISCONN:
+            return 0
+        if not self._is_unfinished(result):
+            return result
+        is_late = self.deadline is not None and time.monotonic() > self.deadline
+        return -errno.EINPROGRESS if is_late else None
+
+    def close(self) -> None:
+        if self.is_blocking:
+            os.set_blocking(self.theirs.fileno(), True)
+        self.theirs.close()
+        if self.place >= 0:
+            os.close(self.place)
+
+    def _is_unfinished(self, result: int) -> bool:
+        # a listener of a Unix socket that has no room is tried again
+        return result in {-errno.EINPROGRESS, -errno.EALREADY} or (
+            result == -errno.EAGAIN and self.theirs.family == socket.AF_UNIX
+        )
+
+
+class SupervisedConnects:
+    """The connections that one server makes.
+
+    Args:
+        rules: Where it may connect to.
+        poll: Gets the sockets that are waited for.
+        answer: Answers a call, by its number, with a result.
+        on_refused: Called once with each refused address.
+    """
+
+    def __init__(
+        self,
+        rules: ConnectRules,
+        *,
+        poll: select.epoll,
+        answer: Callable[[int, int], None],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._rules = rules
+        self._poll = poll
+        self._answer = answer
+        self._on_refused = on_refused
+        self._refused: set[str] = set()
+        self._waiting: dict[int, ConnectAttempt] = {}
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there are calls that were not answered yet."""
+        return bool(self._waiting)
+
+    def begin(self, caller: CallingProcess, arguments: list[int]) -> int | None:
+        """The result of a call; None if it is answered later."""
+        number, pointer, size = (to_signed(arguments[0]), arguments[1], to_signed(arguments[2]))
+        if not _FAMILY.size <= size <= _LONGEST:
+            return -errno.EINVAL
+        data = caller.memory(pointer, size)
+        attempt = ConnectAttempt(caller, number)
+        result: int | None = -errno.EACCES
+        try:
+            self._aim(attempt, data)
+            result = attempt.start()
+            if result is None and len(self._waiting) >= _MOST_AT_A_TIME:
+                result = -errno.EAGAIN
+        except AddressRefused as refused:
+            self._refuse(str(refused))
+        except struct.error:  # too short for its family
+            result = -errno.EINVAL
+        finally:
+            if result is not None:
+                attempt.close()
+        if result is None:
+            self._waiting[attempt.theirs.fileno()] = attempt
+            self._poll.register(attempt.theirs.fileno(), select.EPOLLOUT)
+        return result
+
+    def resume(self, fd: int) -> None:
+        """Look at a socket that is ready."""
+        attempt = self._waiting.get(fd)
+        if attempt is not None and (result := attempt.look_again()) is not None:
+            self._end(fd)
+            self._answer(attempt.caller.call, result)
+
+    def tick(self) -> None:
+        """Look after calls whose sockets say nothing: interrupted, late, or to be tried again."""
+        for fd, attempt in tuple(self._waiting.items()):
+            try:
+                attempt.caller.check()
+                is_interrupted = attempt.caller.has_signal
+            except OSError:
+                self._end(fd)  # its caller is gone
+                continue
+            if is_interrupted:
+                self._end(fd)
+                self._answer(attempt.caller.call, -_RESTART)
+            elif attempt.deadline is not None or attempt.place >= 0:
+                self.resume(fd)
+
+    def close(self) -> None:
+        for fd in tuple(self._waiting):
+            self._end(fd)
+
+    def _aim(self, attempt: ConnectAttempt, data: bytes) -> None:
+        """Check an address.
+
+        Raises:
+            AddressRefused: The server must not connect to it.
+        """
+        (family,) = _FAMILY.unpack_from(data)
+        attempt.data = data
+        if family in {socket.AF_INET, socket.AF_INET6}:
+            address = InternetAddress(data)
+            is_stream = attempt.theirs.type == socket.SOCK_STREAM
+            if not self._rules.allows(address, is_stream=is_stream):
+                raise AddressRefused(str(address))
+        elif not self._rules.network:
+            raise AddressRefused(_OTHER)
+        elif family == socket.AF_UNIX:
+            self._aim_at_file(attempt, data[_FAMILY.size :])
+        elif family == socket.AF_NETLINK:
+            if any(_NETLINK.unpack_from(data)[2:]):  # another process; the kernel is 0
+                raise AddressRefused(_OTHER)
+        elif family != socket.AF_UNSPEC:  # which dissolves a connection
+            raise AddressRefused(_OTHER)
+
+    def _aim_at_file(self, attempt: ConnectAttempt, name: bytes) -> None:
+        if name.startswith(b"\0"):
+            raise AddressRefused("@" + os.fsdecode(name[1:]))
+        path = os.fsdecode(name.partition(b"\0")[0])
+        attempt.place = attempt.caller.place(AT_FDCWD, path)
+        real = real_path(attempt.place)
+        if not self._rules.allows_socket(real, attempt.caller):
+            raise AddressRefused(real)
+        # by descriptor: what the path names may be another socket by now
+        ours = os.fsencode(f"/proc/self/fd/{attempt.place}\0")
+        attempt.data = _FAMILY.pack(socket.AF_UNIX) + ours
+
+    def _end(self, fd: int) -> None:
+        self._poll.unregister(fd)
+        self._waiting.pop(fd).close()
+
+    def _refuse(self, address: str) -> None:
+        if address not in self._refused and len(self._refused) < _MOST_REPORTED:
+            self._refused.add(address)
+            self._on_refused(address)
+
+
+def _connect(fd: int, data: bytes) -> int:
+    try:
+        return syscall(_CONNECT, fd, ctypes.c_char_p(data), len(data))
+    except OSError as exc:
+        return -(exc.errno or errno.EPERM)

@@ -151,3 +151,57 @@ def test_without_landlock_status_says_so(home, registry, wanted, state, words):
     assert server["state"] == state, told
     assert server["sandbox"]["level"] == "off"
     assert words in " ".join(told[0].split()), told[0]
+
+
+def test_a_server_runs_under_the_level_that_a_person_sets(multitap, home, registry):
+    file = home / "multitap.toml"
+    for level in ("guard", "off", "strict"):
+        assert multitap(f"sandbox set -c multitap.toml s {level}").code == 0
+
+        assert tomllib.loads(file.read_text())["servers"]["s"]["sandbox"] == level
+        [server] = multitap("status -c multitap.toml --json").json["servers"]
+        assert (server["state"], server["sandbox"]["level"]) == ("connected", level)
+
+
+@pytest.mark.parametrize(("name", "tool"), [("mcp.json", "mcp_s_write"), (".kode.json", "s:write")])
+def test_what_a_person_allows_a_project_is_kept_beside_its_trust(
+    multitap, home, monkeypatch, name, tool
+):
+    project, outside = home / "project", home / "outside"
+    project.mkdir()
+    outside.mkdir()
+    file = project / name
+    server = {"command": sys.executable, "args": [str(PROGRAM)], "transport": "stdio"}
+    file.write_text(json.dumps({"mcpServers": {"s": server}}))
+    before = file.read_bytes()
+    monkeypatch.chdir(project)
+    assert multitap("trust --yes").code == 0
+    assert "PermissionError" in multitap(f"call {tool} path={outside}/new").err
+
+    allowed = multitap(f"sandbox allow s --write {outside}")
+
+    assert allowed.code == 0, allowed.err
+    assert multitap(f"call {tool} path={outside}/new").code == 0
+    assert multitap("sandbox set s off").code == 0
+    [shown] = multitap("status --json").json["servers"]
+    assert (shown["state"], shown["sandbox"]["level"]) == ("connected", "off")
+    assert multitap(f"call {tool} path={home}/elsewhere").code == 0
+    assert file.read_bytes() == before
+
+
+def test_a_private_place_is_not_opened_by_a_rule(multitap, home, registry):
+    ended = multitap(f"sandbox allow -c multitap.toml s --read {Path.home()}/.ssh")
+
+    assert ended.code == 3
+    assert "is private: no rule opens it" in ended.err
+
+
+def test_a_removed_server_leaves_nothing_to_the_next_of_its_name(multitap, home, registry):
+    multitap("call -c multitap.toml s_where")
+    where = json.loads(multitap("call -c multitap.toml s_where").out)
+    mark = Path(where["home"]) / "mark"
+    mark.write_text("left behind")
+
+    assert multitap("remove -c multitap.toml s").code == 0
+
+    assert not mark.exists()

@@ -248,13 +248,31 @@ def learn_sandbox() -> None:
 
 @sandbox.command("allow")
 @click.argument("name", metavar="SERVER", shell_complete=complete_server)
-@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@click.argument("hosts", nargs=-1, metavar="[HOST...]")
+@click.option("--read", multiple=True, metavar="PATH", help="Let it read this (repeatable)")
+@click.option("--write", multiple=True, metavar="PATH", help="Let it change this (repeatable)")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing")
 @with_config
-@runs("guarding.sandbox_command.allow_hosts")
-def allow_hosts() -> None:
-    """Let a confined server reach more hosts
+@runs("guarding.sandbox_command.allow")
+def allow() -> None:
+    """Let a confined server use more hosts, files and folders
 
     HOST is a name, '*.name', an address or a network, with a port, or without
-    one for ports 80 and 443; '*' is every public host.
+    one for ports 80 and 443; '*' is every public host. Hosts matter only under
+    'strict': 'guard' leaves the network open.
+    """
+
+
+@sandbox.command("set")
+@click.argument("name", metavar="SERVER", shell_complete=complete_server)
+@click.argument("level", type=click.Choice(["guard", "strict", "off"]))
+@click.option("--dry-run", is_flag=True, help="Show what would change, and write nothing")
+@with_config
+@runs("guarding.sandbox_command.set_level")
+def set_level() -> None:
+    """Choose how much a server is confined
+
+    'guard' closes private places: keys, credentials, browsers, Multitap's own
+    data. 'strict' closes everything that its rules do not open. 'off' does not
+    confine it.
     """

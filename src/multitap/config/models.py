@@ -208,6 +208,8 @@ class ServerHome:
     """Real paths of folders among its arguments that a person let it write to."""
     identity: str = ""
     """Distinguishes a project's server from another one of the same name, trusted later."""
+    level: Level | None = None
+    """How much a person chose to confine a project's server, whatever its entry says."""
 
 
 class _Server(_SecretHolder):

@@ -95,6 +95,8 @@ class StartGrant:
     """Real paths of folders among its arguments that it may write to."""
     rules: SandboxRules = SandboxRules()
     """Sandbox rules that a person added for it."""
+    level: Level | None = None
+    """How much a person chose to confine it."""
     identity: str = ""
     """Distinguishes it from another server of the same name, trusted later."""
 

@@ -1,6 +1,7 @@
 """Derives the narrowest sandbox rules from a server's observed use."""
 
 import os
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from multitap.sandbox.plan import SandboxPlan
 from multitap.sandbox.private_places import PrivatePaths, is_within, outermost
 
 _SEVERAL = 4  # files of one folder that are replaced by the folder
+_IN_PACKAGE = re.compile(r".*?/(?:node_modules/(?:@[^/]+/)?[^/]+|(?:site|dist)-packages)(?=/)")
+"""Up to the package of a file; the rest of it is needed sooner or later."""
 _PASSING = ("/proc", "/sys", "/dev", "/run")
 """Paths that programs look up but do not need."""
 
@@ -116,7 +119,13 @@ def _group(paths: Iterable[str], home: Path) -> list[str]:
     for folder, files in by_folder.items():
         whole = len(files) >= _SEVERAL and not is_within(str(home), folder)
         grouped += [folder] if whole else sorted(files)
-    return grouped
+    return [*dict.fromkeys(_package(path) for path in grouped)]
+
+
+def _package(path: str) -> str:
+    """The folder of the package that a file belongs to, or the file itself."""
+    match = _IN_PACKAGE.match(path)
+    return match[0] if match else path
 
 
 def host_rule(host: str) -> str:

@@ -43,7 +43,9 @@ def decide(
     """
     standing = STANDINGS[config.provenance]
     usual: Level = default if standing.is_confined else "off"
-    if config.sandbox == "auto":
+    if config.home.level is not None:
+        level, reason = config.home.level, "you chose it"
+    elif config.sandbox == "auto":
         level = usual
         reason = (
             "your own configuration describes it"

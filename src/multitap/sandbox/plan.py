@@ -11,6 +11,7 @@ from pathlib import Path
 from multitap.config.models import StdioServer
 from multitap.records import dataclass
 from multitap.regular_file import open_regular, read_regular
+from multitap.sandbox.folder_arguments import folder_arguments
 from multitap.sandbox.levels import ShownLevel
 from multitap.sandbox.package_settings import package_settings
 from multitap.sandbox.private_places import PrivatePaths, outermost
@@ -42,11 +43,17 @@ _LANGUAGES = {
     "NVM_DIR": ".nvm",
     "VOLTA_HOME": ".volta",
     "ASDF_DATA_DIR": ".asdf",
+    "ASDF_DEFAULT_TOOL_VERSIONS_FILENAME": ".tool-versions",
     "MISE_DATA_DIR": ".local/share/mise",
+    "MISE_CONFIG_DIR": ".config/mise",
     "UV_PYTHON_INSTALL_DIR": ".local/share/uv/python",
     "FNM_DIR": ".local/share/fnm",
+    "NODENV_ROOT": ".nodenv",
+    "PROTO_HOME": ".proto",
+    "RBENV_ROOT": ".rbenv",
+    "RUSTUP_HOME": ".rustup",
 }
-"""Folders of version managers with interpreters, by their variables."""
+"""What version managers keep in the home folder, by the variables that say where it is."""
 _CERTIFICATES = (
     *("CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "NIX_SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
     *("PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR", "SSL_CERT_FILE"),
@@ -138,7 +145,7 @@ def plan_sandbox(
     write = [path for _, opened in writable for path in opened]
     if is_guarded:
         places = [str(work)] if work is not None else []
-        places += writable_folders(config, home, private, here)
+        places += _argument_folders(config, home, private, here)
         write += (path for place in places for path in _workspace(place, home, private))
         write.append(_SHARED_MEMORY)
         given = ["/", *_name_service()]
@@ -172,30 +179,14 @@ def plan_sandbox(
     )
 
 
-def writable_folders(
+def _argument_folders(
     config: StdioServer, home: Path, private: PrivatePaths, here: Path
 ) -> tuple[str, ...]:
-    """The folders in a server's arguments, which it may change under `guard`.
-
-    Only whole arguments count, and only folders that exist: nothing is guessed from a script, an
-    option or a text.
-
-    Args:
-        config: The server, with variables expanded.
-        home: The user's home folder.
-        private: Paths that are never opened this way.
-        here: The current folder.
-    """
-    base = config.start_folder or here
-    paths = (os.path.join(base, os.path.expanduser(word)) for word in config.args)
-    folders = (os.path.realpath(path) for path in paths if "\0" not in path and os.path.isdir(path))
-    return tuple(
-        dict.fromkeys(
-            folder
-            for folder in folders
-            if not _holds(Path(folder), home) and not private.holds(folder)
-        )
-    )
+    """The folders in a server's arguments: of a project's, only those that a person was shown."""
+    if config.provenance == "project":
+        return config.home.writes
+    secrets = (*private.never, *private.by_name)
+    return folder_arguments(config.args, config.start_folder or here, home, secrets)
 
 
 def _workspace(folder: str, home: Path, private: PrivatePaths) -> tuple[str, ...]:
@@ -279,7 +270,8 @@ def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
     place = str(config.start_folder or here) if config.provenance == "project" else ""
     package = next((word for word in config.args if not word.startswith("-")), "")
     package = _VERSION.sub("", package)
-    identity = f"{name}\0{config.provenance}\0{place}\0{config.command}\0{package}"
+    words = (name, config.provenance, place, config.home.identity, config.command, package)
+    identity = "\0".join(words)
     safe = re.sub(r"[^\w.-]+", "_", name)[:40].strip(".") or "server"
     digest = sha256(identity.encode(errors="surrogateescape")).hexdigest()[:12]
     return Path(os.path.realpath(state)) / FOLDER / f"{safe}-{digest}"
@@ -407,7 +399,7 @@ def _environment(
     places = {
         name: str(home / usual)
         for name, usual in _LANGUAGES.items()
-        if name not in inherited and (home / usual).is_dir()
+        if name not in inherited and (home / usual).exists()
     }
     own = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
     if is_guarded:

@@ -1,6 +1,9 @@
 """`multitap remove`, `enable`, `disable`, `rename` and `set`: change existing servers."""
 
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from multitap.cli.configuration.chosen_configuration import load_configuration
@@ -36,6 +39,7 @@ from multitap.config.loading import read_document
 from multitap.config.models import OAuth
 from multitap.errors import ConfigError, counted
 from multitap.names import plain_name
+from multitap.sandbox.plan import own_folder
 from multitap.trust.secrets.vault import Vault
 
 
@@ -53,7 +57,21 @@ def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> in
     label, done = f"remove {' '.join(names)}", f"removed {', '.join(names)}"
     # if an entry in another file remains, the server stays, and so do its pins
     pins = pins_without(loaded, names) if how.scope is None else ()
-    return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
+    code = run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
+    if code == Exit.DONE and how.scope is None and not how.dry_run:
+        # the next server of that name must not find what this one left
+        for name in names:
+            if (folder := _sandbox_folder(loaded, name, name)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+    return code
+
+
+def _sandbox_folder(loaded: Loaded, server: str, name: str) -> Path | None:
+    """The folder that a server has to itself if it is confined, under this name."""
+    config = loaded.settings.servers.get(server)
+    if not isinstance(config, StdioServer):
+        return None
+    return own_folder(loaded.state_directory, name, config, loaded.search.folder)
 
 
 def switch(options: CommonOptions, names: Sequence[str], how: EditOptions, *, on: bool) -> int:
@@ -98,7 +116,13 @@ def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
         _widen_secrets(old, new)
     label, done = f"rename {old} {new}", f"{old} is now {new}"
     pins = pins_renamed(loaded, old, new)
-    return run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
+    code = run_edits(label, edits, dry_run=how.dry_run, done=done, pins=pins)
+    if code == Exit.DONE and not how.dry_run:
+        folder, renamed = (_sandbox_folder(loaded, old, name) for name in (old, new))
+        if folder is not None and renamed is not None:
+            with suppress(OSError):  # it has none
+                folder.rename(renamed)
+    return code
 
 
 def move_secrets(options: CommonOptions, names: Sequence[str], *, dry_run: bool) -> int:

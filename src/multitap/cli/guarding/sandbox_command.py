@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,16 +17,18 @@ from multitap.cli.editing.setting_words import Assignment
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.output import advise, note, say, say_json
+from multitap.cli.terminal.output import note, say, say_json
 from multitap.cli.terminal.toml_text import toml
 from multitap.config import Loaded, ServerConfig, StdioServer
+from multitap.config.provenance import Level
 from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.sandbox.learning import LearnedRules, learn_rules
+from multitap.sandbox.levels import ShownLevel
 from multitap.sandbox.plan import SandboxPlan
 from multitap.sandbox.private_places import PrivatePaths
-from multitap.trust.projects.trusted_projects import expand_trusted
+from multitap.trust.projects.trusted_projects import Projects, expand_trusted
 from multitap.wire.process.child_environment import child_environment
 from multitap.wire.process.sandbox_support import confinement_of, support_here
 from multitap.wire.process.sandboxes import UsedPaths, open_sandboxes, plan_here
@@ -34,6 +36,8 @@ from multitap.wire.process.spawner import CannotStart, open_spawner
 from multitap.wire.process.stdio_wire import locate, open_stdio
 from multitap.wire.wire import Wire
 
+_OPEN = {"read": "everything that is not private", "hosts": "every host"}
+"""What needs no rule under `guard`."""
 ROUNDS = 5
 """How often a server is started to learn: a refusal may prevent later accesses."""
 
@@ -54,6 +58,9 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
         say(f"under `{plan.level}`, it could use:")
     for title, values in _describe(plan).items():
         say(f"\n{title}:")
+        if plan.level != "strict" and title in _OPEN:
+            say(f"  {_OPEN[title]}")
+            continue
         for value in [values] if isinstance(values, str) else values or ["(none)"]:
             say(f"  {value}")
     if plan.proc:
@@ -68,7 +75,7 @@ def learn_sandbox(
 ) -> int:
     """Start a server under observation, and write the rules that it needs."""
     loaded = load_configuration(options)
-    config = _program(loaded, name)
+    _program(loaded, name)
     if (reason := support_here().reason) is not None:
         raise MultitapError(reason, hint="nothing can be learned on this machine")
     note(f"starting {name} with access to every host and to all files that are not private")
@@ -82,43 +89,92 @@ def learn_sandbox(
         note(f"it still does not come up: {trouble}")
     if not rules:
         note("it needs no more rules than it has")
-    elif not (dry_run or as_json or trouble):
-        _keep(options, name, config, rules)
     elif not as_json:
-        say(toml({"servers": {name: {"sandbox_rules": rules}}}))
+        _keep(options, loaded, name, learned, dry_run=dry_run or trouble is not None)
     return Exit.DONE if trouble is None else Exit.UNAVAILABLE
 
 
-def allow_hosts(options: CommonOptions, name: str, hosts: Sequence[str], *, dry_run: bool) -> int:
-    """Let a confined server reach more hosts."""
-    config = _program(load_configuration(options), name)
-    known = [*dict.fromkeys((*config.sandbox_rules.hosts, *hosts))]
-    wanted = [Assignment(("sandbox_rules", "hosts"), known)]
-    return assign(options, name, wanted, EditOptions(dry_run=dry_run))
+def allow(
+    options: CommonOptions,
+    name: str,
+    hosts: Sequence[str],
+    *,
+    read: Sequence[str],
+    write: Sequence[str],
+    dry_run: bool,
+) -> int:
+    """Let a confined server use more hosts, files and folders."""
+    if not (hosts or read or write):
+        raise click.UsageError("name a host, or use `--read` or `--write`")
+    loaded = load_configuration(options)
+    _program(loaded, name)
+    rules = LearnedRules(tuple(map(_absolute, read)), tuple(map(_absolute, write)), tuple(hosts))
+    private = PrivatePaths.of_user(Path.home().resolve(), loaded.state_directory)
+    for path in (*rules.read, *rules.write):
+        if not private.openable(path):
+            raise ConfigError(
+                f"{path} is private: no rule opens it",
+                hint=f"`multitap sandbox set {name} off` starts {name} without a sandbox",
+            )
+    return _keep(options, loaded, name, rules, dry_run=dry_run)
 
 
-def _keep(options: CommonOptions, name: str, config: StdioServer, rules: Mapping[str, Any]) -> None:
-    merged: dict[str, Any] = {"proc": True} if "proc" in rules else {}
+def set_level(options: CommonOptions, name: str, level: Level, *, dry_run: bool) -> int:
+    """Choose how much a server is confined."""
+    loaded = load_configuration(options)
+    _program(loaded, name)
+    if (root := loaded.project_of(name)) is None:
+        level_only = [Assignment(("sandbox",), level)]
+        return assign(options, name, level_only, EditOptions(dry_run=dry_run))
+    if not dry_run:
+        Projects().set_level(root, name, level)
+    how = "without a sandbox" if level == "off" else f"under `{level}`"
+    note(f"{name} runs {how} from its next start; the project's files stay as they are")
+    return Exit.DONE
+
+
+def _absolute(path: str) -> str:
+    """A rule counts wherever the server is started from."""
+    return str(Path(path).expanduser().absolute())
+
+
+def _keep(
+    options: CommonOptions,
+    loaded: Loaded,
+    name: str,
+    rules: LearnedRules,
+    *,
+    dry_run: bool = False,
+) -> int:
+    """Add rules where the server is described, or beside the trust in the project that does."""
+    shown = {key: value for key, value in asdict(rules).items() if value and key != "private"}
+    say(toml({"servers": {name: {"sandbox_rules": shown}}}))
+    if (root := loaded.project_of(name)) is not None:
+        if not dry_run:
+            Projects().allow(root, name, rules)
+            note(f"{name} may use that from its next start; the project's files stay as they are")
+        return Exit.DONE
+    own = _program(loaded, name).sandbox_rules
+    assignments = [Assignment(("sandbox_rules", "proc"), True)] if rules.proc else []
     for key in ("read", "write", "hosts"):
-        known = [str(one) for one in getattr(config.sandbox_rules, key)]
-        if values := [*dict.fromkeys((*known, *rules.get(key, ())))]:
-            merged[key] = values
-    wanted = [Assignment(("sandbox_rules", key), values) for key, values in merged.items()]
-    say(toml({"servers": {name: {"sandbox_rules": merged}}}))
-    try:
-        assign(options, name, wanted, EditOptions())
-    except ConfigError as exc:  # a client's file, which has no such rules, or a read-only one
-        note(str(exc))
-        advise("add these lines to your `multitap.toml`: they amend the server")
+        before = [str(value) for value in getattr(own, key)]
+        if added := [*dict.fromkeys((*before, *getattr(rules, key)))][len(before) :]:
+            assignments.append(Assignment(("sandbox_rules", key), [*before, *added]))
+    if not assignments:
+        note("it has these rules already")
+        return Exit.DONE
+    return assign(options, name, assignments, EditOptions(dry_run=dry_run))
 
 
 async def _learn(
     loaded: Loaded, name: str, calls: Sequence[tuple[str, Any]]
 ) -> tuple[LearnedRules, str | None]:
     config = _program(loaded, name)
+    confinement = confinement_of(config, support_here(), loaded.settings.sandbox)
+    level = confinement.level if confinement.level == "guard" else "strict"
     total, trouble = LearnedRules(), None
     for _ in range(ROUNDS):
-        extra = _widen(config, total)
+        extra = _widen(config, total, level)
         used = UsedPaths()
         found, trouble = await _observe(loaded, name, extra, used, calls)
         grown = total.join(found)
@@ -190,7 +246,7 @@ async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
     return "done" if result.success else result.text[:200]
 
 
-def _widen(config: StdioServer, learned: LearnedRules) -> StdioServer:
+def _widen(config: StdioServer, learned: LearnedRules, level: ShownLevel) -> StdioServer:
     rules = config.sandbox_rules
     wider = rules.model_copy(
         update={
@@ -200,7 +256,7 @@ def _widen(config: StdioServer, learned: LearnedRules) -> StdioServer:
             "proc": rules.proc or learned.proc,
         }
     )
-    return config.model_copy(update={"sandbox": "strict", "sandbox_rules": wider})
+    return config.model_copy(update={"sandbox": level, "sandbox_rules": wider})
 
 
 def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:

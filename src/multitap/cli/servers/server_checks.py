@@ -29,6 +29,7 @@ from multitap.records import dataclass
 from multitap.trust.pins.pins import pin_mode
 from multitap.trust.projects.trusted_projects import trusted_scope
 from multitap.trust.scanner.scanner import scan_mode
+from multitap.upstream.diagnosis import denial_hint
 from multitap.wire.process.sandbox_support import SandboxSupport
 
 _NAMED = 3
@@ -170,7 +171,7 @@ def of_sandbox_support(support: SandboxSupport) -> Check:
     if not support.is_wanted:
         return Check("sandbox", CheckVerdict.SKIPPED, str(support.reason))
     if support.reason is not None:
-        hint = "servers of projects and registries run without; `sandbox = true` refuses to"
+        hint = 'programs of others run without; `sandbox = "strict"` refuses to start them so'
         return Check("sandbox", CheckVerdict.WARN, support.reason, hint)
     words = "; ".join((f"Landlock, version {support.version}", *support.gaps))
     return Check("sandbox", CheckVerdict.WARN if support.gaps else CheckVerdict.OK, words)
@@ -190,8 +191,12 @@ def of_sandbox(server: ServerSnapshot) -> Iterator[Check]:
         f"{one.sent:,} bytes out, {one.received:,} in"
         for one in sandbox.hosts
     ]
-    words = f"confined: {sandbox.reason}"
-    hint = f"`multitap sandbox learn {server.name}` widens its rules" if sandbox.refused else None
+    words = f"runs under `{sandbox.level}`: {sandbox.reason}"
+    hint = None
+    if sandbox.denied:
+        hint = denial_hint(server.name, dict.fromkeys(sandbox.denied, True))
+    elif sandbox.refused and sandbox.level == "strict":
+        hint = f"`multitap sandbox learn {server.name}` widens its rules"
     yield Check("sandbox", CheckVerdict.OK, words, hint, tuple(said))
 
 

@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from multitap.config import (
 )
 from multitap.config.models import SandboxRules
 from multitap.config.project_bounds import check_expanded, read_inside
+from multitap.config.provenance import Level
 from multitap.config.trust_gate import (
     PartKind,
     Proposal,
@@ -74,6 +75,8 @@ class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
     """Folders among its arguments that it may write to."""
     rules: LearnedRules = LearnedRules()
     """Sandbox rules that a person added, until its program changes."""
+    level: Level | None = None
+    """How much a person chose to confine it, until its program changes."""
     identity: str = ""
     """Made up when its program was first trusted."""
 
@@ -229,20 +232,38 @@ class Projects:
             UnknownName: It is not trusted.
             ProjectsError: It cannot be remembered.
         """
+
+        def join(part: TrustedPart) -> TrustedPart:
+            return msgspec.structs.replace(part, rules=part.rules.join(_resolve(rules)))
+
+        self._change(root, name, join)
+        detail = "; ".join((name, *rules.read, *rules.write, *rules.hosts))
+        self._record("trust.widened", subject=str(root), decision="allow", detail=detail)
+
+    def set_level(self, root: Path, name: str, level: Level) -> None:
+        """Choose how much a trusted server of a project is confined.
+
+        Raises:
+            UnknownName: It is not trusted.
+            ProjectsError: It cannot be remembered.
+        """
+        self._change(root, name, lambda part: msgspec.structs.replace(part, level=level))
+        detail = f"{name}: sandbox {level}"
+        self._record("trust.widened", subject=str(root), decision="allow", detail=detail)
+
+    def _change(self, root: Path, name: str, change: Callable[[TrustedPart], TrustedPart]) -> None:
         with self._kept.hold_lock():
             records = self._read()
             parts = records.projects.get(_key(root), {})
-            servers = [
-                key for key, one in parts.items() if (one.kind, one.name) == ("server", name)
-            ]
+            servers = {
+                key: part
+                for key, part in parts.items()
+                if (part.kind, part.name) == ("server", name)
+            }
             if not servers:
                 raise UnknownName(f"{name!r} of {root} is not trusted", hint=trust_hint(root))
-            for key in servers:
-                joined = parts[key].rules.join(_resolve(rules))
-                parts[key] = msgspec.structs.replace(parts[key], rules=joined)
+            parts |= {key: change(part) for key, part in servers.items()}
             self._kept.write(msgspec.json.encode(records))
-        detail = "; ".join((name, *rules.read, *rules.write, *rules.hosts))
-        self._record("trust.widened", subject=str(root), decision="allow", detail=detail)
 
     def refuse(self, root: Path) -> None:
         """Record that a person was shown a project and did not trust it."""
@@ -340,7 +361,7 @@ def expand_trusted(
 
 def _apply(grant: StartGrant, config: ServerConfig, root: Path) -> ServerConfig:
     """The expanded server with what a person let it have."""
-    home = replace(config.home, identity=grant.identity)
+    home = replace(config.home, identity=grant.identity, level=grant.level)
     if not isinstance(config, StdioServer):
         return config.at_home(home)
     # By real path: a folder whose name now leads elsewhere is not the one that was shown.
@@ -380,7 +401,7 @@ def _grant(part: TrustedPart) -> StartGrant:
         hosts=part.rules.hosts,
         proc=part.rules.proc,
     )
-    return StartGrant(frozenset(part.granted), part.writes, rules, part.identity)
+    return StartGrant(frozenset(part.granted), part.writes, rules, part.level, part.identity)
 
 
 def _remember(
@@ -413,6 +434,7 @@ def _remember(
         fixed=part.fixed,
         writes=part.writes,
         rules=same.rules if same else LearnedRules(),
+        level=same.level if same else None,
         identity=same.identity if same else token_hex(8),
     )
 

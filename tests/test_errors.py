@@ -2,7 +2,7 @@ import traceback
 
 import pytest
 
-from multitap.errors import CallTimeout, MultitapError, UnknownName
+from multitap.errors import CallTimeout, MultitapError, UnknownName, shorten_and_count
 
 
 def shown(exc):
@@ -33,3 +33,9 @@ def test_another_hint_takes_the_place_of_the_first_and_leaves_other_notes():
 
 def test_without_a_hint_there_is_no_note():
     assert not hasattr(MultitapError("no"), "__notes__")
+
+
+def test_a_text_that_is_cut_for_a_person_says_how_much_is_missing():
+    assert shorten_and_count("abc", 3) == "abc"
+    assert shorten_and_count("abcd", 3) == "abc… (1 more character)"
+    assert shorten_and_count("x" * 5003, 3) == "xxx… (5,000 more characters)"

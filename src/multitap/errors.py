@@ -187,6 +187,12 @@ def join_hints(*hints: str | None) -> str | None:
     return "; ".join(filter(None, hints)) or None
 
 
+def shorten_and_count(text: str, limit: int) -> str:
+    """The same, with the number of characters that are left out, for a person who decides."""
+    more = len(text) - limit
+    return text if more <= 0 else f"{text[:limit]}… ({counted(more, 'more character')})"
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things: `1 tool`, `2 tools`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

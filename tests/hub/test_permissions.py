@@ -153,3 +153,19 @@ async def test_a_rule_of_a_server_holds_before_its_successor_is_up(tmp_path):
         hub.apply(before.model_copy(update={"servers": {"files": changed}}))
 
         assert not hub.catalog.tools
+
+
+async def test_the_person_sees_what_the_rule_looked_at_and_how_much_is_left_out(tmp_path):
+    person = Person("no")
+    rules = [rule("ask", arguments={"path": {"matches": "etc"}})]
+    filler = {f"name{number}": "x" * 500 for number in range(60)}
+    async with open_hub(settings(tmp_path, *rules), handlers=person.handlers) as hub:
+        await hub.settled()
+        with pytest.raises(Denied):
+            await hub.call("files_write", {**filler, "path": "/etc/passwd"})
+
+    (asked,) = person.asked
+    (first, *_, (left, words)) = asked.arguments.items()
+    assert first == ("path", "/etc/passwd")
+    assert left == f"… {61 - len(asked.arguments) + 1} more arguments"
+    assert "characters): name" in words

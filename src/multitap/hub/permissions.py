@@ -1,15 +1,18 @@
 """Asks a person about calls that the policy does not decide, and remembers answers."""
 
 import hashlib
+from itertools import islice
 from time import monotonic
+from typing import Any
 from weakref import WeakKeyDictionary
 
+from anyio import to_thread
 from msgspec import Raw
 
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, quoted
 from multitap.hub.router import Route
-from multitap.trust.policy.argument_tests import decode_arguments
+from multitap.trust.policy.argument_tests import decode_arguments, find_places
 from multitap.trust.policy.policy import Decision, Ruling
 from multitap.trust.policy.shown_arguments import show_arguments
 from multitap.upstream.handlers import Permit, PermitRequest
@@ -19,6 +22,11 @@ ROUNDS = 600.0
 """Seconds for which a permitted call may be continued by its client without another question."""
 MOST_KEPT = 1024
 """Answers that are kept: for calls of the host itself, and for calls in several rounds."""
+
+MOST_PLACES = 100
+"""Values that are shown first, because a rule looks at them."""
+SMALL = 64 * 1024
+"""Bytes of arguments that are prepared in the loop: a thread costs more."""
 
 _Subject = tuple[str, str, PolicyRule | None]
 _Round = tuple[object, str, str, bytes]
@@ -84,7 +92,7 @@ class Permissions:
             server=tool.server,
             tool=tool.raw_name,
             name=tool.name,
-            arguments=show_arguments(decode_arguments(given), route.link.report.redact),
+            arguments=await _shown_arguments(route, ruling, given),
             rule=ruling.place,
             reason=ruling.rule.reason if ruling.rule else None,
             call=context,
@@ -142,6 +150,26 @@ class Permissions:
         self._rounds[round_] = monotonic() + ROUNDS
         if len(self._rounds) > MOST_KEPT:
             del self._rounds[next(iter(self._rounds))]
+
+
+async def _shown_arguments(route: Route, ruling: Ruling, given: bytes | Raw) -> dict[str, Any]:
+    """The arguments for the person who decides; first those that the rules look at."""
+    if len(given) <= SMALL:
+        return _show(route, ruling, given)
+    # they may have millions of items, and other calls should not wait for them
+    return await to_thread.run_sync(_show, route, ruling, given, abandon_on_cancel=True)
+
+
+def _show(route: Route, ruling: Ruling, given: bytes | Raw) -> dict[str, Any]:
+    arguments = decode_arguments(given)
+    rules = (ruling.rule, *(route.guard.rules if route.guard else ()))
+    places = (
+        place
+        for rule in filter(None, rules)
+        for place in find_places(rule, route.link.config, arguments)
+    )
+    first = [*islice(places, MOST_PLACES)]
+    return show_arguments(arguments, route.link.report.redact, first=first)
 
 
 def _holder(context: CallContext) -> object:

@@ -11,8 +11,9 @@ from msgspec import Raw
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, InvalidInput, fields_of
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
-from multitap.errors import shortened
+from multitap.errors import shorten_and_count
 from multitap.gateway.fronts.control_messages import CommandReply, ServerQuestion
+from multitap.trust.policy.shown_arguments import write_lines
 from multitap.upstream.handlers import Permission, PermitRequest
 
 LONGEST_WORDS = 4000  # characters; a longer text would scroll the question away
@@ -93,7 +94,7 @@ def _approve(request: PermitRequest, ask: _Ask) -> Permission:
     """The user's answer; anything but a yes is a no."""
     note(f"server: {request.server}")
     note(f"tool: {request.tool}")
-    note(f"arguments: {msgspec.json.format(msgspec.json.encode(request.arguments)).decode()}")
+    note(f"arguments:\n{write_lines(request.arguments)}")
     if request.rule or request.reason:
         note(f"asked by: {' '.join(filter(None, (request.rule, request.reason)))}")
     try:
@@ -219,4 +220,4 @@ def _show(value: Any) -> str:
 
 
 def _cut(text: Any) -> str:
-    return shortened(str(text), LONGEST_WORDS)
+    return shorten_and_count(str(text), LONGEST_WORDS)

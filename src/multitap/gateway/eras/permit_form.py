@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.gateway.client_message import UNPARSABLE
+from multitap.trust.policy.shown_arguments import write_lines
 from multitap.upstream.handlers import Permission, PermitRequest
 
 _CHOICES = {
@@ -25,13 +26,13 @@ _parse = msgspec.json.Decoder(_Filled).decode
 
 def question(request: PermitRequest) -> dict[str, Any]:
     """The parameters of `elicitation/create`."""
-    arguments = msgspec.json.format(msgspec.json.encode(request.arguments)).decode()
     lines = [
         f"Multitap asks: may the tool {request.tool!r} of the server {request.server!r} be called?",
-        f"Arguments: {arguments}",
     ]
     if request.reason:
         lines.append(f"Reason: {request.reason}")
+    # at the end: a client may cut a long text
+    lines.append(f"Arguments:\n{write_lines(request.arguments)}")
     return {
         "mode": "form",
         "message": "\n".join(lines),

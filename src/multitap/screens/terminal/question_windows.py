@@ -13,7 +13,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, fields_of
-from multitap.errors import shortened
+from multitap.errors import shorten_and_count
 from multitap.printable import printable
 from multitap.screens.desktop import Desktop
 from multitap.screens.terminal.windows import WINDOW_STYLE, FormWindow
@@ -164,4 +164,4 @@ def _content(content: Any) -> str:
 
 
 def _cut(text: Any) -> str:
-    return shortened(str(text), _LONGEST)
+    return shorten_and_count(str(text), _LONGEST)

@@ -7,13 +7,14 @@ A value that cannot be judged, such as a list instead of a text, therefore never
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from msgspec import Raw
 
+from multitap.config.documents import is_list, is_table
 from multitap.config.host_lists import HostList
 from multitap.config.models import HttpServer, ServerConfig, StdioServer
 from multitap.config.policy_rules import ArgumentTest, PolicyRule, Scalar, pattern_check
@@ -21,6 +22,7 @@ from multitap.config.provenance import STANDINGS
 from multitap.config.scope import Scope, expand, locate
 from multitap.errors import BadArguments, ConfigError
 from multitap.trust.policy.path_readings import Folders
+from multitap.trust.policy.shown_arguments import ArgumentPlace
 
 Arguments = Mapping[str, Any]
 Test = Callable[[Arguments], bool]
@@ -81,6 +83,41 @@ def tests_of(rule: PolicyRule, config: ServerConfig) -> tuple[Test, ...]:
         for name, wanted in rule.arguments.items()
         if wanted.given is not None
     )
+
+
+def find_places(
+    rule: PolicyRule, config: ServerConfig, arguments: Arguments
+) -> list[ArgumentPlace]:
+    """Where the values are that a rule tests; those that make it apply come first."""
+    careful = rule.decision != "allow"
+    decisive: list[ArgumentPlace] = []
+    others: list[ArgumentPlace] = []
+    for name, wanted in rule.arguments.items():
+        judges = [*_judges(wanted, config, careful=careful)]
+        for place, value in _places(arguments, _steps(name)):
+            holds = all(judge(value) for judge in judges)
+            (decisive if holds else others).append(place)
+    return [*decisive, *others]
+
+
+def _places(arguments: Any, steps: Iterable[str]) -> list[tuple[ArgumentPlace, Any]]:
+    """The values at a path, in every reading that a server may have."""
+    level: list[tuple[ArgumentPlace, Any]] = [((), arguments)]
+    for step in steps:
+        deeper: list[tuple[ArgumentPlace, Any]] = []
+        for place, value in level:
+            if is_table(value):
+                deeper += [
+                    ((*place, key), member)
+                    for key, member in value.items()
+                    if key.casefold() == step.casefold()
+                ]
+            elif is_list(value) and step == _EACH:
+                deeper += [((*place, index), item) for index, item in enumerate(value)]
+            else:
+                deeper.append((place, value))  # not what the rule expects
+        level = deeper
+    return [(place, value) for place, value in level if place]
 
 
 def _steps(name: str) -> tuple[str, ...]:

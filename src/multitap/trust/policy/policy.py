@@ -5,7 +5,7 @@ applies decides, and a list without one allows. The stricter of the two decision
 project's rules can tighten the user's, but never loosen them.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -93,6 +93,14 @@ class Guard:
         return any(
             clause.ruling.decision is Decision.ASK for clauses in self.lists for clause in clauses
         )
+
+    @property
+    def rules(self) -> Iterator[PolicyRule]:
+        """The rules that concern the tool."""
+        for clauses in self.lists:
+            for clause in clauses:
+                if clause.ruling.rule is not None:
+                    yield clause.ruling.rule
 
     def decide(self, arguments: bytes | Raw) -> Ruling:
         """The decision about one call.

@@ -4,6 +4,7 @@ Run as a program of its own: `python escape_probes.py WORLD`, where WORLD is JSO
 """
 
 import base64
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -15,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 LIBC = ctypes.CDLL(None, use_errno=True)
@@ -46,8 +48,34 @@ def own(name):
     return os.path.join(tempfile.gettempdir(), f"{name}-{os.getpid()}")
 
 
+def own_file(name):
+    path = own(name)
+    Path(path).write_text("evil")
+    return path
+
+
 def text(path):
     return Path(path).read_text()
+
+
+def compete(attempt, *disturbances):
+    """Try something many times, while another thread changes what it is about."""
+    over = threading.Event()
+
+    def disturb():
+        while not over.is_set():
+            for disturbance in disturbances:
+                disturbance()
+
+    sys.setswitchinterval(1e-5)
+    thread = threading.Thread(target=disturb)
+    thread.start()
+    try:
+        for _ in range(500):
+            attempt()
+    finally:
+        over.set()
+        thread.join()
 
 
 # --- files that must not be read
@@ -267,6 +295,180 @@ def change_mode_through_link():
 def set_attribute():
     os.setxattr(home("notes"), "user.evil", b"1")
     return "set"
+
+
+@probe
+def change_mode_of_read_only_descriptor():
+    os.fchmod(os.open(home("notes"), os.O_RDONLY), 0o666)
+    return "changed"
+
+
+@probe
+def change_mode_of_reopened_descriptor():
+    place = os.open(home("notes"), os.O_PATH)
+    os.chmod(f"/proc/self/fd/{place}", 0o666)
+    return "changed"
+
+
+@probe
+def change_mode_by_the_newest_call():
+    syscall(452, 452, -100, ctypes.c_char_p(home("notes").encode()), 0o666, 0)
+    return "changed"
+
+
+@probe
+def change_mode_while_a_link_moves():
+    """A link that points to a file of ours at the look, and elsewhere at the change."""
+    link, mine, other = own("moving"), own("mine"), own("other")
+    Path(mine).touch()
+
+    def point(target):
+        os.symlink(target, other)
+        os.rename(other, link)
+
+    def attempt():
+        with contextlib.suppress(OSError):
+            os.chmod(link, 0o600)
+            os.chmod(link, 0o666)
+
+    point(mine)
+    compete(attempt, lambda: point(home("notes")), lambda: point(mine))
+    if os.stat(home("notes")).st_mode & 0o777 != 0o666:
+        raise PermissionError("it was always too late")
+    return "changed"
+
+
+@probe
+def change_owner():
+    os.chown(home("notes"), os.getuid(), os.getgid())
+    return "changed"
+
+
+@probe
+def change_owner_of_read_only_descriptor():
+    os.fchown(os.open(home("notes"), os.O_RDONLY), os.getuid(), -1)
+    return "changed"
+
+
+@probe
+def change_owner_of_link():
+    link = own("link")
+    os.symlink(home("notes"), link)
+    os.chown(link, os.getuid(), -1)
+    return "changed"
+
+
+@probe
+def change_times():
+    os.utime(home("notes"), (1, 1))
+    return "changed"
+
+
+@probe
+def change_times_of_read_only_descriptor():
+    os.utime(os.open(home("notes"), os.O_RDONLY), (1, 1))
+    return "changed"
+
+
+@probe
+def change_times_by_old_calls():
+    if X86:
+        syscall(132, 0, ctypes.c_char_p(home("notes").encode()), None)
+    else:
+        os.utime(home("notes"))
+    return "changed"
+
+
+@probe
+def empty_by_opening_to_read():
+    os.open(home("notes"), os.O_RDONLY | os.O_TRUNC)
+    return "emptied"
+
+
+@probe
+def empty_by_opening_for_neither():
+    os.open(home("notes"), os.O_ACCMODE | os.O_TRUNC)
+    return "emptied"
+
+
+@probe
+def set_attribute_of_read_only_descriptor():
+    os.setxattr(os.open(home("notes"), os.O_RDONLY), "user.evil", b"1")
+    return "set"
+
+
+@probe
+def set_file_flags():
+    place = os.open(home("notes"), os.O_RDONLY)
+    flags = fcntl.ioctl(place, 0x80086601, bytes(8))
+    fcntl.ioctl(place, 0x40086602, flags)
+    return "set"
+
+
+@probe
+def set_file_attributes_by_the_newest_call():
+    attributes = ctypes.create_string_buffer(24)
+    path = ctypes.c_char_p(home("notes").encode())
+    syscall(468, 468, -100, path, attributes, 24, 0)
+    syscall(469, 469, -100, path, attributes, 24, 0)
+    return "set"
+
+
+@probe
+def write_through_hard_link():
+    link = own("hard")
+    os.link(home("notes"), link)
+    Path(link).write_text("evil")
+    return "written"
+
+
+@probe
+def open_by_the_newest_call():
+    how = struct.pack("QQQ", os.O_RDONLY, 0, 0)
+    path = ctypes.c_char_p(home(".ssh/id_rsa").encode())
+    return os.read(syscall(437, 437, -100, path, ctypes.c_char_p(how), len(how)), 6)
+
+
+@probe
+def create_set_user_id_program():
+    os.umask(0)
+    place = os.open(own("program"), os.O_CREAT | os.O_WRONLY, 0o4755)
+    if not os.fstat(place).st_mode & 0o4000:
+        raise PermissionError("the bit is not set")
+    return "created"
+
+
+@probe
+def make_set_user_id_program():
+    os.umask(0)
+    os.mknod(own("program"), 0o104755)
+    return "created"
+
+
+@probe
+def change_cached_package():
+    Path(home(".npm/_npx/run.js")).write_text("evil")
+    return "changed"
+
+
+@probe
+def change_cached_wheel():
+    os.replace(own_file("wheel"), home(".cache/uv/wheel.py"))
+    return "changed"
+
+
+@probe
+def write_shared_memory_of_others():
+    Path(WORLD["shm"]).write_text("evil")
+    return "written"
+
+
+@probe
+def delete_shared_memory_of_others():
+    place = f"{WORLD['shm']}-{os.getpid()}"
+    os.link(WORLD["shm"], place)
+    os.unlink(place)
+    return "deleted"
 
 
 @probe
@@ -564,8 +766,21 @@ def x32_system_call():
 
 @probe
 def type_at_a_terminal():
-    master = os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY)
-    return fcntl.ioctl(master, 0x80045430, bytes(4))
+    os.setsid()
+    _, terminal = os.openpty()
+    fcntl.ioctl(terminal, 0x540E, 0)
+    return fcntl.ioctl(terminal, 0x5412, b"x")
+
+
+@probe
+def write_to_terminal_of_another_program():
+    place = os.open(WORLD["terminal"], os.O_RDWR | os.O_NOCTTY)
+    return os.write(place, b"evil")
+
+
+@probe
+def read_terminal_of_another_program():
+    return os.open(WORLD["terminal"], os.O_RDONLY | os.O_NOCTTY)
 
 
 # --- network
@@ -652,11 +867,297 @@ def netlink_socket():
     return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0).fileno()
 
 
-@probe
-def unix_socket():
-    connected = socket.socket(socket.AF_UNIX)
-    connected.connect(WORLD["unix"])
+def greeted_by(path, kind=socket.SOCK_STREAM):
+    connected = socket.socket(socket.AF_UNIX, kind)
+    connected.connect(path)
     return greeted(connected)
+
+
+@probe
+def control_socket():
+    return greeted_by(WORLD["control"])
+
+
+@probe
+def ssh_agent():
+    return greeted_by(WORLD["agent"])
+
+
+@probe
+def gpg_agent():
+    return greeted_by(WORLD["key_agent"])
+
+
+@probe
+def message_bus():
+    return greeted_by(WORLD["bus"])
+
+
+@probe
+def docker_socket():
+    return greeted_by(WORLD["containers"])
+
+
+@probe
+def display():
+    return greeted_by(WORLD["display"])
+
+
+@probe
+def terminal_multiplexer():
+    return greeted_by(WORLD["multiplexer"])
+
+
+@probe
+def unix_packets():
+    return greeted_by(WORLD["packets"], socket.SOCK_SEQPACKET)
+
+
+@probe
+def unix_socket_without_blocking():
+    connected = socket.socket(socket.AF_UNIX)
+    connected.setblocking(False)
+    connected.connect(WORLD["agent"])
+    return greeted(connected)
+
+
+@probe
+def unix_socket_by_link():
+    link = own("link")
+    os.symlink(WORLD["agent"], link)
+    return greeted_by(link)
+
+
+@probe
+def unix_socket_by_linked_folder():
+    link = own("link")
+    os.symlink(os.path.dirname(WORLD["agent"]), link)
+    return greeted_by(f"{link}/agent.1")
+
+
+@probe
+def unix_socket_by_hard_link():
+    link = own("hard")
+    try:
+        os.link(WORLD["agent"], link)
+    except OSError as exc:
+        if exc.errno == 18:  # another file system: then it is no way out
+            return greeted_by(WORLD["agent"])
+        raise
+    return greeted_by(link)
+
+
+@probe
+def unix_socket_from_its_folder():
+    os.chdir(os.path.dirname(WORLD["agent"]))
+    return greeted_by("agent.1")
+
+
+@probe
+def unix_socket_from_own_folder():
+    os.chdir(tempfile.gettempdir())
+    return greeted_by(os.path.relpath(os.path.realpath(WORLD["agent"])))
+
+
+@probe
+def unix_socket_by_own_root():
+    return greeted_by(f"/proc/self/root{WORLD['agent']}")
+
+
+@probe
+def unix_socket_by_descriptor():
+    place = os.open(WORLD["agent"], os.O_PATH)
+    return greeted_by(f"/proc/self/fd/{place}")
+
+
+@probe
+def unix_socket_while_a_link_moves():
+    """A link to a socket of ours at the look, and to another at the connection."""
+    link, other, mine = own("moving"), own("next"), own("mine")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(mine)
+    listener.listen(1000)
+
+    def point(target):
+        os.symlink(target, other)
+        os.rename(other, link)
+
+    greetings = []
+
+    def attempt():
+        connected = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):
+            connected.connect(link)
+            if connected.getpeername() != mine:
+                greetings.append(greeted(connected))
+        connected.close()
+
+    point(mine)
+    compete(attempt, lambda: point(WORLD["agent"]), lambda: point(mine))
+    if not greetings:
+        raise PermissionError("it was always too late")
+    return greetings[0]
+
+
+@probe
+def address_that_changes_after_the_look():
+    """The port of the gateway, written over one that is open."""
+    libc = ctypes.CDLL(None)
+    free, shut = (port.to_bytes(2, "big") for port in (WORLD["tcp"], WORLD["gateway"]))
+    address = ctypes.create_string_buffer(struct.pack("=H2s4s8x", 2, free, b"\x7f\0\0\1"), 16)
+    peers = set()
+
+    def attempt():
+        with socket.socket() as connected:
+            if libc.connect(connected.fileno(), address, 16) == 0:
+                peers.add(connected.getpeername()[1])
+
+    def write(port):
+        ctypes.memmove(ctypes.addressof(address) + 2, port, 2)
+
+    compete(attempt, lambda: write(shut), lambda: write(free))
+    if WORLD["gateway"] not in peers:
+        raise PermissionError("it was always too late")
+    return peers
+
+
+def gateway(host, family=socket.AF_INET, *more):
+    connected = socket.socket(family)
+    connected.settimeout(5)
+    connected.connect((host, WORLD["gateway"], *more))
+    return greeted(connected)
+
+
+@probe
+def gateway_on_loopback():
+    return gateway("127.0.0.1")
+
+
+@probe
+def gateway_by_a_blocking_call():
+    connected = socket.socket()
+    connected.connect(("127.0.0.1", WORLD["gateway"]))
+    return greeted(connected)
+
+
+@probe
+def gateway_by_another_loopback_address():
+    return gateway("127.9.9.9")
+
+
+@probe
+def gateway_over_ipv6():
+    return gateway("::1", socket.AF_INET6)
+
+
+@probe
+def gateway_by_mapped_address():
+    return gateway("::ffff:127.0.0.1", socket.AF_INET6)
+
+
+@probe
+def gateway_by_no_address():
+    return gateway("0.0.0.0")
+
+
+@probe
+def gateway_by_no_address_over_ipv6():
+    return gateway("::", socket.AF_INET6)
+
+
+@probe
+def gateway_by_mapped_no_address():
+    return gateway("::ffff:0.0.0.0", socket.AF_INET6)
+
+
+def first_gateway(addresses):
+    last = OSError("this machine has none")
+    for host, *more in addresses:
+        try:
+            return gateway(host, socket.AF_INET6 if ":" in host else socket.AF_INET, *more)
+        except OSError as exc:
+            last = exc
+    raise last
+
+
+@probe
+def gateway_by_address_of_this_machine():
+    return first_gateway([(host,) for host in WORLD["machine"] if ":" not in host])
+
+
+@probe
+def gateway_by_ipv6_address_of_this_machine():
+    return first_gateway([(host,) for host in WORLD["machine"] if ":" in host])
+
+
+@probe
+def gateway_by_mapped_address_of_this_machine():
+    return first_gateway([(f"::ffff:{host}",) for host in WORLD["machine"] if ":" not in host])
+
+
+@probe
+def gateway_by_link_local_address():
+    return first_gateway([(host, 0, index) for host, index in WORLD["link_local"]])
+
+
+@probe
+def gateway_by_a_deferred_connection():
+    connected = socket.socket()
+    connected.setsockopt(socket.IPPROTO_TCP, 30, 1)  # TCP_FASTOPEN_CONNECT
+    connected.connect(("127.0.0.1", WORLD["gateway"]))
+    connected.sendall(b"hello")
+    return greeted(connected)
+
+
+@probe
+def gateway_by_fast_open():
+    connected = socket.socket()
+    connected.sendto(b"hello", 0x20000000, ("127.0.0.1", WORLD["gateway"]))
+    return greeted(connected)
+
+
+@probe
+def gateway_by_another_process():
+    source = f"import socket; print(socket.create_connection(('127.0.0.1', {WORLD['gateway']})))"
+    return child(sys.executable, "-I", "-S", "-c", source)
+
+
+@probe
+def virtual_machine_socket():
+    return socket.socket(40, socket.SOCK_STREAM).fileno()
+
+
+@probe
+def kernel_crypto_socket():
+    return socket.socket(38, socket.SOCK_SEQPACKET, 0).fileno()
+
+
+@probe
+def stream_control_socket():
+    return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 132).fileno()
+
+
+@probe
+def netlink_to_the_audit():
+    return socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 9).fileno()
+
+
+@probe
+def old_packet_socket():
+    return socket.socket(socket.AF_INET, 10, 3 << 8).fileno()
+
+
+@probe
+def unix_datagram():
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    return sender.sendto(b"stolen", WORLD["unix_datagram"])
+
+
+@probe
+def unix_datagram_by_raw_socket():
+    """The kernel takes it for one of datagrams."""
+    sender = socket.socket(socket.AF_UNIX, socket.SOCK_RAW)
+    return sender.sendto(b"stolen", WORLD["unix_datagram"])
 
 
 @probe

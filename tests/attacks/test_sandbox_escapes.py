@@ -1,28 +1,20 @@
 """Every way out of the sandbox that we know, tried by a real program: with it, and without it."""
 
-import asyncio
-import ctypes
 import json
 import os
+import pwd
 import shutil
-import socket
 import subprocess
 import sys
-import threading
-from contextlib import ExitStack, contextmanager
+import tempfile
 from pathlib import Path
 
-import anyio
 import pytest
 
-from multitap.config.models import SandboxRules, StdioServer
-from multitap.http.egress.forward_proxy import ProxyAccess
-from multitap.http.egress.traffic import Traffic
 from multitap.wire.process.sandbox_support import sandbox_support
-from multitap.wire.process.sandboxes import open_sandboxes
-from multitap.wire.process.spawner import open_spawner
-from tests.attacks import escape_probes
 from tests.attacks.escape_probes import PROBES
+from tests.attacks.guarded_program import NEEDS
+from tests.attacks.sandbox_world import NEVER_WORK, try_everything, use_everything
 from tests.module_life import nothing_left  # noqa: F401 - a fixture
 
 SUPPORT = sandbox_support()
@@ -34,13 +26,11 @@ pytestmark = [
 ALLOWED = {"proxy_to_declared_host"}
 """What a confined program may do: the proxy works, so that a refusal means something."""
 
-NEVER_WORK = {
-    "proxy_to_metadata_address",
-    "proxy_with_credentials_of_nobody",
-    "proxy_with_user_in_address",
-    "gain_privileges",
+GUARD_ALLOWS = {
+    *("bind_port", "dns_tunnel", "netlink_socket", "tcp_over_ipv6", "tcp_to_another_port"),
+    *("tcp_to_the_proxys_port_elsewhere", "udp", "udp_over_ipv6"),
 }
-"""Refused to everybody, or a mere fact about the process: nothing to compare with."""
+"""What a guarded program may do besides: it has the network."""
 
 ROOT_ONLY = {
     *(
@@ -55,6 +45,7 @@ ROOT_ONLY = {
         "mount",
         "new_mount_interface",
         "packet_socket",
+        "old_packet_socket",
         "raw_socket",
     ),
     *(
@@ -74,213 +65,112 @@ KERNELS_CHOICE = {
     *("x32_system_call", "read_raw_disk", "write_kernel_log", "kernel_program", "tcp_over_ipv6"),
     *("udp_over_ipv6", "trace_another_server", "take_descriptor_of_another_server"),
     *("type_at_a_terminal", "read_by_file_handle", "change_kernel_setting"),
+    *("kernel_crypto_socket", "stream_control_socket", "virtual_machine_socket"),
+    *("set_attribute_of_read_only_descriptor", "set_file_attributes_by_the_newest_call"),
+    *("set_file_flags", "change_mode_by_the_newest_call", "gateway_by_fast_open"),
+    *("gateway_over_ipv6", "gateway_by_mapped_address", "gateway_by_no_address_over_ipv6"),
+    *("gateway_by_mapped_no_address", "gateway_by_address_of_this_machine"),
+    *("gateway_by_mapped_address_of_this_machine", "gateway_by_link_local_address"),
+    "gateway_by_ipv6_address_of_this_machine",
 }
 """What not every kernel has; where it has, the comparison counts."""
 
-VICTIM = """
-import ctypes, os, sys
-secret = ctypes.create_string_buffer(b"secret")
-print(ctypes.addressof(secret), flush=True)
-sys.stdin.read()
-"""
+REPOSITORY = Path(__file__).parent.parent.parent
 
 
-@contextmanager
-def listening(family, kind, address):
-    """A canary: greets whoever connects."""
-    with socket.socket(family, kind) as canary:
-        canary.bind(address)
-        if kind != socket.SOCK_STREAM:
-            yield canary
-            return
-        canary.listen(64)
-        over = threading.Event()
-
-        def greet():
-            while not over.is_set():
-                guest, _ = canary.accept()
-                with guest:
-                    if not over.is_set():
-                        guest.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello")
-
-        thread = threading.Thread(target=greet)
-        thread.start()
+def ordinary_python(user):
+    """An interpreter that another user may run, and its path to our packages."""
+    search = os.pathsep.join((str(REPOSITORY / "src"), *(path for path in sys.path if path)))
+    for python in (sys.executable, "/usr/bin/python3"):
         try:
-            yield canary
-        finally:
-            over.set()
-            with socket.socket(family, kind) as last:
-                last.connect(canary.getsockname())
-            thread.join()
+            check = subprocess.run(
+                [python, "-c", "import anyio, multitap, tests.attacks.sandbox_world"],
+                **as_user(user, search),
+                capture_output=True,
+                check=False,
+            )
+        except PermissionError:
+            continue
+        if check.returncode == 0:
+            return python, search
+    pytest.skip("no interpreter here that another user may run")
 
 
-@contextmanager
-def shared_segment():
-    libc = ctypes.CDLL(None, use_errno=True)
-    key = 0x4D540000 | (os.getpid() & 0xFFFF)
-    segment = libc.shmget(key, 4096, 0o1000 | 0o600)
-    try:
-        yield key
-    finally:
-        libc.shmctl(segment, 0, None)
-
-
-@contextmanager
-def victim():
-    """Another server: a process of the same user, with secrets wherever processes have them."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", VICTIM, "--token=secret"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={"SECRET": "secret"},
-        start_new_session=True,
-    )
-    with process:
-        yield process.pid, int(process.stdout.readline())
-        process.stdin.close()
-
-
-def write(path, content="secret"):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
-    return str(path)
-
-
-def furnish(root):
-    """A home with secrets, a project, and the state of a hub with another server."""
-    home = root / "home"
-    for name in (".ssh/id_rsa", ".aws/credentials", ".gnupg/private", ".bashrc"):
-        write(home / name)
-    for name in ("notes", "movable", "disposable"):
-        write(home / name)
-    project = root / "project"
-    write(project / ".git/hooks/sample")
+def as_user(user, search):
     return {
-        "home": str(home),
-        "project": str(project),
-        "vault": write(home / ".local/share/multitap/vault/secrets.json"),
-        "config": write(home / ".config/multitap/multitap.toml"),
-        "other_state": write(root / "state/sandboxes/other-123/home/token"),
-        "hub_state": write(root / "state/hub.sqlite"),
+        "user": user.pw_uid,
+        "group": user.pw_gid,
+        "extra_groups": [],
+        "cwd": REPOSITORY,
+        "env": {"PATH": os.defpath, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1"},
     }
 
 
-async def attempted(world, spawner, *, env, orders=None, cwd=None):
-    """What became of each probe."""
-    out_read, out_write = os.pipe()
-    null = os.open(os.devnull, os.O_RDWR)
+def tried_by_nobody():
+    """The same by an ordinary user, who has none of root's powers."""
+    if os.geteuid() != 0:
+        pytest.skip("already tried by an ordinary user")
+    user = pwd.getpwnam("nobody")
+    python, search = ordinary_python(user)
+    root = Path(tempfile.mkdtemp(prefix="multitap-nobody-", dir="/tmp")).resolve()
+    os.chown(root, user.pw_uid, user.pw_gid)
     try:
-        source = Path(escape_probes.__file__).read_text()
-        command = [sys.executable, "-I", "-S", "-c", source, json.dumps(world)]
-        child = await spawner.spawn(
-            *(sys.executable, command),
-            env=env,
-            cwd=cwd,
-            pipes=(null, out_write, out_write),
-            orders=orders,
+        options = as_user(user, search)
+        options["env"]["HOME"] = str(root / "home")
+        done = subprocess.run(
+            [python, "-m", "tests.attacks.sandbox_world", str(root)],
+            **options,
+            capture_output=True,
+            check=False,
         )
     finally:
-        os.close(out_write)
-        os.close(null)
-    with os.fdopen(out_read, "rb") as output:
-        said = await anyio.to_thread.run_sync(output.read)
-    with anyio.fail_after(60):
-        await child.exited.wait()
-    await child.sweep()
-    return json.loads(said.splitlines()[-1])
+        shutil.rmtree(root)
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout.splitlines()[-1])
 
 
-async def all_attempted(root, world):
-    """The same without a sandbox, in one, and in one whose processes all have /proc/self."""
-    rules = SandboxRules(hosts=(f"127.0.0.1:{world['declared']}", "*.example.com"))
-    config = StdioServer(
-        command=sys.executable,
-        provenance="project",
-        sandbox="strict",
-        sandbox_rules=rules,
-        cwd=root / "project",
-    )
-    async with open_spawner() as spawner, open_sandboxes(root / "state", SUPPORT) as sandboxes:
-        base = {"PATH": os.environ["PATH"]}
-        launch = await sandboxes.launch("probe", config, sys.executable, base)
-        elsewhere = ("127.0.0.2", launch.orders["proxy"])
-        world["proxy_port"] = launch.orders["proxy"]
-        open_access = ProxyAccess("free", (), Traffic())
-        open_access.everything = True
-        open_env = {**base, "HTTPS_PROXY": sandboxes._proxy.admit(open_access)}
-        with listening(socket.AF_INET, socket.SOCK_STREAM, elsewhere), launch:
-            place = root / "free"
-            place.mkdir()
-            world["wanted"] = sorted(PROBES.keys() - NEVER_WORK)
-            world["proc"] = False
-            free = await attempted(world, spawner, env={**open_env, "TMPDIR": str(place)})
-            world["wanted"] = sorted(PROBES)
-            confined = []
-            for proc in (False, True):
-                furnish(root)
-                world["proc"] = proc
-                orders = {**launch.orders, "proc": proc}
-                confined.append(
-                    await attempted(world, spawner, env=launch.env, orders=orders, cwd=launch.cwd)
-                )
-    return free, *confined
-
-
-@pytest.fixture(scope="module")
-def outcomes(tmp_path_factory):
+@pytest.fixture(scope="module", params=["this user", "an ordinary user"])
+def tried(request, tmp_path_factory):
+    if request.param != "this user":
+        return tried_by_nobody()
     root = tmp_path_factory.mktemp("world").resolve()
-    world = furnish(root)
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", world["home"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(root / "home"))
         for name in [name for name in os.environ if name.startswith("XDG_")]:
             patch.delenv(name)
-        world["hub"] = os.getpid()
-        world["victim"], world["address"] = stack.enter_context(victim())
-        tcp = stack.enter_context(listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)))
-        world["tcp"] = tcp.getsockname()[1]
-        tcp = stack.enter_context(listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)))
-        world["declared"] = tcp.getsockname()[1]
-        udp = stack.enter_context(listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)))
-        world["udp"] = udp.getsockname()[1]
-        short = Path("/tmp", f"multitap-probes-{os.getpid()}")
-        short.mkdir(mode=0o700)
-        stack.callback(shutil.rmtree, short)
-        world["unix"], world["unix_datagram"] = str(short / "docker.sock"), str(short / "log")
-        stack.enter_context(listening(socket.AF_UNIX, socket.SOCK_STREAM, world["unix"]))
-        stack.enter_context(listening(socket.AF_UNIX, socket.SOCK_DGRAM, world["unix_datagram"]))
-        world["abstract"] = f"@multitap-{os.getpid()}"
-        name = world["abstract"].replace("@", "\0")
-        stack.enter_context(listening(socket.AF_UNIX, socket.SOCK_STREAM, name))
-        world["shm"] = f"/dev/shm/multitap-{os.getpid()}"
-        write(Path(world["shm"]))
-        stack.callback(Path(world["shm"]).unlink)
-        world["segment_key"] = stack.enter_context(shared_segment())
-        yield asyncio.run(all_attempted(root, world))
+        return {"escapes": try_everything(root), "uses": use_everything(root)}
 
 
 @pytest.mark.parametrize("name", sorted(PROBES.keys() - NEVER_WORK))
-def test_a_probe_succeeds_without_the_sandbox(outcomes, name):
-    free, *_ = outcomes
-    if not free[name].startswith("ESCAPED") and (
-        name in KERNELS_CHOICE or (name in ROOT_ONLY and os.geteuid() != 0)
+def test_a_probe_succeeds_without_the_sandbox(tried, name, request):
+    outcome = tried["escapes"]["free"][name]
+    is_root = os.geteuid() == 0 and "this user" in request.node.name
+    if not outcome.startswith("ESCAPED") and (
+        name in KERNELS_CHOICE or (name in ROOT_ONLY and not is_root)
     ):
-        pytest.skip(f"not possible here at all: {free[name]}")
+        pytest.skip(f"not possible here at all: {outcome}")
 
-    assert free[name].startswith("ESCAPED")
+    assert outcome.startswith("ESCAPED")
 
 
+@pytest.mark.parametrize("level", ["strict", "strict with /proc/self", "guard"])
 @pytest.mark.parametrize("name", sorted(PROBES.keys() - ALLOWED))
-def test_the_sandbox_stops_a_probe(outcomes, name):
-    _, *confined = outcomes
+def test_the_sandbox_stops_a_probe(tried, level, name):
+    if level == "guard" and name in GUARD_ALLOWS:
+        pytest.skip("a guarded program has the network")
 
-    assert [one[name] for one in confined if not one[name].startswith("STOPPED")] == []
-
-
-def test_a_confined_program_reaches_what_its_rules_declare(outcomes):
-    _, *confined = outcomes
-
-    assert all("hello" in one["proxy_to_declared_host"] for one in confined)
+    assert tried["escapes"][level][name].startswith("STOPPED")
 
 
-def test_there_are_more_than_forty_probes():
-    assert len(PROBES) > 40
+def test_a_confined_program_reaches_what_its_rules_declare(tried):
+    for level in ("strict", "strict with /proc/self"):
+        assert "hello" in tried["escapes"][level]["proxy_to_declared_host"]
+
+
+@pytest.mark.parametrize("name", NEEDS)
+def test_a_guarded_program_can(tried, name):
+    assert tried["uses"][name] == "hello"
+
+
+def test_there_are_more_than_a_hundred_probes():
+    assert len(PROBES) > 100

@@ -40,11 +40,7 @@ class CallingProcess:
     @property
     def leader(self) -> int:
         """The process that the thread belongs to."""
-        with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.startswith("Tgid:"):
-                    return int(line.split()[1])
-        raise ProcessLookupError(errno.ESRCH, "no such thread")
+        return int(self._status()["Tgid"])
 
     @property
     def program(self) -> str:
@@ -56,15 +52,21 @@ class CallingProcess:
     @property
     def has_signal(self) -> bool:
         """Whether a signal waits that would interrupt its call."""
-        pending, blocked = 0, 0
-        with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
-            for line in file:
-                name, _, value = line.partition(":")
-                if name in {"SigPnd", "ShdPnd"}:
-                    pending |= int(value, 16)
-                elif name in {"SigBlk", "SigIgn"}:
-                    blocked |= int(value, 16)
-        return bool(pending & ~blocked)
+        status = self._status()
+        pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+        return bool(pending & ~(int(status["SigBlk"], 16) | int(status["SigIgn"], 16)))
+
+    @property
+    def umask(self) -> int:
+        """The permissions that files it creates do not get."""
+        return int(self._status()["Umask"], 8)
+
+    @property
+    def parent_and_terminal(self) -> tuple[int, int]:
+        """Its parent, and the number of the terminal that it runs at; 0: none."""
+        with open(f"/proc/{self.pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return int(fields[1]), int(fields[4])
 
     def check(self) -> None:
         """Check that the call still waits.
@@ -146,6 +148,12 @@ class CallingProcess:
             return f"/proc/{self.pid}/root{path}"
         base = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
         return os.path.join(f"/proc/{self.pid}/{base}", path)
+
+    def _status(self) -> dict[str, str]:
+        with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="replace") as file:
+            return {
+                name: value.strip() for name, _, value in (line.partition(":") for line in file)
+            }
 
     def _handle(self) -> int:
         try:

@@ -74,7 +74,8 @@ def confine(orders: SandboxOrders) -> int:
         proxied=bool(orders["proxy"]),
         network=orders["network"],
         observed=orders["observe"],
-        watched=orders["watch"],
+        # its terminals and shared memory are opened for it
+        watched=orders["watch"] or orders["network"],
         reading=orders["proc"],
     )
     return syscall_filter.install(syscall_filter.assemble(code))

@@ -16,6 +16,7 @@ import time
 
 from .calling_process import AT_FDCWD, CallingProcess
 from .denied_changes import DeniedChanges
+from .own_devices import OwnDevices
 from .own_proc import open_own, own_place
 from .supervised_changes import SupervisedChanges
 from .supervised_connects import ConnectRules, SupervisedConnects
@@ -36,6 +37,17 @@ _DESCRIPTOR = struct.Struct("=QIIII")
 _AS_ANSWER = 2  # the caller gets a descriptor and its number in one step
 _MOST_USED = 20_000
 _CONTINUE = 1
+_OPENING = {"open": (1, 2), "openat": (2, 3)}
+"""Calls that open a file, and which of their arguments are the flags and the mode."""
+_OF_DEVICES = {
+    "open": (0,),
+    "openat": (1,),
+    "unlink": (0,),
+    "unlinkat": (1,),
+    "link": (0, 1),
+    "linkat": (1, 3),
+}
+"""Calls that programs make about terminals and shared memory, and where the paths are."""
 _COUNT_AGAIN = 0.1  # seconds: a process that tries endlessly must not keep the warden counting
 
 
@@ -82,6 +94,7 @@ class SyscallSupervisor:
         self._watch = (
             DeniedChanges((*write, *orders["devices"]), on_denied) if orders["watch"] else None
         )
+        self._devices = OwnDevices() if orders["network"] and not orders["wrapper"] else None
         self._changes = SupervisedChanges(write, self._on_outside)
         self._connects = SupervisedConnects(
             ConnectRules(
@@ -144,9 +157,35 @@ class SyscallSupervisor:
             self._make(caller, name, arguments)
         elif name in NEW_PROCESS:
             self._send(call, 0, _CONTINUE) if self._has_room() else self._send(call, -errno.EAGAIN)
-        elif not self._look(caller, name, arguments):
+        elif not self._use_device(caller, name, arguments) and not self._look(
+            caller, name, arguments
+        ):
             self._send(call, 0, _CONTINUE)  # Landlock decides, whatever we have seen
         return True
+
+    def _use_device(self, caller: CallingProcess, name: str, arguments: list[int]) -> bool:
+        """Make a call that is about a terminal or shared memory; False if it is not."""
+        if self._devices is None or name not in _OF_DEVICES:
+            return False
+        try:
+            paths = [caller.path(arguments[index]) for index in _OF_DEVICES[name]]
+            if not paths[0].startswith("/dev/"):
+                return False
+            if name in _OPENING:
+                flags, mode = (arguments[index] for index in _OPENING[name])
+                ours = self._devices.open(caller, paths[0], flags, mode)
+                if ours is not None:
+                    self._give(caller, ours, flags)
+                is_made = ours is not None
+            else:
+                act = self._devices.link if len(paths) > 1 else self._devices.unlink
+                is_made = act(*paths)
+                if is_made:
+                    self._send(caller.call, 0)
+        except OSError as exc:
+            self._send(caller.call, -(exc.errno or errno.EACCES))
+            is_made = True
+        return is_made
 
     def _make(self, caller: CallingProcess, name: str, arguments: list[int]) -> None:
         """Make a call for its caller."""
@@ -196,14 +235,17 @@ class SyscallSupervisor:
         place = own_place(path, caller.leader, caller.pid)
         if place is None:
             return False
-        ours = open_own(place, flags, caller.check)
+        self._give(caller, open_own(place, flags, caller.check), flags)
+        return True
+
+    def _give(self, caller: CallingProcess, ours: int, flags: int) -> None:
+        """Answer a call with a descriptor, and close ours."""
         try:
             kept = flags & os.O_CLOEXEC
             answer = _DESCRIPTOR.pack(caller.call, _AS_ANSWER, ours, 0, kept)
             fcntl.ioctl(self._listener, _ADD, answer)
         finally:
             os.close(ours)
-        return True
 
     def _note(self, caller: CallingProcess, name: str, arguments: list[int]) -> None:
         """Report the paths of a call, each once."""

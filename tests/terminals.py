@@ -42,6 +42,18 @@ class Person:
         self.seen = self.seen[found.end() :]
         return found
 
+    def ends(self):
+        """Wait for the end of the program; its exit code and all that it wrote meanwhile."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if not select.select([self._master], [], [], 0.1)[0]:
+                continue
+            try:
+                self.seen += os.read(self._master, 65536).decode(errors="replace")
+            except OSError:  # nobody has the other end any more
+                break
+        return self.process.wait(PATIENCE), self.seen
+
     def hang_up(self):
         """Close the terminal, as its window is closed."""
         os.close(self._master)

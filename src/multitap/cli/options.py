@@ -16,6 +16,8 @@ WAIT = 5.0
 """Seconds in which most servers start, and which users accept."""
 THOROUGH = 20.0
 """The same for `doctor`: the first `npx` takes a while."""
+SHORTEST_WAIT = 1.0
+"""Seconds that a server always has."""
 Work = Callable[..., int]
 """The work of a command; returns the exit code."""
 
@@ -85,6 +87,21 @@ class TypedServer:
     """Each as `NAME=value`."""
 
 
+class WaitClock:
+    """Measures how long a command has kept its user waiting."""
+
+    def __init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin again: until now, the command waited for its user."""
+        self._since = time.monotonic()
+
+    def read(self) -> float:
+        """Seconds since it began."""
+        return time.monotonic() - self._since
+
+
 @dataclass(frozen=True, slots=True)
 class CommonOptions:
     """The options that commands share."""
@@ -105,12 +122,14 @@ class CommonOptions:
     """The only server, instead of those in files."""
     trust: bool = False
     """Whether to trust the project's current content for this run."""
-    at: float = field(default_factory=time.monotonic)
-    """When the command started, by `time.monotonic`."""
+    asks: bool = False
+    """Whether the command uses a project's servers, and may ask at a terminal to trust them."""
+    clock: WaitClock = field(default_factory=WaitClock)
+    """Measures the wait for servers, from the start of the command."""
 
     def patience(self) -> float:
         """Remaining seconds to wait for servers; always at least a moment."""
-        return max(1.0, self.at + self.wait - time.monotonic())
+        return max(SHORTEST_WAIT, self.wait - self.clock.read())
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +249,12 @@ variable_option = click.option(
 
 def with_config(command: Work) -> Work:
     """Add the options that select the configuration."""
-    return config_option(dialect_option(trust_option(_asking(command))))
+    return config_option(dialect_option(trust_option(_collect(command))))
+
+
+def with_project(command: Work) -> Work:
+    """The same for a command that uses a project's servers, and asks if they are not trusted."""
+    return config_option(dialect_option(trust_option(_collect(command, asks=True))))
 
 
 def with_servers(command: Work) -> Work:
@@ -241,7 +265,7 @@ def with_servers(command: Work) -> Work:
 
 def with_gateway(command: Work) -> Work:
     """Add the options of commands that need a running gateway."""
-    return config_option(dialect_option(trust_option(live_option(_asking(command)))))
+    return config_option(dialect_option(trust_option(live_option(_collect(command)))))
 
 
 def with_either(command: Work) -> Work:
@@ -256,15 +280,17 @@ _FILES = (dialect_option, config_option)
 
 
 def _with(command: Work, options: Iterable[Callable[[Work], Work]]) -> Work:
-    given = _asking(command)
+    given = _collect(command, asks=True)
     for option in options:
         given = option(given)
     return given
 
 
-def _asking(command: Work) -> Work:
+def _collect(command: Work, *, asks: bool = False) -> Work:
+    """The command with its common options in one value."""
+
     @wraps(command)
-    def asking(  # noqa: PLR0917 - click passes them by name
+    def collecting(  # noqa: PLR0917 - click passes them by name
         files: tuple[Path, ...],
         dialect: str | None,
         trust: bool,  # noqa: FBT001 - click passes it by name
@@ -293,10 +319,12 @@ def _asking(command: Work) -> Work:
             pid=pid,
             typed=typed,
             trust=trust,
+            # programs read JSON, and cannot answer
+            asks=asks and not given.get("as_json"),
         )
         return command(options, **given)
 
-    return asking
+    return collecting
 
 
 def _if_typed(server: TypedServer) -> TypedServer | None:

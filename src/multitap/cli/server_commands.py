@@ -11,6 +11,7 @@ from multitap.cli.options import (
     runs,
     with_config,
     with_either,
+    with_project,
     with_servers,
 )
 
@@ -87,7 +88,7 @@ def doctor() -> None:
     help="Print the address to visit, and read the one it leads to",
 )
 @click.option("--scope", metavar="SCOPES", help="Ask for these rights, separated by spaces")
-@with_config
+@with_project
 @runs("servers.login_command.login")
 def login() -> None:
     """Log in to a server

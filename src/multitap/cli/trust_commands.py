@@ -13,6 +13,7 @@ from multitap.cli.options import (
     runs,
     with_config,
     with_either,
+    with_project,
     with_servers,
 )
 
@@ -27,6 +28,11 @@ from multitap.cli.options import (
     metavar="NAME",
     help="With --yes, also let the project's servers use this secret (repeatable)",
 )
+@click.option(
+    "--follow/--no-follow",
+    default=None,
+    help="Trust later changes of its code and entries without asking, or no longer",
+)
 @click.option("--list", "listing", is_flag=True, help="List the trusted projects")
 @click.option("--remove", is_flag=True, help="Stop trusting the project")
 @json_option
@@ -35,7 +41,8 @@ def trust() -> None:
     """Review what the project in PATH would run and send, and trust it
 
     Nothing of a project is used before that. Your answer applies to the content that is shown: when
-    it changes, you are asked again. Files that you name with --config need no trust.
+    it changes, you are asked again, unless you --follow a project of your own. Files that you name
+    with --config need no trust.
     """
 
 
@@ -236,7 +243,7 @@ def show_sandbox() -> None:
     help="Also call this tool, by the server's own name (repeatable)",
 )
 @click.option("--dry-run", is_flag=True, help="Print the rules, and write nothing")
-@with_config
+@with_project
 @json_option
 @runs("guarding.sandbox_command.learn_sandbox")
 def learn_sandbox() -> None:

@@ -149,11 +149,12 @@ def test_a_change_asks_for_that_part_only_and_shows_the_difference(project):
     [found], _ = review(project, Projects())
 
     assert [one.part.name for one in found.news] == ["a"]
-    assert found.news[0].lines()[:3] == (
-        "- runs      one",
-        "+ runs      two",
-        "  in        the project's folder",
-    )
+    assert [*found.news[0].lines()][:4] == [
+        "server a (multitap.toml): changed",
+        "  - runs      one",
+        "  + runs      two",
+        "    in        the project's folder",
+    ]
 
 
 def test_what_is_trusted_for_a_run_is_what_was_there_first(project):

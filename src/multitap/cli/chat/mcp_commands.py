@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 from anyio import to_thread
 
@@ -84,7 +85,8 @@ class ServerCommands:
 
     def _reload(self) -> None:
         """Read the files again, and apply them."""
-        loaded = load_configuration(self._options)
+        # no question here: it would stop everything that runs in this loop
+        loaded = load_configuration(replace(self._options, asks=False))
         plan = self._hub.apply(adapt(loaded, self._options, lambda _name, _config: {}))
         note(f"reloaded: {plan}")
 

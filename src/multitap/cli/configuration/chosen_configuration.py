@@ -8,6 +8,7 @@ from multitap.cli.configuration.problem_lines import line
 from multitap.cli.configuration.typed_server import configuration_of
 from multitap.cli.options import CommonOptions
 from multitap.cli.terminal.output import advise, note
+from multitap.cli.terminal.typed_lines import is_somebody_there
 from multitap.config import Loaded, Pending, Surroundings
 from multitap.config.hosts import host_files
 from multitap.config.problems import did_you_mean
@@ -32,7 +33,10 @@ def configuration_loader(options: CommonOptions) -> Callable[[], Loaded]:
 
 
 def load_configuration(options: CommonOptions) -> Loaded:
-    """The configuration of the files or the typed server, after a note about untrusted parts.
+    """The configuration of the files or the typed server.
+
+    Before that, a person at a terminal is asked about untrusted parts that the command would use;
+    otherwise, a note says what is not used.
 
     Raises:
         ConfigError: There is no dialect of that name.
@@ -40,9 +44,25 @@ def load_configuration(options: CommonOptions) -> Loaded:
     if options.typed is not None:
         return configuration_of(options.typed)
     announce_seeds(options)
-    loaded = configuration_loader(options)()
+    read = configuration_loader(options)
+    loaded = read()
+    if options.asks and offer_trust(loaded):
+        options.clock.restart()
+        loaded = read()
+        from multitap.cli.gateways.running_gateways import hand_over  # noqa: PLC0415 - rarely needed
+
+        hand_over(options, loaded)
     announce_pending(loaded.pending)
     return loaded
+
+
+def offer_trust(loaded: Loaded) -> bool:
+    """Ask a person at a terminal about untrusted parts; returns whether any are trusted now."""
+    if not loaded.pending or not is_somebody_there():
+        return False
+    from multitap.cli.guarding.trust_command import ask_in_place  # noqa: PLC0415 - rarely needed
+
+    return ask_in_place(loaded)
 
 
 def announce_seeds(options: CommonOptions) -> None:

@@ -1,5 +1,6 @@
 """Finds running gateways and talks to them for commands."""
 
+import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +18,11 @@ from multitap.cli.gateways.control_client import (
     OnStep,
     ask_about,
 )
-from multitap.cli.options import CommonOptions
+from multitap.cli.options import SHORTEST_WAIT, CommonOptions
 from multitap.cli.terminal.output import complain, note
 from multitap.config import Loaded
 from multitap.errors import ConfigError, MultitapError, UnknownName
+from multitap.events import LinkState, ServerSnapshot
 from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.control_places import sockets
 from multitap.names import Naming, likely_owners
@@ -29,6 +31,9 @@ from multitap.records import dataclass
 if TYPE_CHECKING:
     from multitap.store.log_records import Activity
     from multitap.upstream.traced_wire import TracedMessage
+
+_POLL = 0.05
+"""Seconds between two looks at servers that start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +172,26 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
         pids = ", ".join(str(live.about.pid) for live in others)
         note(f"more gateways have the same files; choose one with `--live PID`: {pids}")
     return first
+
+
+def hand_over(options: CommonOptions, loaded: Loaded) -> None:
+    """Make running gateways use what was just trusted, and wait a while for its servers.
+
+    They would notice by themselves, but later than the command asks them.
+    """
+    for live in matching(options, loaded):
+        live.reload()
+        while any(map(_is_starting, live.state().snapshot.servers)):
+            if options.patience() <= SHORTEST_WAIT:
+                break
+            time.sleep(_POLL)
+
+
+def _is_starting(server: ServerSnapshot) -> bool:
+    return server.failure is None and server.state in {
+        LinkState.CONNECTING,
+        LinkState.DISCONNECTED,
+    }
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from multitap.cli.configuration.chosen_configuration import (
     announce_seeds,
     configuration_loader,
     explain_emptiness,
+    offer_trust,
 )
 from multitap.cli.exits import Exit
 from multitap.cli.gateways import cluster_serving, workers
@@ -131,6 +132,8 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
     handler.setFormatter(_OneLineFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     worker = workers.this_worker(os.environ)
+    if not serving.demo and worker is None:
+        _offer_trust(options, serving)
     served = _demo() if serving.demo else from_files(options)
     _check_profile(serving.profile, served.settings)
     address = _address(serving, served.settings)
@@ -157,6 +160,13 @@ def serve(options: CommonOptions, serving: ServeOptions) -> int:
     else:
         run_async(lambda: _serve_http(served, address, serving, worker), fast=True)
     return Exit.DONE
+
+
+def _offer_trust(options: CommonOptions, serving: ServeOptions) -> None:
+    """Ask about a project's servers, unless standard input belongs to a client."""
+    loaded = configuration_loader(options)()
+    if _address(serving, loaded.settings) is not None:
+        offer_trust(loaded)
 
 
 def _warn_of_nobody() -> None:

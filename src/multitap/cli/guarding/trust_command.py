@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -11,15 +12,20 @@ from multitap.cli.configuration import problem_lines
 from multitap.cli.exits import Exit
 from multitap.cli.terminal.output import complain, note, say, say_json
 from multitap.cli.terminal.tables import table
+from multitap.config import Loaded
 from multitap.config.problems import serious
-from multitap.config.trust_gate import TrustState
-from multitap.errors import UnknownName, counted
+from multitap.errors import UnknownName
 from multitap.records import dataclass
 from multitap.trust.projects.project_parts import visible
 from multitap.trust.projects.project_review import ProjectReview, review
 from multitap.trust.projects.trusted_projects import Projects, TrustedParts
 
-_WORDS = {TrustState.NEW: "new", TrustState.CHANGED: "changed", TrustState.TRUSTED: "trusted"}
+_FOLLOWS = (
+    "Following it: later changes of its code and of these entries are trusted without a question.",
+    "You are still asked about a lower level of confinement, new servers, rules, hosts, variables,",
+    "secrets or folders to write to, and about another program or one outside the project.",
+    "A confined server may write in the project, so it can make such changes itself.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class TrustAnswer:
     yes: bool = False
     granted: tuple[str, ...] = ()
     """Secrets to grant to servers that ask for them."""
+    follow: bool | None = False
+    """Whether to trust future changes, too; None leaves that as it is."""
 
 
 def trust(
@@ -36,6 +44,7 @@ def trust(
     *,
     yes: bool,
     granted: tuple[str, ...],
+    follow: bool | None,
     listing: bool,
     remove: bool,
     as_json: bool,
@@ -47,12 +56,33 @@ def trust(
         raise click.UsageError("--json goes with --list")
     if granted and not yes:
         raise click.UsageError("--grant goes with --yes")
+    if follow is not None and (listing or remove):
+        raise click.UsageError("--follow and --no-follow are for trusting")
     if listing:
         return list_trusted(as_json=as_json)
-    return distrust(path) if remove else _review(path, TrustAnswer(yes=yes, granted=granted))
+    return distrust(path) if remove else _review(path, yes, granted, follow)
 
 
-def _review(path: Path, answer: TrustAnswer) -> int:
+def ask_in_place(loaded: Loaded) -> bool:
+    """Show what a command would use if it were trusted, and ask; returns whether anything was.
+
+    A person who has seen it as it is and said no is not asked again.
+
+    Raises:
+        ProjectsError: The record of trusted projects cannot be used.
+    """
+    projects = Projects()
+    roots = {part.root for part in loaded.pending}
+    reviews, _ = review(loaded.search.folder, projects)
+    trusted = False
+    for project in reviews:
+        news = [reviewed.part for reviewed in project.news]
+        if project.root in roots and not projects.has_refused(project.root, news):
+            trusted |= _decide(projects, project, TrustAnswer(follow=None), note)
+    return trusted
+
+
+def _review(path: Path, yes: bool, granted: tuple[str, ...], follow: bool | None) -> int:  # noqa: FBT001 - as they are typed
     projects = Projects()
     folder = _folder(path)
     reviews, problems = review(folder, projects)
@@ -60,16 +90,42 @@ def _review(path: Path, answer: TrustAnswer) -> int:
     if not reviews:
         note(f"{folder} has no configuration that needs to be trusted")
         return Exit.DONE
-    _check_grants(answer.granted, reviews)
-    outcomes = [_decided(projects, one, answer) for one in reviews]
+    _check_grants(granted, reviews)
+    outcomes = [
+        _trust_project(projects, project, TrustAnswer(yes, granted, follow)) for project in reviews
+    ]
     return Exit.DONE if all(outcomes) else Exit.FAILED
+
+
+def _trust_project(projects: Projects, project: ProjectReview, answer: TrustAnswer) -> bool:
+    """Trust one project as the options say; returns whether it is trusted now."""
+    if project.followed and answer.follow is False:
+        projects.unfollow(project.root)
+        note(f"{project.root} is no longer followed")
+        project = project.unfollow()
+    if project.news and project.followed and not answer.follow:
+        note("it is no longer followed if you trust it without `--follow`")
+        project = project.unfollow()
+    if not project.news and not project.gone and (project.followed or not answer.follow):
+        note(f"{project.root} is already trusted {_how(followed=project.followed)}")
+        return True
+    if _decide(projects, project, replace(answer, follow=bool(answer.follow)), say):
+        return True
+    note(f"{project.root} is not trusted; none of this is used")
+    return False
 
 
 def list_trusted(*, as_json: bool) -> int:
     """List the trusted projects."""
-    known = Projects().trusted()
+    projects = Projects()
+    known = projects.trusted()
     if as_json:
-        say_json([_for_programs(root, parts) for root, parts in sorted(known.items())])
+        say_json(
+            [
+                _for_programs(root, parts, followed=projects.follows(root))
+                for root, parts in sorted(known.items())
+            ]
+        )
     elif not known:
         note("no project is trusted; `multitap trust` in its folder shows one and asks")
     else:
@@ -80,11 +136,12 @@ def list_trusted(*, as_json: bool) -> int:
                     sorted(visible(f"{part.kind} {part.name}".strip()) for part in parts.values())
                 ),
                 ", ".join(sorted({name for part in parts.values() for name in part.granted})),
+                "followed" if projects.follows(root) else "ask",
                 _date(parts) if root.is_dir() else "gone",
             )
             for root, parts in sorted(known.items())
         ]
-        table(("PROJECT", "TRUSTED", "SECRETS", "SINCE"), rows)
+        table(("PROJECT", "TRUSTED", "SECRETS", "CHANGES", "SINCE"), rows)
     return Exit.DONE
 
 
@@ -107,20 +164,33 @@ def _folder(path: Path) -> Path:
     return folder
 
 
-def _decided(projects: Projects, project: ProjectReview, answer: TrustAnswer) -> bool:
-    if not project.news and not project.gone:
-        note(f"{project.root} is already trusted in its current state")
-        return True
-    _show(project)
+def _decide(
+    projects: Projects, project: ProjectReview, answer: TrustAnswer, write: Callable[[str], None]
+) -> bool:
+    """Show a project and ask; returns whether it is trusted now."""
+    for line in project.lines():
+        write(line)
+    if answer.follow:
+        for line in ("", *_FOLLOWS):
+            write(line)
+    write("")
     granted = _ask(project, answer)
     if granted is None:
         # the audit log records every decision, also a refusal
-        projects.refuse(project.root)
-        note(f"{project.root} is not trusted; none of this is used")
+        news = [reviewed.part for reviewed in project.news]
+        projects.refuse(project.root, news if sys.stdin.isatty() else ())
         return False
-    projects.trust(project.root, [one.part for one in project.parts], granted)
-    note(f"trusted {project.root} as it is; if it changes, you are asked again")
+    parts = [reviewed.part for reviewed in project.parts]
+    projects.trust(project.root, parts, granted, follow=answer.follow)
+    followed = project.followed if answer.follow is None else answer.follow
+    note(f"trusted {project.root} {_how(followed=followed)}")
     return True
+
+
+def _how(*, followed: bool) -> str:
+    if followed:
+        return "with its future changes; `multitap trust --no-follow` ends that"
+    return "as it is; if it changes, you are asked again"
 
 
 def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
@@ -130,33 +200,18 @@ def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
     if not sys.stdin.isatty():
         complain("there is no terminal to ask at", "in a script, use `multitap trust --yes`")
         return None
-    wanted = {name for one in project.news for name in one.wants}
-    if not wanted:
+    secrets = {name for reviewed in project.news for name in reviewed.wants}
+    if not secrets:
         return () if click.confirm("Trust it?", default=False, err=True) else None
     text = "Trust it? [y]es, with the secrets; [w]ithout them; [N]o"
-    said: str = click.prompt(text, default="n", show_default=False, err=True)
-    match said.strip().lower():
+    typed: str = click.prompt(text, default="n", show_default=False, err=True)
+    match typed.strip().lower():
         case "y" | "yes":
-            return wanted
+            return secrets
         case "w" | "without":
             return answer.granted
         case _:
             return None
-
-
-def _show(project: ProjectReview) -> None:
-    say(f"project {visible(str(project.root))}")
-    for one in project.news:
-        say(f"\n{one.part.title}: {_WORDS[one.standing]}")
-        for line in one.lines():
-            say(f"  {line}")
-        for name in one.wants:
-            say(f"    wants the secret {visible(name)}")
-    for gone in project.gone:
-        say(f"\n{visible(gone.key)}: no longer there")
-    if known := len(project.parts) - len(project.news):
-        say(f"\n{counted(known, 'other part')} of it: trusted and unchanged")
-    say("")
 
 
 def _check_grants(granted: Iterable[str], reviews: Sequence[ProjectReview]) -> None:
@@ -173,9 +228,10 @@ def _date(parts: TrustedParts) -> str:
     )
 
 
-def _for_programs(root: Path, parts: TrustedParts) -> dict[str, object]:
+def _for_programs(root: Path, parts: TrustedParts, *, followed: bool) -> dict[str, object]:
     return {
         "project": str(root),
+        "followed": followed,
         "parts": [
             {
                 "kind": part.kind,

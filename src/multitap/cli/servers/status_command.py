@@ -144,8 +144,11 @@ def _latency(line: StatusLine) -> str:
 
 
 def _suggest(told: Sequence[StatusLine]) -> None:
-    # the note of a server that is on its way says what to do about it
-    coming = {LinkState.CONNECTING.value, LinkState.DISCONNECTED.value}
-    if troubled := [line.name for line in told if not line.fine and line.state not in coming]:
+    # the note of a server that is on its way, or not trusted, says what to do about it
+    told_already = {
+        *(LinkState.CONNECTING.value, LinkState.DISCONNECTED.value),
+        *(TrustState.NEW.value, TrustState.CHANGED.value),
+    }
+    if troubled := [line.name for line in told if not line.fine and line.state not in told_already]:
         which = f" {troubled[0]}" if len(troubled) == 1 else ""
         advise(f"`multitap doctor{which}` says what to do")

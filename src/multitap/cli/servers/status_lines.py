@@ -127,7 +127,8 @@ def _held_line(pending: Pending | Withheld) -> StatusLine:
         state, words = pending.standing.value, pending.words
     else:
         state, words = "changed" if pending.changed else "not trusted", pending.reason
-    return StatusLine(pending.name, state, fine=False, note=f"{words}: {pending.hint}")
+    # the command first: a narrow terminal cuts the rest
+    return StatusLine(pending.name, state, fine=False, note=f"{pending.hint}: it {words}")
 
 
 def _as_before(line: StatusLine, withheld: Withheld | None) -> StatusLine:

@@ -1,6 +1,7 @@
 """The parts of a project that are trusted one by one: their effect and digest."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -41,6 +42,10 @@ _LEVELS: Mapping[ShownLevel, str] = {
     "container": "it may read documents and code, and send them anywhere; not private places",
 }
 _SHORT = 12
+"""Characters of a digest that show a person whether something is the same."""
+_DIGEST = re.compile(rf"( sha256:[0-9a-f]{{{_SHORT}}})[0-9a-f]+")
+FILE = "file"
+"""The label of lines about files that are watched for changes."""
 _Lines = Iterator[tuple[str, str]]
 
 
@@ -298,7 +303,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> _Lines:
 
 
 def _files(files: Mapping[str, str]) -> _Lines:
-    return (("file", f"{visible(name)} {held}") for name, held in files.items())
+    return ((FILE, _DIGEST.sub(r"\1", f"{visible(name)} {held}")) for name, held in files.items())
 
 
 def _align(lines: _Lines | tuple[tuple[str, str], ...]) -> tuple[str, ...]:

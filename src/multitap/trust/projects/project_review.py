@@ -1,19 +1,33 @@
 """The parts of a folder's projects, compared with what was trusted before."""
 
-from collections.abc import Iterator
-from difflib import ndiff
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
 from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
 from multitap.config.seed_files import at_prompt
 from multitap.config.trust_gate import Proposal, TrustDecision, TrustNothing, TrustState
+from multitap.errors import counted
 from multitap.records import dataclass
-from multitap.trust.projects.project_parts import KnownParts, ProjectPart, parts_of
+from multitap.trust.projects.project_parts import FILE, KnownParts, ProjectPart, parts_of, visible
 from multitap.trust.projects.trusted_projects import Projects, TrustedPart
 
 SEARCHES = (native, kode, otter, excelmanus)
 """Every search that finds files of a project."""
+MOST_FILES_SHOWN = 20
+"""Files of one part that are listed; the others are counted."""
+_STATES = {
+    TrustState.NEW: "new",
+    TrustState.CHANGED: "changed",
+    TrustState.TRUSTED: "trusted, and asks for more",
+}
+_NOT_WATCHED = (
+    "Not watched: what these files and programs import, download or start. A change there does "
+    "not ask again."
+)
+_FOLLOWED = "It is followed: you trusted its future changes, and this is beyond them."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +61,15 @@ class ReviewedPart:
             return ()
         return self.before.granted if field == "granted" else self.before.writes
 
-    def lines(self) -> tuple[str, ...]:
-        """What it would do, or the difference if it changed."""
+    def lines(self) -> Iterator[str]:
+        """What it would do, or the difference if it changed; long lists of files are counted."""
+        yield f"{self.part.title}: {_STATES[self.standing]}"
         if self.standing is not TrustState.CHANGED or self.before is None:
-            return tuple(f"  {line}" for line in self.part.lines)
-        compared = ndiff(self.before.lines, self.part.lines)
-        return tuple(line for line in compared if not line.startswith("?"))
+            yield from _shorten([f"  {line}" for line in self.part.lines])
+        else:
+            yield from _shorten([*_compare(self.before.lines, self.part.lines)])
+        for name in self.wants:
+            yield f"    wants the secret {visible(name)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +91,27 @@ class ProjectReview:
             for one in self.parts
             if one.standing is not TrustState.TRUSTED or one.wants or one.new_folders
         )
+
+    def unfollow(self) -> "ProjectReview":
+        """The review of the same project if its changes are not trusted by themselves."""
+        parts = tuple(replace(reviewed, followed=False) for reviewed in self.parts)
+        return replace(self, parts=parts, followed=False)
+
+    def lines(self) -> Iterator[str]:
+        """All that a person needs to know to decide."""
+        yield f"project {visible(str(self.root))}"
+        for reviewed in self.news:
+            yield ""
+            yield from reviewed.lines()
+        for gone in self.gone:
+            yield ""
+            yield f"{visible(gone.key)}: no longer there"
+        yield ""
+        if others := len(self.parts) - len(self.news):
+            yield f"{counted(others, 'other part')} of it: trusted and unchanged"
+        yield _NOT_WATCHED
+        if self.followed:
+            yield _FOLLOWED
 
 
 def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[Problem]]:
@@ -100,6 +138,29 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
         if reviewed or gone:
             reviews.append(ProjectReview(root, reviewed, gone, followed))
     return reviews, problems
+
+
+def _compare(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
+    # not `ndiff`, which compares similar lines with each other: a project could make that take long
+    for kind, start, end, new_start, new_end in SequenceMatcher(
+        None, before, after, autojunk=False
+    ).get_opcodes():
+        if kind == "equal":
+            yield from (f"  {line}" for line in after[new_start:new_end])
+        else:
+            yield from (f"- {line}" for line in before[start:end])
+            yield from (f"+ {line}" for line in after[new_start:new_end])
+
+
+def _shorten(lines: Sequence[str]) -> Iterator[str]:
+    """The lines without most of those about files; they come last, and there may be thousands."""
+    mark = f"{FILE} "
+    first = next((n for n, line in enumerate(lines) if line[2:].startswith(mark)), len(lines))
+    # changed files first: they are what a person looks for
+    files = sorted(lines[first:], key=lambda line: line.startswith("  "))
+    yield from (f"  {line}" for line in (*lines[:first], *files[:MOST_FILES_SHOWN]))
+    if len(files) > MOST_FILES_SHOWN:
+        yield f"    {FILE:<9} and {counted(len(files) - MOST_FILES_SHOWN, 'more file')}"
 
 
 class _Collector(TrustNothing):

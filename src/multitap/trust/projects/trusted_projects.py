@@ -102,6 +102,8 @@ class _Records(msgspec.Struct, omit_defaults=True):
     projects: dict[str, dict[str, TrustedPart]] = {}
     followed: tuple[str, ...] = ()
     """Projects that are trusted with their future changes."""
+    refused: dict[str, tuple[str, ...]] = {}
+    """Digests of parts that a person was shown last and did not trust, by project."""
 
 
 class Projects:
@@ -206,7 +208,8 @@ class Projects:
         with self._kept.hold_lock():
             records = self._read()
             known = records.projects.get(_key(root), {})
-            followed = _key(root) in records.followed
+            # one that is no longer followed is trusted as it is now, not as it was once
+            followed = _key(root) in records.followed and follow is not False
             records.projects[_key(root)] = {
                 part.key: _remember(part, known.get(part.key), granted, now, followed=followed)
                 for part in parts
@@ -214,11 +217,24 @@ class Projects:
             if follow is not None:
                 others = tuple(one for one in records.followed if one != _key(root))
                 records.followed = (*others, _key(root)) if follow else others
+            records.refused.pop(_key(root), None)
             self._kept.write(msgspec.json.encode(records))
         said = [part.title for part in parts if not _is_known(part, known)]
         said += [f"secret {name}" for name in granted]
         said += ["with its future changes"] if follow else []
         self._record("trust.given", subject=str(root), decision="allow", detail="; ".join(said))
+
+    def unfollow(self, root: Path) -> None:
+        """Stop trusting a project's changes: those that no person has seen ask again.
+
+        Raises:
+            ProjectsError: It cannot be remembered.
+        """
+        with self._kept.hold_lock():
+            records = self._read()
+            records.followed = tuple(one for one in records.followed if one != _key(root))
+            self._kept.write(msgspec.json.encode(records))
+        self._record("trust.unfollowed", subject=str(root), decision="deny")
 
     def allow(self, root: Path, name: str, rules: LearnedRules) -> None:
         """Add sandbox rules to a trusted server of a project, whatever its file's dialect.
@@ -265,9 +281,30 @@ class Projects:
             parts |= {key: change(part) for key, part in servers.items()}
             self._kept.write(msgspec.json.encode(records))
 
-    def refuse(self, root: Path) -> None:
-        """Record that a person was shown a project and did not trust it."""
+    def refuse(self, root: Path, parts: Collection[ProjectPart] = ()) -> None:
+        """Record that a project was shown and not trusted.
+
+        Args:
+            root: The project's folder.
+            parts: What a person answered no to: commands do not ask about these again.
+
+        Raises:
+            ProjectsError: It cannot be remembered.
+        """
+        if parts:
+            with self._kept.hold_lock():
+                records = self._read()
+                records.refused[_key(root)] = tuple(part.digest for part in parts)
+                self._kept.write(msgspec.json.encode(records))
         self._record("trust.refused", subject=str(root), decision="deny")
+
+    def has_refused(self, root: Path, parts: Collection[ProjectPart]) -> bool:
+        """Whether a person was shown these parts, as they are, and did not trust them.
+
+        Raises:
+            ProjectsError: The record cannot be used.
+        """
+        return {part.digest for part in parts} <= {*self._read().refused.get(_key(root), ())}
 
     def distrust(self, root: Path) -> None:
         """Withdraw the trust in a project.

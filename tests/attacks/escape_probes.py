@@ -59,23 +59,31 @@ def text(path):
 
 
 def compete(attempt, *disturbances):
-    """Try something many times, while another thread changes what it is about."""
+    """Try something until it succeeds, while another thread changes what it is about."""
+    rounds = 0
     over = threading.Event()
 
     def disturb():
+        nonlocal rounds
         while not over.is_set():
             for disturbance in disturbances:
                 disturbance()
+            rounds += 1
 
     sys.setswitchinterval(1e-5)
     thread = threading.Thread(target=disturb)
     thread.start()
+    attempts = 0
     try:
-        for _ in range(500):
-            attempt()
+        # both have to get their turns, however busy the machine is
+        while attempts < 300 or rounds < 300:
+            attempts += 1
+            if attempt():
+                return
     finally:
         over.set()
         thread.join()
+    raise PermissionError("it was always too late")
 
 
 # --- files that must not be read
@@ -328,13 +336,11 @@ def change_mode_while_a_link_moves():
 
     def attempt():
         with contextlib.suppress(OSError):
-            os.chmod(link, 0o600)
             os.chmod(link, 0o666)
+        return os.stat(home("notes")).st_mode & 0o777 == 0o666
 
     point(mine)
     compete(attempt, lambda: point(home("notes")), lambda: point(mine))
-    if os.stat(home("notes")).st_mode & 0o777 != 0o666:
-        raise PermissionError("it was always too late")
     return "changed"
 
 
@@ -982,21 +988,18 @@ def unix_socket_while_a_link_moves():
         os.symlink(target, other)
         os.rename(other, link)
 
-    greetings = []
-
     def attempt():
-        connected = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):
-            connected.connect(link)
-            if connected.getpeername() != mine:
-                greetings.append(greeted(connected))
-        connected.close()
+        with socket.socket(socket.AF_UNIX) as connected, contextlib.suppress(BlockingIOError):
+            connected.setblocking(False)
+            try:
+                connected.connect(link)
+            except PermissionError:
+                return False
+            return connected.getpeername() != mine
 
     point(mine)
     compete(attempt, lambda: point(WORLD["agent"]), lambda: point(mine))
-    if not greetings:
-        raise PermissionError("it was always too late")
-    return greetings[0]
+    return "connected"
 
 
 @probe
@@ -1005,20 +1008,17 @@ def address_that_changes_after_the_look():
     libc = ctypes.CDLL(None)
     free, shut = (port.to_bytes(2, "big") for port in (WORLD["tcp"], WORLD["gateway"]))
     address = ctypes.create_string_buffer(struct.pack("=H2s4s8x", 2, free, b"\x7f\0\0\1"), 16)
-    peers = set()
 
     def attempt():
         with socket.socket() as connected:
-            if libc.connect(connected.fileno(), address, 16) == 0:
-                peers.add(connected.getpeername()[1])
+            is_made = libc.connect(connected.fileno(), address, 16) == 0
+            return is_made and connected.getpeername()[1] == WORLD["gateway"]
 
     def write(port):
         ctypes.memmove(ctypes.addressof(address) + 2, port, 2)
 
     compete(attempt, lambda: write(shut), lambda: write(free))
-    if WORLD["gateway"] not in peers:
-        raise PermissionError("it was always too late")
-    return peers
+    return "connected"
 
 
 def gateway(host, family=socket.AF_INET, *more):

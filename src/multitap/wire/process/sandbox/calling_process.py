@@ -79,18 +79,15 @@ class CallingProcess:
     def memory(self, pointer: int, size: int, *, text: bool = False) -> bytes:
         """Its memory at a pointer; for a text, at least up to its end."""
         data = b""
-        with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
+        memory = os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
             self.check()
             while len(data) < size and not (text and b"\0" in data):
                 start = pointer + len(data)
                 length = min(_PAGE - start % _PAGE, size - len(data))  # the next may not be mapped
-                try:
-                    part = os.pread(memory.fileno(), length, start)
-                except (OSError, OverflowError):
-                    part = b""
-                if not part:
-                    raise OSError(errno.EFAULT, "bad address")
-                data += part
+                data += _read(memory, start, length)
+        finally:
+            os.close(memory)
         return data
 
     def path(self, pointer: int) -> str:
@@ -162,6 +159,16 @@ class CallingProcess:
             if exc.errno != errno.EINVAL:
                 raise
         return os.pidfd_open(self.leader)
+
+
+def _read(memory: int, start: int, length: int) -> bytes:
+    try:
+        data = os.pread(memory, length, start)
+    except (OSError, OverflowError):
+        data = b""
+    if not data:
+        raise OSError(errno.EFAULT, "bad address")
+    return data
 
 
 def real_path(place: int) -> str:

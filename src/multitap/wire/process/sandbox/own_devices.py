@@ -72,17 +72,13 @@ class OwnDevices:
     def _open_terminal(self, caller: CallingProcess, name: str, flags: int) -> int:
         if not name.isdecimal():
             raise OSError(errno.EACCES, "no terminal")
-        # the warden leads a session, and must not get a terminal
-        ours = os.open(f"{_TERMINALS}{name}", flags & _FOR_TERMINALS | os.O_NOCTTY | os.O_CLOEXEC)
-        try:
-            is_its_own = _is_its_terminal(caller, int(name), os.fstat(ours).st_rdev)
-            caller.check()
-        except OSError:
-            is_its_own = False
-        if not is_its_own:
-            os.close(ours)
+        path = f"{_TERMINALS}{name}"
+        # before it is opened: closing it again could end the program at its other end
+        if not _is_its_terminal(caller, int(name), os.stat(path).st_rdev):
             raise OSError(errno.EACCES, "the terminal of another program")
-        return ours
+        caller.check()
+        # the warden leads a session, and must not get a terminal
+        return os.open(path, flags & _FOR_TERMINALS | os.O_NOCTTY | os.O_CLOEXEC)
 
     def _open_memory(self, caller: CallingProcess, name: str, flags: int, mode: int) -> int:
         kept = flags & _FOR_MEMORY | os.O_CLOEXEC | os.O_NOFOLLOW

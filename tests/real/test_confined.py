@@ -1,4 +1,4 @@
-"""Real servers that need no key, in a sandbox with the rules that were learned for them."""
+"""Real servers that need no key, confined: as they are, or with rules that were learned for them."""
 
 import json
 import os
@@ -75,8 +75,9 @@ def _environment():
     return {name: value for name, value in os.environ.items() if name != "MULTITAP_SANDBOX"}
 
 
-def written(name, entry):
-    entry = {**entry, "provenance": "registry", "pin": "off", "connect_timeout": 240}
+def written(name, entry, level):
+    more = {"provenance": "registry", "pin": "off", "connect_timeout": 240, "sandbox": level}
+    entry = {**entry, **more}
     StdioServer.model_validate(entry)
     env = entry.pop("env", None)
     lines = [f"[servers.{name}]", *(f"{key} = {json.dumps(one)}" for key, one in entry.items())]
@@ -88,16 +89,28 @@ def written(name, entry):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_real_server_works_with_learned_rules(name, place, tmp_path):
     entry, (tool, given) = servers(place)[name]
-    (tmp_path / "multitap.toml").write_text(written(name, entry))
+    (tmp_path / "multitap.toml").write_text(written(name, entry, "strict"))
 
     learned = multitap(tmp_path, "sandbox", "learn", name, "--call", f"{tool}={json.dumps(given)}")
     assert learned.returncode == 0, learned.stderr
-    listed = multitap(tmp_path, "status", "--json", "--wait", "5m")
-    called = multitap(tmp_path, "call", f"{name}_{tool}", json.dumps(given), "--timeout", "5m")
+    check(name, tool, given, tmp_path, "strict")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_real_server_works_under_guard_unchanged(name, place, tmp_path):
+    entry, (tool, given) = servers(place)[name]
+    (tmp_path / "multitap.toml").write_text(written(name, entry, "guard"))
+
+    check(name, tool, given, tmp_path, "guard")
+
+
+def check(name, tool, given, folder, level):
+    listed = multitap(folder, "status", "--json", "--wait", "5m")
+    called = multitap(folder, "call", f"{name}_{tool}", json.dumps(given), "--timeout", "5m")
 
     [server] = json.loads(listed.stdout)["servers"]
     assert server["state"] == "connected", listed.stdout
-    assert server["sandbox"]["confined"] is True
+    assert server["sandbox"]["level"] == level
     assert "PermissionError" not in called.stdout + called.stderr
     assert "EACCES" not in called.stdout + called.stderr, called.stdout
     # some calls are refused, by the server itself or by its schema

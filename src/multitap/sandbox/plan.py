@@ -282,8 +282,11 @@ def _system_paths(ours: Mapping[str, str], home: Path) -> Iterator[str]:
     yield from (f"/etc/{name}" for name in _FACTS)
     # Our PATH, not the server's: a project could name any folder in its own.
     for folder in ours.get("PATH", "").split(os.pathsep):
-        if os.path.isabs(folder) and not _holds(Path(folder), home):
-            yield folder
+        # a version manager's shims run its own programs, which are beside them
+        is_shims = os.path.basename(folder) == "shims"
+        place = os.path.dirname(folder) if is_shims else folder
+        if os.path.isabs(place) and not _holds(Path(place), home):
+            yield place
     for variable, usual in _LANGUAGES.items():
         yield ours.get(variable) or str(home / usual)
     for variable in (*_CERTIFICATES, *_PACKAGES):

@@ -270,7 +270,7 @@ async def test_a_link_that_appears_later_opens_nothing(tmp_path, swapped):
         assert "PermissionError" in await asked(hub, "write", path=str(shown / "new"))
 
 
-async def test_a_program_that_crashes_without_proc_gets_its_own_at_the_next_start(tmp_path):
+async def test_a_program_that_crashes_without_proc_starts_again_with_its_own(tmp_path):
     launcher = tmp_path / "launcher.py"
     needs = f"""
 try:
@@ -289,8 +289,9 @@ runpy.run_path({str(PROGRAM)!r})
     settings = confined(tmp_path, sandbox="guard")
     server = settings.servers["s"].model_copy(update={"args": (str(launcher),)})
     async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
-        await until(lambda: hub.snapshot().server("s").state == "connected")
+        await hub.settled()
 
+        assert hub.snapshot().server("s").state == "connected"
         other = await asked(hub, "read", path=f"/proc/{os.getpid()}/cmdline")
         assert "PermissionError" in other
 

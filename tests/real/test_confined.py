@@ -1,4 +1,4 @@
-"""Real servers that need no key, confined: as they are, or with rules that were learned for them."""
+"""Real servers that need no key, confined: as they are, or with learned rules."""
 
 import json
 import os
@@ -99,7 +99,7 @@ def test_a_real_server_works_with_learned_rules(name, place, tmp_path):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_real_server_works_under_guard_unchanged(name, place, tmp_path):
     entry, (tool, given) = servers(place)[name]
-    (tmp_path / "multitap.toml").write_text(written(name, entry, "guard"))
+    (tmp_path / "multitap.toml").write_text(written(name, {**entry, "cwd": str(place)}, "guard"))
 
     check(name, tool, given, tmp_path, "guard")
 

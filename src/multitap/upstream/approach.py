@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from multitap.config import HttpServer, ServerConfig
+from multitap.config import HttpServer, ServerConfig, StdioServer
 from multitap.events import Phase
 from multitap.faults import Flooded, WireClosed, WrongProtocol
 from multitap.records import dataclass
@@ -28,7 +28,7 @@ def first_approach(config: ServerConfig, remembered: Era | None) -> Approach:
     return Approach(config, remembered)
 
 
-def next_approach(
+def next_approach(  # noqa: PLR0911 - one line per kind of failure
     failed: Approach,
     exc: BaseException,
     phase: Phase,
@@ -45,12 +45,22 @@ def next_approach(
         return Approach(failed.config.model_copy(update={"transport": "sse"}), Era.HANDSHAKE)
     if isinstance(exc, Flooded):
         return None
+    if evidence.needs_proc and isinstance(failed.config, StdioServer):
+        return _with_proc(failed, failed.config)
     if isinstance(exc, WireClosed) and failed.era is None and wanted.era == "auto":
         # Servers on the oldest SDKs crash when they get any request before the handshake. Exit
         # code and message do not distinguish that from other crashes, but whether they read the
         # request does: a program that ended before would have ended in any era.
         return replace(failed, era=Era.HANDSHAKE) if evidence.has_read else None
     return None
+
+
+def _with_proc(failed: Approach, config: StdioServer) -> Approach | None:
+    """The same with access to its own `/proc/self`; None if it had that."""
+    if config.sandbox_rules.proc:
+        return None
+    rules = config.sandbox_rules.model_copy(update={"proc": True})
+    return replace(failed, config=config.model_copy(update={"sandbox_rules": rules}))
 
 
 def era_after(

@@ -102,6 +102,8 @@ class Evidence:
     """How much it is confined."""
     denied: tuple[str, ...] = ()
     """Paths outside its sandbox that it tried to change while it started."""
+    needs_proc: bool = False
+    """Whether it crashed in a way that a closed `/proc/self` can cause."""
     noise: int = 0
     """How many lines or events were not JSON-RPC messages."""
     noise_sample: str = ""

@@ -37,16 +37,12 @@ _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 _UNCONFINED = Confinement("off", "nobody asked")
 _NEEDS_PROC = "needs-proc"
-"""A file in a server's folder: it crashed without access to `/proc/self`."""
+"""A file in a server's folder: it crashed without access to `/proc/self`, and has it from then on.
+Others do not: looking at each file that a server opens is slow."""
 
 
 def _nothing() -> None:
     """Do nothing: an unconfined program has nothing to release."""
-
-
-def _mark(path: Path) -> None:
-    with suppress(OSError):  # a full disk: it crashes again, with the same reason
-        path.touch()
 
 
 class UsedPaths:
@@ -92,9 +88,11 @@ class Launch:
         """Paths that it tried to change while it started."""
         self.on_up: Callable[[], None] = _nothing
         """Called when the server is up: what it tries from then on is not watched."""
-        self.on_crash: Callable[[], None] = _nothing
-        """Called when it ended while it started, in a way that a closed `/proc` can cause."""
+        self.needs_proc = False
+        """Whether it crashed while it started, in a way that a closed `/proc/self` can cause."""
         self.on_end: Callable[[], None] = _nothing
+        self.folder: Path | None = None
+        """Its own folder, if it is confined."""
         self._traffic = traffic
         self._used = used
 
@@ -103,6 +101,14 @@ class Launch:
 
     def __exit__(self, *_: object) -> None:
         self.on_end()
+
+    def note_crash(self) -> None:
+        """Note that it crashed while it started; under `guard`, `/proc/self` may be the reason."""
+        orders = self.orders
+        self.needs_proc = orders is not None and orders["network"] and not orders["proc"]
+        if self.needs_proc and self.folder is not None:
+            with suppress(OSError):  # a full disk: the next start begins with the same crash
+                (self.folder / _NEEDS_PROC).touch()
 
     def on_report(self, kind: str, value: Any) -> None:
         """Record a report of the warden: paths, and refused addresses and processes."""
@@ -262,9 +268,7 @@ class Sandboxes:
         }
         launch = Launch(env, plan.cwd, confinement, orders, traffic=traffic, used=self._learned)
         launch.on_end = on_end
-        if is_open:
-            # At the next start only: looking at each file that it opens is slow.
-            launch.on_crash = partial(_mark, plan.folder / _NEEDS_PROC)
+        launch.folder = plan.folder
         return launch
 
     async def _running_proxy(self) -> "ForwardProxy":

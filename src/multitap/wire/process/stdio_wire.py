@@ -138,6 +138,7 @@ class StdioWire:
             has_read=self._receipt.is_read(),
             level=self._launch.confinement.level,
             denied=tuple(self._launch.denied),
+            needs_proc=self._launch.needs_proc,
         )
 
 
@@ -201,9 +202,9 @@ async def open_stdio(
                 pipes.close_stdin()  # the others stay open for its last output
                 grace, last = PATIENCE
                 has_spoken = wire is not None and wire.has_spoken
-                if not has_spoken and _has_crashed(child.exit_code, stderr.tail()):
-                    launch.on_crash()
                 await stop(child, patience=(grace if has_spoken else 0.0, last))
+                if not has_spoken and _has_crashed(child.exit_code, stderr.tail()):
+                    launch.note_crash()
 
 
 def _has_crashed(exit_code: int | None, stderr: str) -> bool:

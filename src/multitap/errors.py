@@ -182,15 +182,15 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
+def shorten_and_count(text: str, limit: int) -> str:
+    """`text`, cut in the same way, with the number of characters that a person does not see."""
+    more = len(text) - limit
+    return text if more <= 0 else f"{text[:limit]}… ({counted(more, 'more character')})"
+
+
 def join_hints(*hints: str | None) -> str | None:
     """Several hints as one; None if there is none."""
     return "; ".join(filter(None, hints)) or None
-
-
-def shorten_and_count(text: str, limit: int) -> str:
-    """The same, with the number of characters that are left out, for a person who decides."""
-    more = len(text) - limit
-    return text if more <= 0 else f"{text[:limit]}… ({counted(more, 'more character')})"
 
 
 def counted(count: int, noun: str) -> str:

@@ -11,6 +11,7 @@ from mcp.server.subscriptions import ResourceUpdated
 
 from multitap import Settings
 from multitap.config import Profile, StdioServer
+from multitap.config.policy_rules import PolicyRule
 from tests.gateway import gossip
 from tests.gateway.talking import PATIENCE, Talker, gate
 from tests.waiting import until
@@ -139,3 +140,17 @@ async def test_a_name_that_is_not_there_brings_no_hidden_one_to_light(world):
             await talker.client.call_tool("hidden_speek", {})
 
     assert "hidden_speak" not in caught.value.error.message
+
+
+async def test_a_rule_about_a_hidden_tool_is_not_explained(world):
+    rules = (PolicyRule(decision="deny", tools=("speak",), reason="a secret plan"),)
+    settings = world().model_copy(update={"policy": rules})
+    async with gate(settings) as opened, Talker("old", streamable(opened)) as talker:
+        told = []
+        for name in ("hidden_speak", "loud_speak"):
+            with pytest.raises(MCPError) as caught:
+                await talker.client.call_tool(name, {})
+            told.append(caught.value.error.message)
+
+    assert told[0] == "the tool 'hidden_speak' is hidden from this client"
+    assert "a secret plan" in told[1]

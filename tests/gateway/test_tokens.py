@@ -344,3 +344,39 @@ async def test_tokens_are_needed_where_users_can_not_be_told(store, tmp_path):
             assert await status(stage, http("GET", "/health", **bearer(text))) == 200
             async with dial(stage.port) as line:
                 assert (await line.asks(listing(text))).status == 200
+
+
+async def page(stage, text, path):
+    async with stage.dial() as line:
+        return (await line.asks(http("GET", path, **bearer(text)))).body.decode()
+
+
+async def test_a_status_page_shows_what_the_token_may_see(store, open_gate):
+    everything, _ = store.create("all")
+    little, _ = store.create("little", profile="little")
+    some, _ = store.create("some", allow=("counts_echo",))
+    async with open_gate() as stage:
+        for server in ("counts", "asks"):
+            for tool in ("echo", "stats"):
+                await status(stage, calling(everything, f"{server}_{tool}", said=1))
+        stage.gateway.hub.concerns = lambda: ("the file of 'counts' is lost",)
+        pages = {
+            text: [await page(stage, text, path) for path in ("/metrics", "/health", "/ready")]
+            for text in (everything, little, some)
+        }
+        own = await page(stage, everything, "/metrics?profile=little")
+        refused = await status(stage, http("GET", "/metrics?profile=none", **bearer(everything)))
+
+    counted, healthy, ready = pages[everything]
+    assert all(name in counted for name in ('"counts"', '"asks"', '"echo"', '"stats"'))
+    assert json.loads(healthy)["servers"] == 2
+    assert "counts" in healthy
+    assert "counts" in ready
+    for text in pages[little]:
+        assert "counts" not in text
+    assert '"asks"' in pages[little][0]
+    assert json.loads(pages[little][1]) == {"status": "degraded", "servers": 1, "connected": 1}
+    assert 'server="counts",tool="echo"' in pages[some][0]
+    assert all(name not in pages[some][0] for name in ('"asks"', '"stats"'))
+    assert own == pages[little][0]
+    assert refused == 400

@@ -5,14 +5,14 @@ from typing import TypeVar
 
 from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Prompt, Tool
-from multitap.errors import LONGEST_QUOTE, NotAllowed, UnknownName, quoted, shortened
+from multitap.errors import LONGEST_QUOTE, UnknownName, quoted, shortened
 from multitap.events import withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.client_message import Refused
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
-from multitap.hub.router import look_up, unknown
+from multitap.hub.router import hidden_from_client, look_up, unknown
 from multitap.upstream.link import Link
 
 _Found = TypeVar("_Found")
@@ -47,7 +47,7 @@ class ClientLookup:
             if tool is None:
                 raise unknown(view.tools, name, withheld_note(self._hub.withheld))
             if not view.shows(tool):
-                raise NotAllowed(f"the tool {quoted(name)} is hidden from this client")
+                raise hidden_from_client(name)
         return tool
 
     async def find_prompt(self, request: ClientRequest, name: str) -> Prompt:

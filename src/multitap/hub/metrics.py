@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, islice
 from math import ceil, log
 from typing import TYPE_CHECKING
@@ -214,16 +214,21 @@ class Metrics:
         self.count_up()
         return {tool: row.stats() for tool, row in self._tools.get(server, {}).items()}
 
-    def prometheus(self) -> str:
-        """Everything in Prometheus' text format, version 0.0.4."""
-        self.count_up()
-        return "".join(f"{line}\n" for line in self._exposition())
+    def prometheus(self, shows: Callable[[str, str], bool] = lambda _server, _tool: True) -> str:
+        """The counters in Prometheus' text format, version 0.0.4.
 
-    def _exposition(self) -> Iterator[str]:
+        Args:
+            shows: Whether the reader may see a tool, by its server and the server's own name.
+        """
+        self.count_up()
+        return "".join(f"{line}\n" for line in self._exposition(shows))
+
+    def _exposition(self, shows: Callable[[str, str], bool]) -> Iterator[str]:
         rows = [
             (f'server="{_escape(server)}",tool="{_escape(tool)}"', row)
             for server, tools in self._tools.items()
             for tool, row in tools.items()
+            if shows(server, tool)
         ]
         yield from _family("multitap_calls_total", "counter", "Calls by how they ended.")
         for labels, row in rows:

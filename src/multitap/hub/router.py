@@ -146,6 +146,8 @@ def look_up(
     if tool is not None:
         return tool
     if (hidden := catalog.hidden.get(name)) is not None:
+        if not shows(hidden.tool):  # the reason, and the place of the rule, are not for them
+            raise hidden_from_client(name)
         raise NotAllowed(f"the tool {quoted(name)} is {hidden.words}", hint=hidden.hint)
     # apps call their own tools by the server's names; a name that two servers use is ambiguous
     alike = [
@@ -168,6 +170,11 @@ def _withheld(catalog: Catalog, name: str) -> WithheldTool | None:
         return held
     alike = [held for held in catalog.withheld.values() if held.tool.raw_name == name]
     return alike[0] if len(alike) == 1 else None
+
+
+def hidden_from_client(name: str) -> NotAllowed:
+    """The error for a tool that its caller may not see."""
+    return NotAllowed(f"the tool {quoted(name)} is hidden from this client")
 
 
 def unknown(tools: Iterable[str], name: str, withheld: str = "") -> UnknownName:

@@ -150,7 +150,7 @@ class HttpFront:
             )
             self.shared = SharedFront(sessions, self.sessions)
         older = LegacySse(gateway, self.sessions, self.shared, self._choose_audience)
-        pages = self.pages = StatusPages(gateway, self.sessions)
+        pages = self.pages = StatusPages(gateway, self.sessions, self._choose_audience)
         self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
             (b"GET", b"/mcp"): self._listen,

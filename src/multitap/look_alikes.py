@@ -25,6 +25,11 @@ _UNSEEN = re.compile(
 _SCRIPTS = ("LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "LISU", "CHEROKEE")
 
 
+def remove_unseen(text: str) -> str:
+    """`text` without characters that take no room."""
+    return _UNSEEN.sub("", text)
+
+
 def plain_letters(text: str) -> str:
     """`text` in lower case, with look-alikes replaced by plain letters."""
     if text.isascii() and text.isprintable():
@@ -32,7 +37,7 @@ def plain_letters(text: str) -> str:
     import unicodedata  # noqa: PLC0415 - half a megabyte that most names do not need
 
     composed = unicodedata.normalize("NFKC", text).casefold()
-    return _UNSEEN.sub("", composed).translate(_TABLE)
+    return remove_unseen(composed).translate(_TABLE)
 
 
 def skeleton(name: str) -> str:

@@ -1,21 +1,32 @@
 """The parts of a server's offers that people rely on, and their digest."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
-PINNED = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
-"""The parts of a tool that models and people read, and that must not change unnoticed."""
+from multitap.config.documents import is_list, is_table
 
-_OTHERS = {
-    "prompt": ("name", "name title description arguments"),
-    "resource": ("uri", "uri name title description mimeType"),
-    "template": ("uriTemplate", "uriTemplate name title description mimeType"),
-}
-"""By kind: the identifying field, and the pinned fields."""
+_NAMED = {"prompt": "name", "resource": "uri", "template": "uriTemplate"}
+"""By kind: the field that identifies an offer."""
+_OF_DATA = frozenset({"size", "lastModified"})
+"""Fields of a resource, and of its annotations, that follow its data."""
+_VARYING = re.compile(
+    r"(?i)time(?:stamp)?$|date$|(?:updated|modified|generated|created|expires|fetched)(?:_?at)?$"
+    r"|etag$|nonce$|(?:request|trace|span|correlation)[_-]?id$|traceparent$|ttl(?:_?ms)?$"
+)
+"""Names in `_meta` that stand for a moment or for one request."""
+_MOMENT = re.compile(
+    r"\d{4}-\d\d-\d\d(?:[T ][\d:.,]+(?: ?Z|[+-][\d:]+)?)?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} GMT"
+    r"|(?:W/)?\"?[0-9a-fA-F][0-9a-fA-F-]{5,80}\"?|[\d.]+"
+)
+"""Moments, numbers and identifiers in hex: nothing that a model could follow."""
+_DEEPEST = 16  # levels of `_meta` in which moments are found
+_LIBRARIES = frozenset({"fastmcp", "_fastmcp"})
+"""Members of `_meta` that a library adds to every tool, and that its versions call differently."""
 INSTRUCTIONS = "instructions"
 """The key of a server's instructions."""
 
@@ -23,8 +34,34 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def pinned_part(definition: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition without parts that may change freely, such as `_meta`."""
-    return {key: definition[key] for key in PINNED if key in definition}
+    """A definition with every member, without what changes by itself.
+
+    Clients show models whatever they like of it, so nothing else may change unnoticed.
+    """
+    part = dict(definition)
+    if (meta := _lasting(part.pop("_meta", None))) is not None:
+        part["_meta"] = meta
+    return part
+
+
+def _lasting(value: Any, name: str = "", depth: int = 0) -> Any:
+    """A value in `_meta` without moments and identifiers of requests; None if none is left."""
+    if depth > _DEEPEST:
+        return value
+    if is_table(value):
+        members = {key: _lasting(member, key, depth + 1) for key, member in value.items()}
+        lasting = {key: member for key, member in members.items() if member is not None}
+        # a library that labels tools, and has no label for this one
+        if name in _LIBRARIES and not any(lasting.values()):
+            return None
+        return lasting or None
+    if is_list(value):
+        return [_lasting(member, depth=depth + 1) for member in value]
+    return None if _VARYING.search(name) and _is_moment(value) else value
+
+
+def _is_moment(value: Any) -> bool:
+    return not isinstance(value, bool) and _MOMENT.fullmatch(str(value)) is not None
 
 
 def other_parts(
@@ -38,14 +75,26 @@ def other_parts(
     """
     found: dict[str, dict[str, Any]] = {}
     for kind, definitions in lists.items():
-        named, pinned = _OTHERS[kind]
-        for one in definitions:
-            if isinstance(name := one.get(named), str):
-                part = {key: one[key] for key in pinned.split() if key in one}
-                found.setdefault(f"{kind} {name}", part)
+        for definition in definitions:
+            if isinstance(name := definition.get(_NAMED[kind]), str):
+                found.setdefault(f"{kind} {name}", _without_data(pinned_part(definition)))
     if instructions:
         found[INSTRUCTIONS] = {"name": INSTRUCTIONS, "description": instructions}
     return found
+
+
+def _without_data(part: dict[str, Any]) -> dict[str, Any]:
+    """An offer without what follows the data that it stands for."""
+    lasting = _without_moments(part)
+    if is_table(annotations := lasting.get("annotations")):
+        lasting["annotations"] = _without_moments(annotations)
+    return lasting
+
+
+def _without_moments(table: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: value for key, value in table.items() if key not in _OF_DATA or not _is_moment(value)
+    }
 
 
 def comes_and_goes(key: str) -> bool:

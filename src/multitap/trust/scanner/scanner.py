@@ -35,8 +35,8 @@ _BLANKS = re.compile(r"[ \t\r\n]+")
 _BASE64 = re.compile(r"[A-Za-z0-9+/_-]{24,}={0,2}")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_.\-]+")
 _NAMED = frozenset({"properties", "patternProperties"})
-_MUTE = frozenset({"$schema", "$ref", "$id", "type", "format", "required", "name"})
-"""Members that models do not read; names of tools are scanned separately."""
+_MUTE = frozenset({"$schema", "$ref", "$id", "type", "format", "required", "name", "icons"})
+"""Members that models do not read, as icons are pictures; names of tools are scanned separately."""
 _SAMPLE = re.compile(r"example|x{6}|\*{4}|\.{4}|your", re.IGNORECASE)
 _FEW_LETTERS = 3
 # Bounds the work for a text that repeats one phrase.

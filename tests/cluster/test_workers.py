@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from contextlib import aclosing, suppress
 from pathlib import Path
 
@@ -52,6 +53,20 @@ def test_the_port_of_workers_is_closed_to_confined_servers_as_long_as_one_listen
             )
         )
     assert not [*records.iterdir()]
+
+
+def test_a_second_gateway_does_not_share_the_port(tmp_path):
+    config = config_of(tmp_path)
+    gateway = GatewayProcess(tmp_path, config, "--workers", "2")
+    with running(gateway):
+        command = [
+            *(sys.executable, "-m", "multitap", "--config", str(config), "serve"),
+            *("--http", f"127.0.0.1:{gateway.port}", "--workers", "2"),
+        ]
+        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert second.returncode == 3
+    assert "Address already in use" in second.stderr
 
 
 async def test_workers_share_a_port_and_run_each_server_once(tmp_path):

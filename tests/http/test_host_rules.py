@@ -1,6 +1,6 @@
 import pytest
 
-from multitap.http.egress.host_rules import HostRules
+from multitap.http.egress.host_rules import HostRules, is_here
 
 RULES = HostRules(("api.example.com", "*.example.org:8443", "10.0.0.0/8", "inner.example.net"))
 
@@ -73,3 +73,19 @@ def test_a_star_opens_every_public_host_and_nothing_inside():
     assert rules.refusal("127.0.0.1", 80) is not None
     assert rules.permits("api.example.com", "93.184.215.14", 443)
     assert not rules.permits("api.example.com", "127.0.0.1", 443)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("127.0.0.1", "127.9.8.7", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0"),
+        *("64:ff9b::7f00:1", "2002:7f00:1::"),
+    ],
+)
+def test_an_address_of_this_machine_is_here(address):
+    assert is_here(address)
+
+
+@pytest.mark.parametrize("address", ["192.0.2.1", "8.8.8.8", "2001:db8::1", "::ffff:192.0.2.1"])
+def test_an_address_of_another_machine_is_not_here(address):
+    assert not is_here(address)

@@ -187,7 +187,9 @@ def _open_listeners(count: int, address: tuple[str, int]) -> Generator[list[sock
         raise ConfigError("this system cannot spread clients over several workers")
     host, port = address
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(bind(host, port, shared=True))
+        # alone at first: otherwise another gateway, or any program of ours, could have the port too
+        first = stack.enter_context(bind(host, port))
+        first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         # the first may use any free port; the others must share it
         port = first.getsockname()[1]
         stack.enter_context(close_port(port))

@@ -18,13 +18,15 @@ import anyio
 from yarl import URL
 
 from multitap.http.client.origins import proxy_for
-from multitap.http.egress.host_rules import HostRules
+from multitap.http.closed_ports import closed_ports
+from multitap.http.egress.host_rules import HostRules, is_here
 from multitap.http.egress.traffic import Traffic
 from multitap.tasks import Tasks
 
 _LONGEST_HEAD = 32 * 1024  # bytes; a longer one is refused with 431
 _PIECE = 64 * 1024
 _PATIENCE = 30.0  # seconds for a request's head, and for a connection to its host
+_PROXIED_PATIENCE = 5.0  # seconds to resolve a name: behind a proxy, no name may resolve
 _LINGER = 60.0  # seconds a host may continue after the program has closed its end
 _MOST_CONNECTIONS = 256  # connections per program: each needs two descriptors
 _HOP = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"upgrade")
@@ -146,19 +148,27 @@ class ForwardProxy:
         refusal = None if access.everything else access.rules.refusal(target.host, target.port)
         if refusal is not None:
             self._refuse(access, target, refusal)
-        scheme = "http" if target.head else "https"
-        if proxy := proxy_for(URL.build(scheme=scheme, host=target.host)):
-            return await _through(proxy, target)
         # resolved once, and connected to by address: a name that resolves differently the next time
         # cannot lead past the rules
-        addresses = await _resolve(target)
+        scheme = "http" if target.head else "https"
+        proxy = proxy_for(URL.build(scheme=scheme, host=target.host))
+        addresses = await _resolve(target, _PATIENCE if proxy is None else _PROXIED_PATIENCE)
+        # whatever the rules say: through a gateway, a program could do everything that the user can
+        if target.port in closed_ports() and any(map(is_here, addresses)):
+            self._refuse(access, target, "it is a port of Multitap")
         allowed = [
-            one
-            for one in addresses
-            if access.everything or access.rules.permits(target.host, one, target.port)
+            address
+            for address in addresses
+            if access.everything or access.rules.permits(target.host, address, target.port)
         ]
-        if not allowed:
-            self._refuse(access, target, f"it leads to {addresses[0]}, which no rule names")
+        # the proxy resolves the name itself, and may choose any of its addresses
+        if addresses and (not allowed or (proxy is not None and len(allowed) < len(addresses))):
+            refused = next(address for address in addresses if address not in allowed)
+            self._refuse(access, target, f"it leads to {refused}, which no rule names")
+        if proxy is not None:
+            return await _through(proxy, target)
+        if not addresses:
+            raise _Refused("502 Bad Gateway", f"{target.host} does not resolve")
         for address in allowed:
             with suppress(OSError, TimeoutError), anyio.fail_after(_PATIENCE):
                 return await asyncio.open_connection(address, target.port, limit=_PIECE)
@@ -201,13 +211,14 @@ def _target(lines: Sequence[bytes]) -> _Target:
     return _Target(host, port, b"\r\n".join(head) + b"\r\n\r\n")
 
 
-async def _resolve(target: _Target) -> list[str]:
+async def _resolve(target: _Target, patience: float) -> list[str]:
+    """The addresses of a host; empty if it does not resolve here."""
     try:
         loop = asyncio.get_running_loop()
-        with anyio.fail_after(_PATIENCE):
+        with anyio.fail_after(patience):
             found = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise _Refused("502 Bad Gateway", f"{target.host} does not resolve") from None
+        return []
     return [*dict.fromkeys(str(one[4][0]) for one in found)]
 
 

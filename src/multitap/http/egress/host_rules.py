@@ -1,5 +1,6 @@
 """Rules for the hosts and addresses that a program may reach."""
 
+import errno
 import ipaddress
 import re
 import socket
@@ -117,6 +118,23 @@ class HostRules:
         ):
             return True
         return not any(plain in network for network in _INNER)
+
+
+def is_here(address: str) -> bool:
+    """Whether an address leads to this machine."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    plain = _plain(found)
+    if plain.is_loopback or plain.is_unspecified:
+        return True
+    # only an address of this machine can be bound to
+    name = address if plain == found else str(plain)
+    try:
+        family, *_, end = socket.getaddrinfo(name, 0, flags=socket.AI_NUMERICHOST)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind(end)
+    except OSError as exc:
+        return exc.errno != errno.EADDRNOTAVAIL
+    return True
 
 
 def _address(host: str) -> Address | None:

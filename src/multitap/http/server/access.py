@@ -252,7 +252,9 @@ class Access:
             words = "a bearer token is required: it is unknown which user connects"
             return Rejected(401, words, _CHALLENGE)
         if not is_own:
-            return Rejected(403, "other users of this machine need a bearer token")
+            return Rejected(
+                403, "other users of this machine, and confined servers, need a bearer token"
+            )
         return ANYBODY
 
 

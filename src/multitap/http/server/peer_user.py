@@ -1,4 +1,4 @@
-"""Finds out which local user is at the other end of a connection."""
+"""Finds out whether our own user, unconfined, is at the other end of a connection."""
 
 import asyncio
 import contextlib
@@ -7,8 +7,11 @@ import os
 import socket
 import struct
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple, Self
+
+from multitap.http.server.socket_holders import SocketHolders
 
 _ESTABLISHED, _FIN_WAIT_1, _FIN_WAIT_2, _CLOSE_WAIT = 1, 4, 5, 8
 _OPEN = frozenset({_ESTABLISHED, _FIN_WAIT_1, _FIN_WAIT_2, _CLOSE_WAIT})
@@ -47,11 +50,20 @@ class _Endpoint(NamedTuple):
         return cls(mapped or address, name[1])
 
 
+class _Owner(NamedTuple):
+    """Who has the other end of a connection."""
+
+    user: int
+    inode: int
+    """Of the socket."""
+
+
 class PeerUsers:
     """Asks the kernel which user owns a connection; Linux only."""
 
     def __init__(self) -> None:
         self._netlink = _open_netlink()
+        self._holders = SocketHolders()
 
     def __enter__(self) -> Self:
         return self
@@ -60,23 +72,37 @@ class PeerUsers:
         if self._netlink is not None:
             self._netlink.close()
 
-    def is_own(self, ours: tuple[str, int], theirs: tuple[str, int]) -> bool | None:
+    def is_own(
+        self, ours: tuple[str, int], theirs: tuple[str, int], since: float | None = None
+    ) -> bool | None:
         """Whether a connection belongs to our own user or to root, who may do anything anyway.
+
+        A confined server does not count as our user, although it runs as such.
 
         Args:
             ours: The address of our end.
             theirs: The address of the other end.
+            since: When the connection was made, as `time.monotonic()`; by default, just now.
 
         Returns:
             None if that is unknown: the client has left, or is on another machine.
         """
-        user = self._user(_Endpoint.of(theirs), _Endpoint.of(ours))
-        return None if user is None else user in {os.geteuid(), 0}
+        owner = self._owner(_Endpoint.of(theirs), _Endpoint.of(ours))
+        if owner is None:
+            return None
+        if owner.user != os.geteuid():
+            return owner.user == 0
+        try:
+            confined = self._holders.is_confined(
+                owner.inode, time.monotonic() if since is None else since
+            )
+        except OSError:  # there is no /proc
+            return None
+        return None if confined is None else not confined
 
     def can_tell(self, host: str) -> bool:
         """Whether we are recognised at an address of this machine; in some containers not."""
-        user = os.geteuid()
-        if sys.platform != "linux" or _is_ambiguous(user):
+        if sys.platform != "linux" or _is_ambiguous(os.geteuid()):
             return False
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
@@ -87,12 +113,12 @@ class PeerUsers:
                 accepted, _ = listener.accept()
                 with accepted:
                     theirs, ours = accepted.getpeername()[:2], accepted.getsockname()[:2]
-                    return self._user(_Endpoint.of(theirs), _Endpoint.of(ours)) == user
+                    return self.is_own(ours, theirs) is True
         except OSError:
             return False
 
-    def _user(self, local: _Endpoint, remote: _Endpoint) -> int | None:
-        """The user of the socket with these ends."""
+    def _owner(self, local: _Endpoint, remote: _Endpoint) -> _Owner | None:
+        """The owner of the socket with these ends."""
         if local.address.version != remote.address.version:
             return None
         try:
@@ -106,17 +132,19 @@ class PeerUsers:
 class Peer:
     """The other end of one connection; its user is looked up once."""
 
-    __slots__ = ("_is_own", "_is_sought", "_transport", "address")
+    __slots__ = ("_is_own", "_is_sought", "_since", "_transport", "address")
 
     def __init__(self) -> None:
         self.address = ""
         """The holder whose share it counts against."""
         self._transport: asyncio.BaseTransport | None = None
+        self._since = 0.0
         self._is_sought = False
         self._is_own: bool | None = None
 
     def open(self, transport: asyncio.BaseTransport, address: str) -> None:
         self._transport = transport
+        self._since = time.monotonic()
         self.address = address
 
     def close(self) -> None:
@@ -137,7 +165,7 @@ class Peer:
         ours, theirs = (transport.get_extra_info(end) for end in ("sockname", "peername"))
         if not ours or not theirs:
             return None
-        is_own = users.is_own(ours[:2], theirs[:2])
+        is_own = users.is_own(ours[:2], theirs[:2], self._since)
         plug = transport.get_extra_info("socket")
         state = plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         # after a reset, the same port may belong to another user's connection
@@ -155,7 +183,7 @@ def _open_netlink() -> socket.socket | None:
     return netlink
 
 
-def _ask_kernel(netlink: socket.socket, local: _Endpoint, remote: _Endpoint) -> int | None:
+def _ask_kernel(netlink: socket.socket, local: _Endpoint, remote: _Endpoint) -> _Owner | None:
     family = socket.AF_INET if local.address.version == 4 else socket.AF_INET6  # noqa: PLR2004 - of IP
     ends = b"".join(
         (
@@ -172,7 +200,7 @@ def _ask_kernel(netlink: socket.socket, local: _Endpoint, remote: _Endpoint) -> 
         return None
     _, state, _, _ = _STATE.unpack_from(answer, _HEADER.size)
     *_, user, inode = _USER.unpack_from(answer, _USER_AT)
-    return user if _is_held(state, inode) and _has(answer, ends) else None
+    return _Owner(user, inode) if _is_held(state, inode) and _has(answer, ends) else None
 
 
 def _has(answer: bytes, ends: bytes) -> bool:
@@ -193,7 +221,7 @@ def _is_held(state: int, inode: int) -> bool:
     return state in _OPEN and inode != 0
 
 
-def _look_up(local: _Endpoint, remote: _Endpoint) -> int | None:
+def _look_up(local: _Endpoint, remote: _Endpoint) -> _Owner | None:
     """The same from `/proc/net`, if netlink is not available."""
     wide = _widen(local), _widen(remote)
     wanted = {(_show(local), _show(remote)), (_show(wide[0]), _show(wide[1]))}
@@ -202,8 +230,8 @@ def _look_up(local: _Endpoint, remote: _Endpoint) -> int | None:
             for line in lines:
                 fields = line.split()
                 if (fields[1], fields[2]) in wanted:
-                    held = _is_held(int(fields[3], 16), int(fields[9]))
-                    return int(fields[7]) if held else None
+                    owner = _Owner(int(fields[7]), int(fields[9]))
+                    return owner if _is_held(int(fields[3], 16), owner.inode) else None
     return None
 
 

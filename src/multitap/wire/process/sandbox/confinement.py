@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 
 _NO_NEW_PRIVS = 38
+_MARK = 10
+"""`RLIMIT_LOCKS`, which Linux ignores: at zero, it tells our other programs what is confined."""
 _BOUNDING_DROP, _AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITIES_V3 = 0x20080522
@@ -59,7 +61,8 @@ def confine(orders: SandboxOrders) -> int:
         OSError: The kernel refuses; nothing may be started then.
     """
     prctl(_NO_NEW_PRIVS, 1)
-    for limit, most in ((resource.RLIMIT_DATA, orders["memory"]), (resource.RLIMIT_CORE, 0)):
+    limits = (resource.RLIMIT_DATA, orders["memory"]), (resource.RLIMIT_CORE, 0), (_MARK, 0)
+    for limit, most in limits:
         _lower(limit, most)
     _drop_capabilities()
     grants = [(path, landlock.READ) for path in orders["read"]]

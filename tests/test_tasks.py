@@ -1,10 +1,11 @@
 import asyncio
+from contextlib import asynccontextmanager
 
 import anyio
 import pytest
 
 from multitap.errors import ungrouped
-from multitap.tasks import CancelHandle, LightTask, Tasks, in_task
+from multitap.tasks import CancelHandle, InOwnTask, LightTask, Tasks, in_task
 
 
 async def test_a_callback_may_start_a_task():
@@ -190,3 +191,73 @@ async def test_a_light_task_goes_on_as_a_task_of_its_owner_and_ends_with_it():
             await asyncio.sleep(0)
 
     assert seen == [True, True, "ended"]
+
+
+@asynccontextmanager
+async def _scoped():
+    """A block that only the task may leave that entered it."""
+    async with anyio.create_task_group() as tasks:
+        yield tasks
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_block_in_its_own_task_can_be_left_by_another_task():
+    block = InOwnTask(_scoped())
+    async with Tasks() as tasks:
+        entering = tasks.adopt(_enter(block))
+        await asyncio.wait((entering,))
+        leaving = tasks.adopt(block.__aexit__(None, None, None))
+        await asyncio.wait((leaving,))
+
+        assert leaving.exception() is None
+
+
+async def _enter(block):
+    await block.__aenter__()
+
+
+async def test_what_goes_wrong_in_a_block_in_its_own_task_is_raised_by_it():
+    async def fail():
+        raise ZeroDivisionError
+
+    async def use():
+        with ungrouped():
+            async with InOwnTask(_scoped()) as tasks:
+                tasks.start_soon(fail)
+                await anyio.sleep_forever()
+
+    with pytest.raises(ZeroDivisionError):
+        await use()
+
+    assert not asyncio.current_task().cancelling()
+
+
+async def test_an_error_at_the_entrance_of_a_block_in_its_own_task_is_raised_there():
+    @asynccontextmanager
+    async def closed():
+        raise ZeroDivisionError
+        yield
+
+    with pytest.raises(ZeroDivisionError):
+        async with InOwnTask(closed()):
+            pass
+
+
+async def test_a_block_in_its_own_task_is_left_when_the_one_who_uses_it_is_cancelled():
+    seen = []
+
+    @asynccontextmanager
+    async def noted():
+        async with _scoped():
+            try:
+                yield
+            finally:
+                await anyio.sleep(0)
+                seen.append("left")
+
+    with anyio.move_on_after(0.01) as scope:
+        async with InOwnTask(noted()):
+            await anyio.sleep_forever()
+
+    assert scope.cancelled_caught
+    assert seen == ["left"]

@@ -13,6 +13,7 @@ from typing import BinaryIO
 Stamp = tuple[int, int, int] | None
 """Modification time, size and inode; None if missing."""
 
+_STEP = 64 * 1024
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 
@@ -41,10 +42,23 @@ def read_regular(path: Path, largest: int) -> bytes:
         OSError: It cannot be read, is not a regular file, or is larger.
     """
     with open_regular(path) as file:
-        content = file.read(largest + 1)
+        content = read_up_to(file, largest)
     if len(content) > largest:
         raise OSError(EFBIG, "it is too large")
     return content
+
+
+def read_up_to(file: BinaryIO, largest: int) -> bytes:
+    """The content of an open file; one byte more than `largest` if it is larger.
+
+    A reader reserves all the memory that it is asked for, so the limit itself is not asked for.
+    """
+    size = os.fstat(file.fileno()).st_size
+    content = file.read(min(size, largest) + 1)
+    # it has grown since
+    while size < len(content) <= largest and (more := file.read(_STEP)):
+        content += more
+    return content[: largest + 1]
 
 
 def file_stamp(path: Path) -> Stamp:

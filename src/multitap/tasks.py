@@ -10,9 +10,10 @@ import inspect
 import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVarTuple
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 import anyio
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 logger = logging.getLogger(__name__)
 
 Ts = TypeVarTuple("Ts")
+_T = TypeVar("_T")
 
 _AGAIN = 0.01  # seconds; about the time a task takes to leave a wait
 
@@ -120,6 +122,78 @@ class Tasks:
         self._running.add(task)
         task.add_done_callback(self._on_end)
         return task
+
+
+class InOwnTask(AbstractAsyncContextManager[_T]):
+    """Enters and leaves a block in a task of its own, so that any task may leave it.
+
+    Fixtures and notebooks enter a block in one task and leave it in another, which scopes and task
+    groups refuse. An error that ends the block early cancels the task that entered it, and is
+    raised where it is left.
+
+    Args:
+        block: The block; its own errors are those of its tasks.
+    """
+
+    def __init__(self, block: AbstractAsyncContextManager[_T]) -> None:
+        self._block = block
+        self._leave = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._owner: asyncio.Task[Any] | None = None
+        self._is_interrupted = False
+
+    async def __aenter__(self) -> _T:
+        self._owner = asyncio.current_task()
+        entered: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        # the block is its owner, which waits for it below and in `__aexit__`
+        self._task = task = asyncio.create_task(self._run(entered))  # noqa: TID251
+        try:
+            await asyncio.wait((task, entered), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            await self._wait_ended()
+            raise
+        if not entered.done():
+            task.result()  # raises what went wrong
+        task.add_done_callback(self._on_end)
+        return entered.result()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave.set()
+        cancelled = await self._wait_ended()
+        if self._is_interrupted and self._owner is not None:
+            # the cancellation was ours; if not undone, it would end an outer wait of the owner
+            self._owner.uncancel()
+        if self._task is not None:
+            self._task.result()
+        if cancelled is not None:
+            raise cancelled
+
+    async def _run(self, entered: "asyncio.Future[_T]") -> None:
+        async with self._block as value:
+            entered.set_result(value)
+            await self._leave.wait()
+
+    async def _wait_ended(self) -> asyncio.CancelledError | None:
+        cancelled, task = None, self._task
+        while task is not None and not task.done():
+            with anyio.CancelScope(shield=True):  # otherwise anyio would cancel us in every turn
+                try:
+                    await asyncio.wait((task,))
+                except asyncio.CancelledError as exc:
+                    cancelled = exc
+        return cancelled
+
+    def _on_end(self, _: asyncio.Task[None]) -> None:
+        owner = self._owner
+        if not self._leave.is_set() and owner is not None and not owner.done():
+            self._is_interrupted = True
+            owner.cancel()
 
 
 class CancelHandle:

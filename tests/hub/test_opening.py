@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from multitap import ConfiguredEnvironment, Settings, SyncHub, open_hub
-from multitap.errors import ConfigError, UnknownName, UntrustedWarning
+from multitap.errors import ConfigError, HubClosed, UnknownName, UntrustedWarning
 from multitap.events import LinkState, Reloaded
 from tests.trusting import trust
 from tests.zoo.modes import command
@@ -200,3 +200,26 @@ async def test_what_changed_since_it_was_trusted_is_counted_apart(folder):
     with pytest.warns(UntrustedWarning, match="1 server .* changed .*; 1 server .* is not trusted"):
         async with open_hub():
             pass
+
+
+async def test_another_task_may_leave_a_hub_than_the_one_that_entered_it(folder):
+    """As fixtures and notebooks do."""
+    say(folder / "multitap.toml", zoo())
+    opened = open_hub()
+    seen = []
+
+    async def enter():
+        seen.append(await opened.__aenter__())
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(enter)
+    (hub,) = seen
+    with anyio.fail_after(20):
+        await hub.settled()
+        result = await hub.call("zoo_echo", {"text": "hello"})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(opened.__aexit__, None, None, None)
+
+    assert result.text == "hello"
+    with pytest.raises(HubClosed):
+        await hub.call("zoo_echo", {"text": "hello"})

@@ -1,5 +1,7 @@
 """The hub from code that does not await, in any thread, inside or outside a running loop."""
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -101,3 +103,38 @@ def test_a_call_under_way_ends_when_the_hub_is_closed(tmp_path):
     thread.join(10)
 
     assert len(failures) == 1
+
+
+FORKED = """
+import os, sys
+from pathlib import Path
+from multitap import Settings, SyncHub
+from multitap.errors import MultitapError
+
+with SyncHub(Settings(state_dir=Path(sys.argv[1]))) as hub:
+    pid = os.fork()
+    if not pid:
+        try:
+            hub.settled()
+        except MultitapError as exc:
+            print(exc, exc.hint, sep="; ", flush=True)
+            hub.__exit__(None, None, None)
+            os._exit(3)
+        os._exit(4)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(hub.tools()), flush=True)
+"""
+
+
+def test_a_hub_says_what_to_do_in_a_forked_process(tmp_path):
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED, tmp_path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=50,
+    )
+
+    words, parent = ended.stdout.splitlines()
+    assert "before a fork" in words
+    assert "after the fork" in words
+    assert parent == "3 0"

@@ -6,7 +6,7 @@ from pathlib import Path
 from multitap.config.documents import Document, Format, Malformed, Node, Parsed
 from multitap.config.formats.limits import KIB, LARGEST
 from multitap.config.problems import Place, Problem, Severity
-from multitap.regular_file import open_regular
+from multitap.regular_file import open_regular, read_up_to
 
 SUFFIXES: dict[str, Format] = {
     ".json": "json",
@@ -42,7 +42,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
             return None, (_problem(Place(path), "is not a file"),)
         largest = LARGEST[SUFFIXES.get(path.suffix.lower(), "json")]
         with open_regular(path) as file:
-            raw = file.read(largest + 1)  # its size may change until it is read
+            raw = read_up_to(file, largest)
     except (FileNotFoundError, NotADirectoryError):
         return None, ()
     except OSError as exc:

@@ -116,7 +116,7 @@ class Limits(_ConfigModel):
     """Bytes of one line, body (after decompression) or event."""
     in_flight: int = setting(default=64, ge=1)
     """Calls the server works on at the same time."""
-    queue: int = setting(default=1024, ge=0)
+    queue: int = setting(default=8192, ge=0)
     """Calls that may wait for their turn; more are refused at once."""
     tools: int = setting(default=10_000, ge=1)
     """Tools taken from one server's list."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,8 +16,9 @@ from multitap.env.environment_servers import McpClientLoadResult
 from multitap.env.front_switch import FrontSwitch
 from multitap.errors import MultitapError, ungrouped
 from multitap.hub.hub import Hub
-from multitap.hub.reload import open_configured
+from multitap.hub.reload import open_configured, warn_of_untrusted
 from multitap.later import Later
+from multitap.tasks import InOwnTask
 from multitap.tools import HubTools, ToolInfo, ToolRegistry
 from multitap.tools.tool import server_of
 from multitap.upstream.connector import Placements, local_placements
@@ -50,8 +51,7 @@ class BaseEnvironment(EnvironmentHooks):
 
     def __init__(self) -> None:
         super().__init__()
-        self._life: AbstractAsyncContextManager[None] | None = None
-        self._owner = 0  # the task that opened it: a task group must be left where it was entered
+        self._life: InOwnTask[None] | None = None
         self._front: FrontSwitch | None = None
 
     async def __aenter__(self) -> Self:
@@ -63,9 +63,10 @@ class BaseEnvironment(EnvironmentHooks):
         kind: type[BaseException] | None,
         exc: BaseException | None,
         trace: TracebackType | None,
-    ) -> bool | None:
+    ) -> None:
         life, self._life = self._life, None
-        return await life.__aexit__(kind, exc, trace) if life else None
+        if life is not None:
+            await life.__aexit__(kind, exc, trace)
 
     async def initialize_mcp(self) -> McpClientLoadResult:
         """Connect to the servers, and start the environment's own if that is enabled.
@@ -75,26 +76,27 @@ class BaseEnvironment(EnvironmentHooks):
         """
         if self._life is not None:
             raise MultitapError(f"{type(self).__name__} is open already")
-        self._owner = anyio.get_current_task().id
-        life = self._life = self._living()
+        # in its own task: another one may close it
+        life = self._life = InOwnTask(self._living())
         try:
             await life.__aenter__()
         except BaseException:
             self._life = None
+            raise
+        try:
+            if self._warns:
+                # here, not in that task: this one has the line of the program that opens it
+                warn_of_untrusted(self.hub.withheld)
+        except BaseException:  # a program may turn warnings into errors
+            await self.shutdown_mcp()
             raise
         return self.servers.outcome()
 
     async def shutdown_mcp(self) -> None:
         """Stop everything that `initialize_mcp` started; does nothing if the environment is closed.
 
-        Raises:
-            MultitapError: Another task opened it, and must close it.
+        Any task may do it.
         """
-        if self._life is not None and self._owner != anyio.get_current_task().id:
-            raise MultitapError(
-                f"{type(self).__name__} was opened by another task",
-                hint="close it there, or use an `async with` block",
-            )
         await self.__aexit__(None, None, None)
 
     async def start_mcp_server(self, *, insecure: bool = False) -> env_server.Front:
@@ -187,7 +189,7 @@ class BaseEnvironment(EnvironmentHooks):
             handlers=self.handlers(),
             recall=self._recall,
             place=self._place,
-            warns=self._warns,
+            warns=False,
         )
         with ungrouped():
             async with opening as hub, anyio.create_task_group() as tasks:

@@ -1,27 +1,31 @@
 """Opens a hub from settings or from the configuration files."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 from multitap.config import Settings
 from multitap.hub import hub
 from multitap.hub.hub import Hub
-from multitap.hub.reload import open_configured
+from multitap.hub.reload import open_configured, warn_of_untrusted
+from multitap.tasks import InOwnTask
 from multitap.upstream.connector import Dial
 from multitap.upstream.handlers import Handlers
 from multitap.upstream.link import Expand
 
 
-def open_hub(
+@asynccontextmanager
+async def open_hub(
     settings: Settings | None = None,
     *,
     handlers: Handlers = Handlers(),
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
-) -> AbstractAsyncContextManager[Hub]:
+) -> AsyncGenerator[Hub]:
     """Open a hub; leaving the block stops every server.
 
     It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
+    Another task may leave the block than the one that entered it.
 
     Without settings it reads the files that the command line reads: those that `MULTITAP_CONFIG`
     names, else the user's and the project's. It reloads them on changes, unless they say
@@ -38,5 +42,12 @@ def open_hub(
         ConfigError: No settings were given, and a file cannot be read.
     """
     if settings is None:
-        return open_configured(handlers=handlers, dial=dial, expand=expand, recall=recall)
-    return hub.open_hub(settings, handlers=handlers, dial=dial, expand=expand, recall=recall)
+        block = open_configured(
+            handlers=handlers, dial=dial, expand=expand, recall=recall, warns=False
+        )
+    else:
+        block = hub.open_hub(settings, handlers=handlers, dial=dial, expand=expand, recall=recall)
+    async with InOwnTask(block) as opened:
+        # here, not in the other task: this one has the line of the program that opens it
+        warn_of_untrusted(opened.withheld)
+        yield opened

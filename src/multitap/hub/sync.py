@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -36,7 +37,7 @@ class SyncHub:
     """A hub in its own thread: the same methods, from any thread, with or without a running loop.
 
     One background loop serves all threads; a call costs no thread of its own. Handlers run in the
-    background loop.
+    background loop. A forked process has no such thread: open a hub in each, after the fork.
 
     ```python
     with SyncHub(settings) as hub:
@@ -161,6 +162,7 @@ class _HubThread:
         self._settings = settings
         self._handlers = handlers
         self._thread: threading.Thread | None = None
+        self._process = os.getpid()
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._leave: asyncio.Event | None = None
@@ -169,6 +171,7 @@ class _HubThread:
     def open(self) -> None:
         if self._thread is not None:
             raise MultitapError("this hub was opened before", hint="make a new SyncHub")
+        self._process = os.getpid()
         # a daemon: a program that forgets to close can exit, and the warden ends its servers
         self._thread = threading.Thread(target=self._run, name="multitap", daemon=True)
         self._thread.start()
@@ -182,6 +185,9 @@ class _HubThread:
 
     def close(self) -> None:
         loop, leave, thread = self._loop, self._leave, self._thread
+        # a forked process has no part in it: the loop that it would wake is its parent's
+        if self._process != os.getpid():
+            return
         if loop is not None and leave is not None and thread is not None:
             # an asyncio event may only be set in its own loop
             loop.call_soon_threadsafe(leave.set)
@@ -197,6 +203,12 @@ class _HubThread:
         return asyncio.run_coroutine_threadsafe(_within(hub, verb), loop)
 
     def running(self) -> Hub:
+        # its thread was not forked: whoever waited for it would wait forever
+        if self._process != os.getpid():
+            raise MultitapError(
+                "this hub was opened before a fork, and cannot be used in the new process",
+                hint="open a SyncHub in each process, after the fork (a server's `post_fork` hook)",
+            )
         if self._hub is None:
             raise HubClosed("the hub is not open", hint="use it inside its `with` block")
         return self._hub

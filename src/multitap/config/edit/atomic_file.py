@@ -9,7 +9,7 @@ from typing import BinaryIO
 from multitap.config.formats.limits import KIB
 from multitap.errors import ConfigError
 from multitap.records import dataclass
-from multitap.regular_file import open_regular
+from multitap.regular_file import open_regular, read_up_to
 from multitap.unnamed_file import give_name, open_unnamed
 
 LARGEST = 16 * KIB * KIB
@@ -38,7 +38,7 @@ def content_of(path: Path) -> bytes | None:
     """
     try:
         with open_regular(path) as file:
-            content = file.read(LARGEST + 1)
+            content = read_up_to(file, LARGEST)
     except FileNotFoundError:
         return None
     except OSError as exc:

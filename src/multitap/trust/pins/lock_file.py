@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from multitap.errors import MultitapError, quoted
-from multitap.regular_file import Stamp, file_stamp
+from multitap.regular_file import Stamp, file_stamp, read_up_to
 from multitap.trust.pins.pinned_definition import digest
 
 FILE = "multitap.lock"
@@ -135,7 +135,7 @@ class LockFile:
             os.close(handle)
             raise LockError(f"{self.path} is not a file")
         with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
-            raw = file.read(LARGEST + 1)
+            raw = read_up_to(file, LARGEST)
         if len(raw) > LARGEST:
             raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")
         return _parse(self.path, raw)

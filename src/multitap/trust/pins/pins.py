@@ -272,6 +272,8 @@ def _attempt(work: Callable[[], LockContent]) -> Reading:
         return work()
     except LockError as exc:
         return exc
+    except MemoryError:  # read again when the file changes; the servers go on until then
+        return LockError("there is not enough memory for the pins")
 
 
 def _save(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:

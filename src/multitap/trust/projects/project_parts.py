@@ -21,7 +21,7 @@ from multitap.errors import ConfigError
 from multitap.printable import is_seen
 from multitap.records import dataclass
 from multitap.sandbox.folder_arguments import folder_arguments
-from multitap.sandbox.levels import ShownLevel, decide
+from multitap.sandbox.levels import decide
 from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects import project_files
 from multitap.trust.projects.part_bounds import (
@@ -35,12 +35,6 @@ from multitap.user_folders import USER_FOLDERS
 
 _SHOWN = {"command", "args", "cwd", "env", "env_file", "url", "headers", "oauth", "provenance"}
 """Fields of a server with their own lines."""
-_LEVELS: Mapping[ShownLevel, str] = {
-    "off": "it is not confined",
-    "guard": "it may read documents and code, and send them anywhere; not private places",
-    "strict": "it may use only the project, programs of the system, and its rules",
-    "container": "it may read documents and code, and send them anywhere; not private places",
-}
 _SHORT = 12
 """Characters of a digest that show a person whether something is the same."""
 _DIGEST = re.compile(rf"( sha256:[0-9a-f]{{{_SHORT}}})[0-9a-f]+")
@@ -234,7 +228,9 @@ def visible(text: str) -> str:
 def quote_word(text: str) -> str:
     """One word of a command, quoted if necessary."""
     plain = is_seen(text) and not {*text} & {*" \"'\\"}
-    return text if plain and text else f'"{visible(text.replace(chr(92), chr(92) * 2))}"'
+    # a quotation mark in it must not look like the end of the word
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return text if plain and text else f'"{visible(escaped)}"'
 
 
 def _escape(char: str) -> str:
@@ -279,8 +275,8 @@ def _reach(config: ServerConfig, usual: Level, writes: Sequence[str]) -> _Lines:
     """How it is confined, and what it may do nevertheless."""
     if not isinstance(config, StdioServer):
         return
-    level = decide(config, None, usual).level
-    yield "level", f"{level}: {_LEVELS[level]}"
+    confinement = decide(config, None, usual)
+    yield "level", f"{confinement.level}: {confinement.meaning}"
     yield from (("may write", quote_word(path)) for path in writes)
 
 

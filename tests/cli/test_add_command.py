@@ -132,7 +132,7 @@ def test_a_failed_write_gives_a_replaced_secret_back(multitap, home):
     multitap("add a --no-check -- x")
 
     snippet = json.dumps({"mcpServers": {"a": {"command": "x", "env": {"K": "<YOUR_KEY>"}}}})
-    ended = multitap("add --no-check --K second-value", snippet)
+    ended = multitap("add --yes --no-check --K second-value", snippet)
 
     assert ended.code == 3
     assert Vault().value("a/K") == "first-value"
@@ -181,8 +181,8 @@ def test_a_blank_in_a_snippet_is_asked_for(multitap, written):
         {"mcpServers": {"gh": {"command": "x", "env": {"GITHUB_TOKEN": "<YOUR_TOKEN>"}}}}
     )
 
-    refused = multitap("add --no-check", snippet)
-    ended = multitap("add --no-check --GITHUB_TOKEN", TOKEN, snippet)
+    refused = multitap("add --yes --no-check", snippet)
+    ended = multitap("add --yes --no-check --GITHUB_TOKEN", TOKEN, snippet)
 
     assert refused.code == 3
     assert "--GITHUB_TOKEN VALUE" in refused.err
@@ -192,9 +192,9 @@ def test_a_blank_in_a_snippet_is_asked_for(multitap, written):
 
 
 def test_a_snippet_comes_from_standard_input(multitap, written):
-    multitap("add --no-check -", stdin='"mcpServers": {"a": {"command": "x y"}},')
+    multitap("add --yes --no-check -", stdin='"mcpServers": {"a": {"command": "x y"}},')
 
-    assert written()["a"] == {"command": "x", "args": ["y"]}
+    assert written()["a"] == {"command": "x", "args": ["y"], "provenance": "pipe"}
 
 
 def test_a_file_that_cannot_be_parsed_is_not_touched(multitap, home):
@@ -354,10 +354,11 @@ def test_the_servers_of_a_client_s_file_are_added(multitap, home, written):
     )
     (home / "other.json").write_text('{"name": "nothing"}')
 
-    assert multitap("add ./mcp.json --no-check").code == 0
-    refused = multitap("add ./other.json --no-check")
+    assert multitap("add ./mcp.json --no-check --yes").code == 0
+    refused = multitap("add ./other.json --no-check --yes")
 
     assert written().keys() == {"one", "two"}
+    assert {entry["provenance"] for entry in written().values()} == {"file"}
     assert refused.code == 3
     assert "other.json names no servers" in refused.err
 
@@ -456,11 +457,11 @@ def test_a_published_server_needs_a_yes_without_a_terminal(multitap, written, mo
     ended = multitap("add time")
 
     assert ended.code == 3
-    assert "somebody else published" in ended.err
-    assert ("may reach every public host while it is tried" in ended.err) is (
+    assert "a registry describes time, and nobody has agreed to it" in ended.err
+    assert ("guard: it may read your documents and code and send them" in ended.err) is (
         support_here().reason is None
     )
-    assert "--yes" in ended.err
+    assert "run `multitap add --yes time`" in ended.err
     assert written() == {}
 
 
@@ -536,7 +537,8 @@ def test_the_hosts_of_addresses_that_a_published_server_is_given_are_opened(mult
 def test_a_server_that_no_sandbox_can_hold_says_so_beforehand(multitap, written):
     ended = multitap("add playwright --no-check --yes")
 
-    assert "playwright runs without a sandbox" in ended.err
+    assert "it is not confined" in ended.err
+    assert "off: it may do everything that you may" in ended.err
     assert written()["playwright"]["sandbox"] == "off"
 
 
@@ -587,7 +589,7 @@ def test_variables_answer_what_a_server_json_asks_for(multitap, written):
     }
     assert Vault().value("memo/memo-key") == MEMO_KEY
     assert MEMO_KEY not in ended.out + ended.err
-    assert "`multitap sandbox learn memo`" in ended.err
+    assert written()["memo"]["provenance"] == "file"
 
 
 @pytest.mark.usefixtures("memo")
@@ -616,8 +618,8 @@ def test_at_a_terminal_only_what_is_required_is_asked_for(home, written):
         terminal.type(f"{MEMO_KEY}\n")
         terminal.wait("mode (fast, slow): ")
         terminal.type("slow\n")
-        terminal.wait("Add it? [Y/n]: ")
-        terminal.type("\n")
+        terminal.wait("Add it? [y/N]: ")
+        terminal.type("y\n")
 
         assert terminal.end() == 0
     finally:

@@ -49,7 +49,7 @@ def test_settings_of_the_user_become_inputs(tmp_path):
         "args": [f"{folder}/server/index.js", "/a", "/b", f"--in={os.path.expanduser('~')}"],  # noqa: PTH111
         "env": {"KEY": "k", "HERE": "1"},
     }
-    assert draft.provenance == "registry"
+    assert draft.provenance == "bundle"
 
 
 @pytest.mark.parametrize(

@@ -129,16 +129,6 @@ def test_an_odd_runtime_is_not_run():
     assert "asks for '/bin/sh'; npx is used instead" in draft.warnings[0]
 
 
-def test_access_to_this_machine_is_warned_of():
-    draft = package(
-        registryType="oci",
-        identifier="image",
-        runtimeArguments=[{"type": "positional", "value": "--privileged"}],
-    ).best(everywhere)
-
-    assert draft.warnings == ("--privileged gives the container access to this machine",)
-
-
 def test_the_way_is_chosen_by_what_is_installed():
     server = read_server(
         {

@@ -54,23 +54,38 @@ def _editing(command: Work) -> Work:
 
 
 class AddCommand(click.Command):
-    """Accepts a command after `--`, and a line for another program, unparsed."""
+    """Accepts a command after `--`, and a line for another program or a launcher, unparsed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        from multitap.cli.adding.pasted_lines import is_line
-
-        for index in range(len(args)):
-            # the rest is the server's own command, which may itself be `claude`
-            if args[index] == "--":
-                break
-            if is_line(args[index : index + 2]):
-                ctx.meta["line"] = args[index:]
-                return super().parse_args(ctx, args[:index])
+        ctx.meta["typed"] = tuple(args)
+        if (start := self._line_start(args)) is not None:
+            ctx.meta["line"] = args[start:]
+            return super().parse_args(ctx, args[:start])
         if "--" in args:
             at = args.index("--")
             ctx.meta["command"] = args[at + 1 :]
             args = args[:at]
         return super().parse_args(ctx, args)
+
+    def _line_start(self, args: list[str]) -> int | None:
+        """Where a line for another program begins: options after that are its own."""
+        from multitap.cli.adding.launcher_lines import read_launcher_line
+        from multitap.cli.adding.pasted_lines import is_line
+
+        declared = [one for one in self.params if isinstance(one, click.Option)]
+        flags = {"-h", "--help", *(name for one in declared if one.is_flag for name in one.opts)}
+        index = 0
+        # after `--` is the server's own command, which may itself be `claude`
+        while index < len(args) and args[index] != "--":
+            word = args[index]
+            if word.startswith("-") and word != "-":
+                is_whole = word.startswith("--") or len(word) == len("-x")
+                index += 2 if is_whole and "=" not in word and word not in flags else 1
+                continue
+            if is_line(args[index : index + 2]) or read_launcher_line(args[index:]):
+                return index
+            index += 1
+        return None
 
 
 @click.command(cls=AddCommand, context_settings={"ignore_unknown_options": True})
@@ -92,12 +107,8 @@ class AddCommand(click.Command):
 @click.option(
     "--no-check", "check", flag_value=False, default=True, help="Add it without starting it first"
 )
-@click.option(
-    "--sandbox",
-    is_flag=True,
-    help="Try it and run it in a sandbox, as published servers always are",
-)
-@_yes_option
+@click.option("--sandbox", is_flag=True, help="Try it and run it under `strict`")
+@click.option("-y", "--yes", is_flag=True, help="Agree to what others wrote, and do not ask")
 @timeout_option
 @_choosing_file
 @json_option
@@ -108,14 +119,18 @@ def add() -> None:
     \b
     add NAME -- COMMAND...        a program
     add [NAME] URL                a remote server
+    add [NAME] npx -y PACKAGE     a line of npx, uvx, bunx, pipx run, docker run, ... as it is
     add claude mcp add ...        a line for another client, as it is
     add '{"mcpServers": ...}'     a snippet from a README; - reads it from standard input
     add [NAME] filesystem         a name that `multitap search` finds
     add [NAME] @scope/package     a package: npm:NAME, pypi:NAME, oci:IMAGE, nuget:NAME
-    add [NAME] FILE               a server.json, or an .mcpb bundle
+    add [NAME] FILE               a client's file, a server.json, or an .mcpb bundle
+    add 'cursor://...'            the link behind an install button
 
+    Options of this command come before such a line: everything after its first word is its own.
     Give the inputs of a published server as --NAME VALUE, or with -e for a variable; you are asked
-    for missing ones. The server is started once, and added only if it works.
+    for missing ones. What others wrote is shown first, and nothing of it starts or is sent before
+    you agree. The server is started once, and added only if it works.
     """  # noqa: D301 - click's mark for lines that stay as they are
 
 

@@ -76,7 +76,7 @@ def read_manifest(folder: Path) -> ServerDraft:
     name = server_name(_text(content.get("name"), "name"))
     about = clean(content.get("description"))
     note = f"{about} (bundle {clean(content.get('version'))} in {folder})"
-    return ServerDraft(name, fields, tuple(settings.values()), "registry", note)
+    return ServerDraft(name, fields, tuple(settings.values()), "bundle", note)
 
 
 def _usual(kind: str, folder: Path, entry: Path) -> dict[str, Any]:
@@ -145,11 +145,11 @@ def _default(value: Any) -> str | None:
     if value is None or isinstance(value, list | dict):
         return None
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return _places(text) if "${" in text else text
+    return _replace_variables(text, _place)
 
 
-def _places(text: str) -> str:
-    """Folders of the user that a manifest may name."""
+def _place(name: str) -> str | None:
+    """A folder of the user that a manifest may name."""
     home = str(Path.home())
     known = {
         "HOME": home,
@@ -159,24 +159,34 @@ def _places(text: str) -> str:
         "/": "/",
         "pathSeparator": "/",
     }
-    return _VARIABLE.sub(lambda match: known.get(match[1], f"$${{{match[1]}}}"), text)
+    return as_literal(known[name]) if name in known else None
 
 
 def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str], str]:
     """Expands a manifest's variables; unknown ones stay as text."""
 
-    def value(match: re.Match[str]) -> str:
-        name = match[1]
+    def value(name: str) -> str | None:
         if name == "__dirname":
             return as_literal(str(folder))
         if name.startswith(_SETTING):
             one = settings.get(name.removeprefix(_SETTING))
             if one is None:
-                raise BadBundle(f"{quoted(match[0])} is not in user_config")
+                raise BadBundle(f"{quoted(f'${{{name}}}')} is not in user_config")
             return f"${{input:{one.name}}}"
-        return _places(match[0])
+        return _place(name)
 
-    return lambda text: _VARIABLE.sub(value, text)
+    return lambda text: _replace_variables(text, value)
+
+
+def _replace_variables(text: str, value: Callable[[str], str | None]) -> str:
+    """A text with its variables replaced; everything else in it is literal."""
+    parts: list[str] = []
+    end = 0
+    for match in _VARIABLE.finditer(text):
+        if (part := value(match[1])) is not None:
+            parts += (as_literal(text[end : match.start()]), part)
+            end = match.end()
+    return "".join((*parts, as_literal(text[end:])))
 
 
 def _decode(folder: Path) -> Mapping[str, Any]:

@@ -10,6 +10,11 @@ LONGEST = 300
 _BREAKS = re.compile(r"\s+")
 _ODD = re.compile(r"[^a-z0-9]+")
 _NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_VERSION = re.compile(r"(?<=.)[@#:=<>~!\[].*", re.DOTALL)
+_AFFIX = re.compile(
+    r"^(?:mcp[-_.])?server[-_.]|^mcp[-_.]|(?:[-_.]mcp)?[-_.]server$|[-_.]mcp$|\.(?:git|tgz)$"
+)
+_GENERIC = frozenset({"", "mcp", "server", "mcp-server", "cli", "latest"})
 
 
 def clean(text: object) -> str:
@@ -33,3 +38,12 @@ def option_name(text: str) -> str:
 def server_name(text: str) -> str:
     """A short name for a server: `io.github.someone/weather` is `weather`."""
     return _NAME.sub("-", text.rstrip("/").rpartition("/")[2]).strip("-")[:40] or "server"
+
+
+def package_nickname(package: str) -> str:
+    """A short name for the server in a package: `@modelcontextprotocol/server-git` is `git`."""
+    scope, _, last = package.rstrip("/").rpartition("/")
+    # twice: `mcp-server-x-mcp` has one at each end, and so has `x-mcp-server.git`
+    name = _AFFIX.sub("", _AFFIX.sub("", _VERSION.sub("", last)))
+    # @playwright/mcp is `playwright` to people
+    return server_name(name if name not in _GENERIC else scope.lstrip("@") or last)

@@ -1,12 +1,15 @@
 """Reads a `server.json` into drafts of the ways to run or reach its server."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
 from multitap.config.edit.server_draft import ServerDraft
+from multitap.config.provenance import Provenance
 from multitap.errors import ConfigError, MultitapError, quoted
 from multitap.published.draft_inputs import DraftInputs
 from multitap.published.foreign_text import as_literal, clean, server_name
@@ -16,16 +19,7 @@ from multitap.records import dataclass
 MAX_BYTES = 1024 * 1024
 MOST = 64
 """The maximum number of packages, remotes, arguments or variables of a server."""
-_RISKY = (
-    "--privileged",
-    "--cap-add",
-    "--pid",
-    "--network",
-    "--device",
-    "-v",
-    "--volume",
-    "--mount",
-)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _UNEXPRESSED = "it is started by a package and then reached by its URL, which is not supported"
 
 
@@ -70,7 +64,11 @@ class PublishedServer:
 
 
 def read_server(
-    data: bytes | Mapping[str, Any], status: str = "active", message: str = ""
+    data: bytes | Mapping[str, Any],
+    status: str = "active",
+    message: str = "",
+    *,
+    provenance: Provenance = "registry",
 ) -> PublishedServer:
     """Parse a `server.json`.
 
@@ -78,6 +76,7 @@ def read_server(
         data: The file, or its content.
         status: Its status in the registry.
         message: The reason for the status.
+        provenance: How it came here, if not from a registry.
 
     Raises:
         ConfigError: It is not a valid `server.json`.
@@ -100,16 +99,13 @@ def read_server(
         clean(content.get("description")),
         clean(content.get("version")),
         status,
-        tuple(_add_notes(way, note, notes) for way, _ in ways),
+        tuple(
+            replace(way, provenance=provenance, note=note, warnings=(*notes, *way.warnings))
+            for way, _ in ways
+        ),
         tuple(runner for _, runner in ways),
         tuple(way for way, _ in found if isinstance(way, BundleAddress)),
         tuple(way for way, _ in found if isinstance(way, str)),
-    )
-
-
-def _add_notes(draft: ServerDraft, note: str, warnings: Sequence[str]) -> ServerDraft:
-    return ServerDraft(
-        draft.name, draft.fields, draft.inputs, "registry", note, (*warnings, *draft.warnings)
     )
 
 
@@ -148,6 +144,9 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     runner = hint if isinstance(hint, str) and hint in HINTS[known] else RUNNERS[known]
     inputs = DraftInputs()
     env = {key: inputs.value(key, one) for key, one in _named_tables(table, "environmentVariables")}
+    # a name is also an argument of a container engine, and must not be anything else there
+    if odd := next((key for key in env if not _VARIABLE.fullmatch(key)), None):
+        raise ConfigError(f"{quoted(odd)} is not the name of a variable")
     options = [*_arguments(table.get("runtimeArguments"), inputs)]
     if known == "oci":
         options += [word for key in env for word in ("-e", key)]
@@ -156,18 +155,13 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     fields: dict[str, Any] = {"command": command, "args": args}
     if env:
         fields["env"] = env
-    warnings = tuple(_warnings(table, hint, runner, options))
+    warnings = tuple(_warnings(table, hint, runner))
     return ServerDraft(name, fields, inputs.all, "registry", warnings=warnings), runner
 
 
-def _warnings(
-    table: Mapping[str, Any], hint: object, runner: str, options: Sequence[object]
-) -> Iterator[str]:
+def _warnings(table: Mapping[str, Any], hint: object, runner: str) -> Iterator[str]:
     if isinstance(hint, str) and hint and hint != runner:
         yield f"its publisher asks for {quoted(hint)}; {runner} is used instead"
-    for word in options:
-        if isinstance(word, str) and word.partition("=")[0] in _RISKY:
-            yield f"{word} gives the container access to this machine"
     if base := clean(table.get("registryBaseUrl")):
         yield f"published at {base}; your own settings decide where it is fetched from"
 
@@ -175,7 +169,10 @@ def _warnings(
 def _bundle(url: str, digest: object) -> BundleAddress:
     if not isinstance(digest, str) or len(digest) != 64:  # noqa: PLR2004 - hex digits of SHA-256
         raise ConfigError("its bundle has no `fileSha256` to check it against")
-    if not url.startswith("https://") and not url.startswith("http://127.0.0.1"):
+    parts = urlsplit(url)
+    # by the parsed host: 127.0.0.1.example.com is not this machine
+    is_here = parts.scheme == "http" and parts.hostname == "127.0.0.1"
+    if not url.isprintable() or not (is_here or (parts.scheme == "https" and parts.hostname)):
         raise ConfigError("its bundle is not at an https:// address")
     return BundleAddress(url, digest.lower())
 

@@ -1,6 +1,6 @@
 """`multitap add`: turns the typed words into a server that is known to work."""
 
-import shlex
+import os
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,9 @@ from typing import Any
 import click
 
 from multitap.cli.adding.add_words import AddRequest, parse_words, resolve
+from multitap.cli.adding.consent import Consent, settle_variables
 from multitap.cli.adding.draft_answers import answers_to, project_variable, with_options
+from multitap.cli.adding.draft_review import review_lines, show_word
 from multitap.cli.adding.trial_start import Trial, TrialContext, start_once
 from multitap.cli.configuration.chosen_configuration import load_configuration
 from multitap.cli.editing.edit_run import run_edits, write_edits
@@ -24,7 +26,7 @@ from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.output import advise, complain, note, quote_last_lines, say, say_json
 from multitap.cli.terminal.tables import table
-from multitap.config import Document, HttpServer, Loaded, StdioServer, masked
+from multitap.config import Document, HttpServer, Loaded, StdioServer
 from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.edit.changes import Change
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
@@ -40,13 +42,19 @@ from multitap.config.edit.server_entries import entry_place, place_entries, writ
 from multitap.config.layers import Layer, merge
 from multitap.config.loading import read_document
 from multitap.config.project_sandbox import restrain
+from multitap.config.provenance import STANDINGS
 from multitap.errors import ConfigError
-from multitap.printable import printable
+from multitap.look_alikes import skeleton
+from multitap.printable import is_seen, printable
 from multitap.records import dataclass
-from multitap.sandbox.levels import Confinement, decide
+from multitap.sandbox.folder_arguments import folder_arguments
+from multitap.sandbox.levels import MEANINGS, Confinement
+from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.pins.lock_places import LockPlaces, places_of
 from multitap.trust.secrets.vault import Vault
-from multitap.wire.process.sandbox_support import support_here
+from multitap.wire.process.sandbox_support import confinement_of, support_here
+
+_LONGEST_NAME = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +79,13 @@ class Addition:
     """Secrets for the vault, by name."""
     variables: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Secrets of a project's server, which each user sets; the trial uses the typed values."""
-    is_published: bool = False
+    draft: ServerDraft = ServerDraft("", {})
+    """Where it comes from."""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the person wrote it, and nothing is asked."""
+        return STANDINGS[self.draft.provenance].is_own
 
 
 def add(
@@ -85,8 +99,9 @@ def add(
 ) -> int:
     """Add servers: show them, ask for missing inputs, start them once, and write them."""
     typed = click.get_current_context().meta
-    if not words and "line" not in typed:
+    if not words and not typed.keys() & {"line", "command"}:
         raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
+    chosen = AddOptions(**how)
     request = parse_words(
         words,
         command=typed.get("command", ()),
@@ -96,8 +111,9 @@ def add(
         transport=transport,
         # bounded: a file that is piped by mistake may have no end
         piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
+        consent=Consent(chosen.yes, chosen.dry_run, typed.get("typed", ())),
     )
-    return _add(options, request, AddOptions(**how))
+    return _add(options, request, chosen)
 
 
 def _add(options: CommonOptions, request: AddRequest, how: AddOptions) -> int:
@@ -118,19 +134,19 @@ def _add_drafts(
 ) -> int:
     target = edit_target(options, project=how.scope == "project")
     loaded = load_configuration(options)
-    additions = [_addition(draft, asked.inputs, target, how) for draft, asked in drafts]
+    additions = [_addition(draft, asked, target, how) for draft, asked in drafts]
     label = f"add {' '.join(one.name for one in additions)}"
-    for one, (draft, _) in zip(additions, drafts, strict=True):
-        _show(one, draft)
+    for one, (draft, asked) in zip(additions, drafts, strict=True):
+        if draft.name not in asked.words:
+            _check_name(one, loaded)
+        _show(one, loaded)
     if how.dry_run:
         edits = [_writing(target, one) for one in additions]
         return run_edits(label, edits, dry_run=True, done="")
     # before the trial: refusing the name after a start would waste a minute
     for one in additions:
         _check_free(one.name, loaded, target)
-    _say_what_a_trial_may(additions, how)
-    if any(one.is_published for one in additions):
-        _confirm(how)
+    _confirm(additions, drafts[0][1].consent, how)
     trials = (
         {one.name: _try_start(loaded, one, options, how) for one in additions} if how.check else {}
     )
@@ -140,7 +156,7 @@ def _add_drafts(
         return _explain_failure(failed[0], trials[failed[0]])
     additions = [_confine(one, trials.get(one.name)) for one in additions]
     _write(label, additions, trials, target, loaded)
-    _report(additions, trials, target, as_json=how.as_json)
+    _report(additions, trials, target, loaded, as_json=how.as_json)
     return Exit.DONE
 
 
@@ -173,9 +189,12 @@ def _pins(
 
 
 def _addition(
-    draft: ServerDraft, given: Mapping[str, tuple[str, ...]], target: EditTarget, how: AddOptions
+    draft: ServerDraft, request: AddRequest, target: EditTarget, how: AddOptions
 ) -> Addition:
+    given, consent = request.inputs, request.consent
     vault = Vault()
+    _introduce(draft, consent)
+    draft = settle_variables(draft, consent)
     answers = answers_to(
         draft,
         given,
@@ -186,9 +205,8 @@ def _addition(
     )
     draft = with_named_paths(draft, answers.values)
     fields = fill(draft, answers.values)
-    is_published = draft.provenance != "user"
     # stored, because the origin of a program decides whether it is confined
-    if is_published:
+    if not STANDINGS[draft.provenance].is_own:
         fields["provenance"] = draft.provenance
         if "command" in fields and (rules := _rules(draft, fields, answers.values)):
             fields["sandbox_rules"] = rules
@@ -202,13 +220,13 @@ def _addition(
         del fields["cwd"]  # a project's servers run in its folder, which is elsewhere for others
     config = _read(draft.name, fields, target)
     if how.scope == "project":
-        return _for_project(draft.name, config, answers.secrets, is_published=is_published)
+        return _for_project(draft, config, answers.secrets)
     kept = {name: value for name in vault.secrets() if (value := vault.value(name))}
     # keys in a pasted command line go to the vault as well, not to the file
     changed, found = without_secrets(draft.name, config, {**kept, **answers.secrets})
     secrets = {**answers.secrets, **found}
     changed_config = config.model_copy(update=changed)
-    return Addition(draft.name, changed_config, secrets, is_published=is_published)
+    return Addition(draft.name, changed_config, secrets, draft=draft)
 
 
 def _rules(
@@ -245,70 +263,101 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
 
 
 def _for_project(
-    name: str, config: StdioServer | HttpServer, secrets: Mapping[str, str], *, is_published: bool
+    draft: ServerDraft, config: StdioServer | HttpServer, secrets: Mapping[str, str]
 ) -> Addition:
     """Warn that a project's file refers to variables: it is for others, too, and has no secrets."""
-    changed, found = without_secrets(name, config, {}, refer=project_variable)
+    changed, found = without_secrets(draft.name, config, {}, refer=project_variable)
     variables = {project_variable(one)[2:-1]: text for one, text in {**secrets, **found}.items()}
     for variable in variables:
         note(f"set the variable {variable} where the server is started")
     written = config.model_copy(update=changed)
-    return Addition(name, written, {}, variables, is_published=is_published)
+    return Addition(draft.name, written, {}, variables, draft)
 
 
-def _confirm(how: AddOptions) -> None:
-    if how.yes:
+def _confirm(additions: Sequence[Addition], consent: Consent, how: AddOptions) -> None:
+    """Ask before anything of a stranger's starts, is connected to or is written."""
+    foreign = [one for one in additions if not one.is_own]
+    if not foreign:
         return
-    # a script must pass `--yes`: nobody reads the command before it runs
-    if not sys.stdin.isatty():
-        raise ConfigError(
-            "this is a program that somebody else published",
-            hint="look at the command above, then repeat yours with `--yes`",
-        )
+    author = STANDINGS[foreign[0].draft.provenance].author
+    names = ", ".join(one.name for one in foreign)
+    verb = "supplies the program of" if foreign[0].draft.is_typed else "describes"
     question = "Start it once, and add it if it works?" if how.check else "Add it?"
-    click.confirm(question, default=True, abort=True, err=True)
+    if how.check and not any(isinstance(one.config, StdioServer) for one in foreign):
+        question = "Connect to it once, and add it if it works?"
+    consent.confirm(f"{author} {verb} {names}, and nobody has agreed to it", question)
 
 
-def _show(one: Addition, draft: ServerDraft) -> None:
-    """Show the whole command that would run, without secrets."""
+def _introduce(draft: ServerDraft, consent: Consent) -> None:
+    """Say who asks, before the person is asked for anything."""
+    standing = STANDINGS[draft.provenance]
+    if standing.is_own or consent.is_dry or not (draft.inputs or draft.variables):
+        return
+    what = draft.fields.get("url") or draft.fields.get("command", "")
+    note(f"{standing.author} describes {show_word(draft.name)} ({show_word(str(what))})")
+
+
+def _check_name(one: Addition, loaded: Loaded) -> None:
+    """Check the name that a stranger chose: it must look like itself, and like no other.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if one.is_own:
+        return
+    hint = "choose one: `multitap add NAME …`"
+    if not is_seen(one.name) or len(one.name) > _LONGEST_NAME:
+        raise ConfigError(f"{one.name[:_LONGEST_NAME]!a} cannot be the name of a server", hint=hint)
+    for other in loaded.settings.servers:
+        if skeleton(other) == skeleton(one.name):
+            raise ConfigError(
+                f"there is a server named {other!a} already, and this one would be {one.name!a}",
+                hint=hint,
+            )
+
+
+def _show(one: Addition, loaded: Loaded) -> None:
+    """Show everything that decides what the server can do, without secrets."""
+    confinement = _confinement(one, loaded)
     config = one.config
-    if isinstance(config, StdioServer):
-        args = masked("args", [*config.args])
-        note(f"{one.name}: {shlex.join([config.command, *args])}")
-        names = ", ".join(config.env)
-    else:
-        note(f"{one.name}: {masked('url', config.url)}")
-        names = ", ".join(config.headers)
-    for words in filter(None, (names and f"  with {names}", draft.note and f"  {draft.note}")):
-        note(words)
-    for warning in draft.warnings:
-        note(f"  warning: {warning}")
+    writable = _writable(config, loaded) if isinstance(config, StdioServer) else ()
+    for line in review_lines(one.name, config, one.draft, confinement, writable=writable):
+        note(line)
+    if confinement is not None and confinement.level == "strict":
+        later = _later_hosts(config)
+        note(f"  while it is tried, it may reach every public host, and later only {later}")
 
 
-def _say_what_a_trial_may(additions: Sequence[Addition], how: AddOptions) -> None:
-    """Show what the trial may reach, because the hosts of a published program are unknown."""
-    for one in additions:
-        config = one.config
-        if not (one.is_published or how.sandbox) or not isinstance(config, StdioServer):
-            continue
-        decision = decide(config, support_here().reason)
-        if not decision.confined:
-            note(f"  {one.name} runs without a sandbox, as you: {_why_open(config, decision)}")
-        elif how.check:
-            note(f"  {one.name} may reach every public host while it is tried, and later only")
-            note(f"  {_later_hosts(config)}; your files and this machine stay closed")
+def _confinement(one: Addition, loaded: Loaded) -> Confinement | None:
+    """How a program will be confined; None for a remote server."""
+    if not isinstance(one.config, StdioServer):
+        return None
+    config = one.config
+    program = shutil.which(os.path.expanduser(config.command))  # noqa: PTH111 - a name is not a path
+    return confinement_of(config, support_here(), loaded.settings.sandbox, program=program)
 
 
-def _why_open(config: StdioServer, decision: Confinement) -> str:
-    return "it cannot work in one" if config.sandbox == "off" else decision.reason
+def _writable(config: StdioServer, loaded: Loaded) -> tuple[str, ...]:
+    """The folders that a confined program may change, besides its own."""
+    home = Path.home().resolve()
+    private = PrivatePaths.of_user(home, loaded.state_directory, os.environ)
+    words = [*config.args, *([str(config.cwd)] if config.cwd else ())]
+    folders = folder_arguments(
+        words, config.cwd or Path.cwd(), home, (*private.never, *private.by_name)
+    )
+    return tuple(dict.fromkeys((*map(str, config.sandbox_rules.write), *folders)))
 
 
-def _later_hosts(config: StdioServer) -> str:
-    known = [host for host in config.sandbox_rules.hosts if host != "*"]
-    then = "the hosts that it reached in the trial"
-    if "*" in config.sandbox_rules.hosts:
+def _is_strict(one: Addition, loaded: Loaded) -> bool:
+    confinement = _confinement(one, loaded)
+    return confinement is not None and confinement.level == "strict"
+
+
+def _later_hosts(config: StdioServer | HttpServer) -> str:
+    hosts = config.sandbox_rules.hosts if isinstance(config, StdioServer) else ()
+    if "*" in hosts:
         return "public hosts, which it is made for"
-    return f"{', '.join(known)} and {then}" if known else then
+    return ", ".join((*hosts, "the hosts that it reached then"))
 
 
 def _writing(target: EditTarget, one: Addition) -> FileEdit:
@@ -319,6 +368,11 @@ def _writing(target: EditTarget, one: Addition) -> FileEdit:
         written = write_entry(one.name, one.config, found)
         if written.entry is None:
             raise ConfigError(f"{target.path}: {written.losses[0].reason}")
+        if not one.is_own and any(loss.key == "provenance" for loss in written.losses):
+            raise ConfigError(
+                f"{target.path} cannot say who described {one.name!r}: it would become your own",
+                hint="add it to your `multitap.toml`, without `--config`",
+            )
         for loss in written.losses:
             note(f"  warning: `{loss.key}`: {loss.reason}")
         return place_entries(found, document, {one.name: written.entry})
@@ -371,17 +425,22 @@ def _explain_failure(name: str, trial: Trial) -> int:
     complain(f"{name!r} does not start: {trial.reason}", known)
     quote_last_lines(trial.failure.stderr if trial.failure else "")
     note("nothing was written; `--no-check` adds it anyway")
-    if trial.is_confined and (known is None or trial.failure is None):
-        note("it ran in a sandbox, with only the files that you named")
+    if trial.level != "off" and (known is None or trial.failure is None):
+        note(f"it ran in a sandbox, under `{trial.level}`: {MEANINGS[trial.level]}")
         advise(
             f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`;"
-            f" `multitap set {name} sandbox=false` lets it run without one"
+            f" `multitap set {name} sandbox=off` lets it run without one"
         )
     return Exit.UNAVAILABLE
 
 
 def _report(
-    additions: list[Addition], trials: Mapping[str, Trial], target: EditTarget, *, as_json: bool
+    additions: list[Addition],
+    trials: Mapping[str, Trial],
+    target: EditTarget,
+    loaded: Loaded,
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
         say_json([_for_programs(one, trials.get(one.name), target.path) for one in additions])
@@ -394,7 +453,7 @@ def _report(
     names = ", ".join(one.name for one in additions)
     note(f"added {names} to {target.name}; `multitap undo` reverts it")
     for one in additions:
-        if one.is_published and one.name not in trials and isinstance(one.config, StdioServer):
+        if one.name not in trials and _is_strict(one, loaded):
             note(f"{one.name} runs in a sandbox, which does not know yet what it needs")
             advise(f"`multitap sandbox learn {one.name}` starts it and finds out")
     if trials:

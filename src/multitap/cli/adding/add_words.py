@@ -3,12 +3,16 @@
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from multitap.cli.adding.consent import Consent
+from multitap.cli.adding.launcher_lines import LauncherLine, read_launcher_line
+from multitap.config.edit.foreign_draft import with_literal_variables
 from multitap.config.edit.server_draft import ServerDraft
 from multitap.config.files import is_there
+from multitap.config.provenance import STANDINGS, Provenance
 from multitap.errors import ConfigError
 from multitap.names import slug
 from multitap.records import dataclass
@@ -28,6 +32,8 @@ class AddRequest:
     """The words after `--`."""
     text: str = ""
     """Pasted text: a single long argument, or standard input."""
+    is_piped: bool = False
+    """Whether the text comes from standard input."""
     env: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     transport: str | None = None
@@ -35,6 +41,8 @@ class AddRequest:
         default_factory=dict[str, tuple[str, ...]], repr=False
     )
     """Options that are not ours (`--root .`): answers to inputs of the server's draft."""
+    consent: Consent = Consent()
+    """How the person agrees to what has to be fetched."""
 
 
 def parse_words(
@@ -46,17 +54,19 @@ def parse_words(
     headers: Sequence[str] = (),
     transport: str | None = None,
     piped: str = "",
+    consent: Consent = Consent(),
 ) -> AddRequest:
     """Parse a command line into a request.
 
     Args:
         words: The words without our own options.
         command: The words after `--`.
-        line: A line for another program at the end.
+        line: A line for another program, or of a launcher, at the end.
         env: `KEY=VALUE`, or `KEY` to pass on a variable.
         headers: `KEY: VALUE`.
         transport: The transport of a URL.
         piped: Standard input, if requested.
+        consent: How the person agrees.
 
     Raises:
         ConfigError: An option has no value, or is malformed.
@@ -65,13 +75,15 @@ def parse_words(
     texts = [word for word in plain if not command and any(char in word for char in " \n{")]
     text = piped or shlex.join(line) or "".join(texts[:1])
     return AddRequest(
-        tuple(word for word in plain if word not in texts),
-        tuple(command),
-        text,
-        dict(_variable(word) for word in env),
-        dict(_header(word) for word in headers),
-        transport,
-        inputs,
+        words=tuple(word for word in plain if word not in texts),
+        command=tuple(command),
+        text=text,
+        is_piped=bool(piped),
+        env=dict(_variable(word) for word in env),
+        headers=dict(_header(word) for word in headers),
+        transport=transport,
+        inputs=inputs,
+        consent=consent,
     )
 
 
@@ -131,13 +143,26 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
         if drafts := recognise(request):
             _check_options(request, drafts)
-            return drafts
+            return tuple(map(_settle_provenance, drafts))
     raise ConfigError(f"cannot tell which server {_show(request)} means", hint=_HINT)
+
+
+def _settle_provenance(draft: ServerDraft) -> ServerDraft:
+    """The draft as its author stands: packages are their registry's, strangers' texts are text."""
+    if not STANDINGS[draft.provenance].is_own:
+        return with_literal_variables(draft)
+    words = (draft.fields.get("command", ""), *draft.fields.get("args", ()))
+    line = read_launcher_line(words)
+    if line is None:
+        return draft
+    about = f"the package {line.package}; what its registry has under that name is not watched"
+    return replace(draft, provenance="registry", is_typed=True, note=about)
 
 
 def _check_words(request: AddRequest) -> None:
     """Report clear mistakes before anything guesses."""
-    if request.command and len(request.words) != 1:
+    most = 0 if _launcher_line(request) else 1
+    if request.command and not most <= len(request.words) <= 1:
         names = shlex.join(request.words)
         told = f"{names!r} is more than a name" if names else "the server has no name"
         command = shlex.join(request.command)
@@ -176,13 +201,44 @@ def _check_file(request: AddRequest) -> None:
         )
 
 
+def a_launcher_line(request: AddRequest) -> tuple[ServerDraft, ...]:
+    """`add npx -y package`, quoted or not, also after NAME or `--`."""
+    line, names = _launcher_line(request), request.words
+    if line is None or len(names) > 1:
+        return ()
+    words = request.command or tuple(_split(request.text))
+    return (_program(names[0] if names else line.name, words, _origin(request)),)
+
+
 def a_command(request: AddRequest) -> tuple[ServerDraft, ...]:
-    """`add NAME -- npx -y package`."""
+    """`add NAME -- python server.py`."""
     if not request.command:
         return ()
-    program, *args = request.command
-    fields = {"command": program, "args": args, "cwd": _here(request.command)}
-    return (ServerDraft(request.words[0], _without_empty(fields)),)
+    return (_program(request.words[0], request.command, "user"),)
+
+
+def _program(name: str, words: Sequence[str], provenance: Provenance) -> ServerDraft:
+    program, *args = words
+    # what is piped does not decide where it runs
+    here = _here(tuple(words)) if STANDINGS[provenance].is_own else ""
+    fields = {"command": program, "args": args, "cwd": here}
+    return ServerDraft(name, _without_empty(fields), provenance=provenance)
+
+
+def _launcher_line(request: AddRequest) -> LauncherLine | None:
+    return read_launcher_line(request.command or _split(request.text))
+
+
+def _split(text: str) -> list[str]:
+    """The words of a line as a shell splits them; none if it is not a line."""
+    from multitap.cli.adding.pasted_lines import line_words  # noqa: PLC0415 - rarely
+
+    return line_words(text) if text else []
+
+
+def _origin(request: AddRequest) -> Provenance:
+    """Who wrote a line: whoever types it makes it their own."""
+    return "pipe" if request.is_piped else "user"
 
 
 def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
@@ -204,7 +260,7 @@ def an_install_link(request: AddRequest) -> tuple[ServerDraft, ...]:
     if request.command or len(names) > 1 or not _is_link(word):
         return ()
     name, text = snippet_in(word)
-    return from_snippet(text, names[0] if names else name)
+    return from_snippet(text, names[0] if names else name, "link")
 
 
 def a_configuration(request: AddRequest) -> tuple[ServerDraft, ...]:
@@ -226,7 +282,8 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
     if not request.text:
         return ()
     name = request.words[0] if len(request.words) == 1 else None
-    drafts = from_line(request.text) or from_snippet(request.text, name)
+    origin = _origin(request)
+    drafts = from_line(request.text, origin) or from_snippet(request.text, name, "pipe")
     if not drafts and request.text.lstrip().startswith(("{", "[", '"')):
         raise ConfigError("there is no server in this text", hint=_SNIPPET)
     return drafts
@@ -262,6 +319,7 @@ def _is_link(word: str) -> bool:
 
 
 RECOGNISERS: tuple[Recogniser, ...] = (
+    a_launcher_line,
     a_command,
     an_install_link,
     an_address,

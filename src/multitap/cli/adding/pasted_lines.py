@@ -10,13 +10,17 @@ from multitap.cli.configuration.problem_lines import plain_line
 from multitap.config import HttpServer, StdioServer, read_document, read_text
 from multitap.config.dialects import DIALECTS
 from multitap.config.documents import Document, is_list, is_table
+from multitap.config.edit.foreign_draft import without_loose_settings
 from multitap.config.edit.server_draft import DraftInput, ServerDraft
 from multitap.config.edit.server_entries import write_entry
 from multitap.config.files import read_file
 from multitap.config.layers import Layer, merge
+from multitap.config.mask import masked
 from multitap.config.problems import Severity
+from multitap.config.provenance import Provenance
 from multitap.config.secrets import is_telling
 from multitap.errors import ConfigError
+from multitap.published.foreign_text import clean
 
 PROGRAMS = frozenset(
     ("claude", "codex", "gemini", "code", "code-insiders", "cursor", "opencode", "cline", "amp")
@@ -43,6 +47,8 @@ _PAIR = re.compile(r"[A-Za-z_]\w*=")
 _PROMPT = re.compile(r"^\s*[$>%]\s+")
 _SECRET = re.compile(r"\$\{(?:auth|input):([^}]+)\}")
 """VS Code's `${input:…}`, which also occurs in snippets for other clients."""
+_ODD = re.compile(r"[^\w.-]+", re.ASCII)
+_LONGEST_NAME = 64
 _BLANK = re.compile(r"<[^>]*>|\[?your[ _-].*|.*[_-]here\b.*|x{3,}|\.{3}|…", re.IGNORECASE)
 """Placeholders in READMEs for the reader's own values."""
 
@@ -52,34 +58,44 @@ def is_line(words: list[str]) -> bool:
     return len(words) > 1 and words[0] in PROGRAMS and words[1] in {"mcp", "--add-mcp"}
 
 
-def from_line(text: str) -> tuple[ServerDraft, ...]:
+def line_words(text: str) -> list[str]:
+    """The words of a pasted line, without the prompt; none if a shell would not take it."""
+    try:
+        return shlex.split(_PROMPT.sub("", text.replace("\\\n", " ")))
+    except ValueError:
+        return []
+
+
+def from_line(text: str, provenance: Provenance) -> tuple[ServerDraft, ...]:
     """The server that a line for another program adds; none if it is not such a line.
+
+    Args:
+        text: The line.
+        provenance: Who wrote it: the person who typed it, or a pipe.
 
     Raises:
         ConfigError: It is one, but cannot be understood.
     """
-    try:
-        words = shlex.split(_PROMPT.sub("", text.replace("\\\n", " ")))
-    except ValueError:
-        return ()
+    words = line_words(text)
     if not is_line(words):
         return ()
     if words[1] == "--add-mcp" and len(words) > 2:  # noqa: PLR2004 - its value
-        return from_snippet(words[2], None)
+        return from_snippet(words[2], None, "pipe")
     if words[2:3] == ["add-json"] and len(words) > 4:  # noqa: PLR2004 - name and value
-        return from_snippet(words[4], words[3])
+        return from_snippet(words[4], words[3], "pipe")
     # `mcp list` or `mcp remove`: pasted by mistake
     if words[2:3] != ["add"]:
         raise ConfigError(f"`{' '.join(words[:3])}` does not add a server")
-    return (_parse_add(words[0], words[3:]),)
+    return (_parse_add(words[0], words[3:], provenance),)
 
 
-def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
+def from_snippet(text: str, name: str | None, provenance: Provenance) -> tuple[ServerDraft, ...]:
     """The servers in a snippet of a configuration file; may be empty.
 
     Args:
         text: JSON, TOML or YAML of any dialect, with or without the table around the servers.
         name: The name of a server without its own.
+        provenance: How it came here; nobody types such a text.
 
     Raises:
         ConfigError: It is a snippet, but not valid.
@@ -90,7 +106,7 @@ def from_snippet(text: str, name: str | None) -> tuple[ServerDraft, ...]:
             if path.suffix == ".json" and text.lstrip().startswith("{"):
                 raise ConfigError(plain_line(problems[0]), hint="paste all of it, with both braces")
             continue
-        if drafts := _drafts(document, name):
+        if drafts := _drafts(document, name, provenance):
             return drafts
     return ()
 
@@ -105,7 +121,7 @@ def from_file(path: Path, name: str | None) -> tuple[ServerDraft, ...]:
     if document is None:
         words = plain_line(problems[0]) if problems else f"there is no file {path}"
         raise ConfigError(words, hint=problems[0].hint if problems else None)
-    if drafts := _drafts(document, name):
+    if drafts := _drafts(document, name, "file"):
         return drafts
     raise ConfigError(
         f"{path} names no servers",
@@ -126,7 +142,9 @@ def _candidates(text: str) -> Iterator[tuple[str, Path]]:
         yield stripped, Path("pasted.yaml")
 
 
-def _drafts(document: Document, name: str | None) -> tuple[ServerDraft, ...]:
+def _drafts(
+    document: Document, name: str | None, provenance: Provenance
+) -> tuple[ServerDraft, ...]:
     data = document.data
     if is_table(data) and isinstance(data.get("name"), str) and data.keys() & {"command", "url"}:
         name = name or data["name"]
@@ -151,6 +169,7 @@ def _drafts(document: Document, name: str | None) -> tuple[ServerDraft, ...]:
             config,
             asked,
             tuple(plain_line(problem) for problem in warnings if problem.server in {None, one}),
+            provenance,
         )
         for one, config in merged.settings.servers.items()
         if isinstance(config, StdioServer | HttpServer)
@@ -169,38 +188,63 @@ def _draft(
     config: StdioServer | HttpServer,
     asked: Mapping[str, Mapping[str, Any]],
     warnings: tuple[str, ...],
+    provenance: Provenance,
 ) -> ServerDraft:
-    fields = dict(write_entry(name, config, DIALECTS["multitap"]).entry or {})
+    entry = write_entry(name, config, DIALECTS["multitap"]).entry or {}
+    unwritten = {*config.model_fields_set} - entry.keys() - {"transport"}
+    lost = {key: getattr(config, key) for key in sorted(unwritten) if getattr(config, key)}
+    fields, left_out = without_loose_settings({**lost, **entry})
     inputs: dict[str, DraftInput] = {}
 
-    def add_input(text: str) -> str:
-        for one in _SECRET.findall(text):
-            about = asked.get(one, {})
-            words = str(about.get("description", ""))
-            # secret by default: showing a secret is worse than hiding a name
-            secret = about.get("password") is not False or is_telling(one)
-            default = about.get("default")
-            inputs[one] = DraftInput(one, words, secret, default=default and str(default))
-        return _SECRET.sub(r"${input:\1}", text)
+    def ask(key: str, about: str, *, secret: bool, default: object = None) -> str:
+        # the name becomes an option, a question and part of a reference to the vault
+        option = _ODD.sub("-", key)[:_LONGEST_NAME].strip("-.") or "value"
+        inputs[option] = DraftInput(
+            option, clean(about), secret, default=None if default is None else str(default)
+        )
+        return f"${{input:{option}}}"
+
+    def ask_for(match: re.Match[str]) -> str:
+        about = asked.get(match[1], {})
+        # secret by default: showing a secret is worse than hiding a name
+        secret = about.get("password") is not False or is_telling(match[1])
+        words = str(about.get("description", ""))
+        return ask(match[1], words, secret=secret, default=about.get("default"))
+
+    def fill_in(key: str, value: Any) -> Any:
+        if is_table(value):
+            return {name: fill_in(name, member) for name, member in value.items()}
+        if is_list(value):
+            return [fill_in(key, member) for member in value]
+        return _SECRET.sub(ask_for, value) if isinstance(value, str) else value
 
     def blank(key: str, text: str) -> str:
         scheme, _, rest = text.rpartition(" ")
-        if not _BLANK.fullmatch(rest):
-            return add_input(text)
-        inputs[key] = DraftInput(key, text, secret=is_telling(key) or bool(scheme))
-        return f"{scheme} ${{input:{key}}}".lstrip()
+        if "${" in rest or not _BLANK.fullmatch(rest):
+            return text
+        secret = is_telling(key) or bool(scheme)
+        return f"{scheme} {ask(key, text, secret=secret)}".lstrip()
 
+    fields = fill_in("", fields)
     for table in ("env", "headers"):
         if is_table(members := fields.get(table)):
             fields[table] = {key: blank(key, str(text)) for key, text in members.items()}
-    if is_list(args := fields.get("args")):
-        fields["args"] = [add_input(str(one)) for one in args]
-    if isinstance(url := fields.get("url"), str):
-        fields["url"] = add_input(url)
-    return ServerDraft(name, fields, tuple(inputs.values()), warnings=warnings)
+    return ServerDraft(
+        name,
+        fields,
+        tuple(inputs.values()),
+        provenance,
+        warnings=(*warnings, *_left_out(left_out)),
+    )
 
 
-def _parse_add(program: str, words: list[str]) -> ServerDraft:
+def _left_out(settings: Mapping[str, Any]) -> Iterator[str]:
+    for key, value in settings.items():
+        shown = clean(str(masked(key, value)))
+        yield f"`{key}` = {shown} is left out: only you can set that"
+
+
+def _parse_add(program: str, words: list[str], provenance: Provenance) -> ServerDraft:
     options: dict[str, list[str]] = {}
     rest: list[str] = []
     queue = [*words]
@@ -223,7 +267,7 @@ def _parse_add(program: str, words: list[str]) -> ServerDraft:
             raise ConfigError(f"the option {word!r} of {program} is not understood", hint=hint)
     if not rest:
         raise ConfigError(f"the `{program} mcp add` line names no server")
-    return ServerDraft(rest[0], _fields(rest[1:], options))
+    return ServerDraft(rest[0], _fields(rest[1:], options), provenance=provenance)
 
 
 def _fields(rest: list[str], options: Mapping[str, list[str]]) -> dict[str, Any]:

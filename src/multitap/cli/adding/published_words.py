@@ -9,6 +9,7 @@ from pathlib import Path
 
 from multitap.cli.adding.add_words import AddRequest
 from multitap.cli.running import run_async
+from multitap.cli.terminal.output import note
 from multitap.config import Surroundings, load, native
 from multitap.config.edit.server_draft import ServerDraft
 from multitap.config.models import URL
@@ -16,6 +17,7 @@ from multitap.errors import ConfigError, Unavailable
 from multitap.published import bundled_catalog
 from multitap.published.bundle_file import MAX_MANIFEST
 from multitap.published.bundle_manifest import read_bundle
+from multitap.published.foreign_text import package_nickname
 from multitap.published.package_command import Package, PackageKind, is_name
 from multitap.published.registry_client import (
     DEFAULT,
@@ -48,7 +50,8 @@ def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
     # by its keys, before it is parsed: a snippet of a client's file is JSON as well
     if '"registryType"' in request.text or '"remotes"' in request.text:
         name = request.words[0] if request.words else None
-        return _call_it(_best(read_server(request.text.encode())), name)
+        described = read_server(request.text.encode(), provenance="pipe")
+        return _call_it(_best(described, request), name)
     name, word = _split_name(request, lambda word: word.endswith("server.json"))
     if not word:
         return ()
@@ -56,7 +59,7 @@ def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
         data = read_regular(Path(word).expanduser(), MAX_MANIFEST)
     except OSError as exc:
         raise ConfigError(f"{word} cannot be read: {exc.strerror}") from None
-    return _call_it(_best(read_server(data)), name)
+    return _call_it(_best(read_server(data, provenance="file"), request), name)
 
 
 def a_catalog_name(request: AddRequest) -> tuple[ServerDraft, ...]:
@@ -74,7 +77,7 @@ def a_package(request: AddRequest) -> tuple[ServerDraft, ...]:
         return ()
     command, *args = package.check().command()
     draft = ServerDraft(
-        package.name.rpartition("/")[2],
+        package_nickname(package.name),
         {"command": command, "args": args},
         provenance="registry",
         note=f"the {package.kind} package {package.name}",
@@ -94,7 +97,7 @@ def a_registry_name(request: AddRequest) -> tuple[ServerDraft, ...]:
             f"the registry has no server named {word!r}",
             hint="`multitap search WORD` finds servers",
         )
-    return _call_it(_best(found), name)
+    return _call_it(_best(found, request), name)
 
 
 def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
@@ -105,8 +108,9 @@ def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     kind: PackageKind = "npm" if _npm_has(word) else "pypi"
     command, *args = Package(kind, word).check().command()
     fields = {"command": command, "args": args}
-    note = f"the {kind} package {word}"
-    return _call_it(ServerDraft(word, fields, provenance="registry", note=note), name)
+    about = f"the {kind} package {word}"
+    draft = ServerDraft(package_nickname(word), fields, provenance="registry", note=about)
+    return _call_it(draft, name)
 
 
 PUBLISHED = (a_bundle, a_catalog_name, a_package, a_registry_name, a_bare_package)
@@ -143,10 +147,18 @@ def _call_it(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
     return (replace(draft, name=name),)
 
 
-def _best(server: PublishedServer) -> ServerDraft:
+def _best(server: PublishedServer, request: AddRequest) -> ServerDraft:
     # package managers update packages; bundles have to be fetched and kept by us
     if server.ways or not server.bundles:
         return server.best(shutil.which)
+    address = server.bundles[0].url
+    note(f"{server.name} is a bundle at {address}")
+    if request.consent.is_dry:
+        raise ConfigError("its bundle has to be fetched, and a dry run fetches nothing")
+    request.consent.confirm(
+        "its bundle has to be fetched from a stranger's address",
+        "Fetch it, and show what is in it?",
+    )
     return run_async(lambda: _fetch(server.bundles[0]))
 
 

@@ -19,6 +19,7 @@ from multitap.events import Failure, LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.records import dataclass
 from multitap.sandbox.learning import host_rule
+from multitap.sandbox.levels import ShownLevel
 from multitap.sandbox.plan import own_folder
 from multitap.trust.pins.lock_file import ServerPins
 from multitap.trust.pins.lock_places import places_in
@@ -45,8 +46,8 @@ class Trial:
     """Hosts that its sandbox must open, above all its package registry."""
     pins: ServerPins | None = None
     """The definitions of its tools, to be pinned."""
-    is_confined: bool = False
-    """Whether it ran in a sandbox."""
+    level: ShownLevel = "off"
+    """How it was confined."""
     failure: Failure | None = None
     reason: str = ""
     """Why it is not up, if it is not."""
@@ -115,8 +116,8 @@ async def _watch(opening: AbstractAsyncContextManager[Hub], name: str, wait: flo
         if server.state is not LinkState.CONNECTED:
             failure = server.failure
             reason = str(failure) if failure else f"it is not up after {wait:.0f} s"
-            confined = server.sandbox is not None and server.sandbox.confined
-            return Trial({}, is_confined=confined, failure=failure, reason=reason)
+            level = server.sandbox.level if server.sandbox else "off"
+            return Trial({}, level=level, failure=failure, reason=reason)
         hosts = server.sandbox.hosts if server.sandbox else ()
         tools = {tool.raw_name: _cost(name, tool) for name, tool in hub.catalog.tools.items()}
         return Trial(tools, server.title or "", _rules(one.host for one in hosts))

@@ -41,6 +41,17 @@ class DraftInput:
 
 
 @dataclass(frozen=True, slots=True)
+class DraftVariable:
+    """One of the person's variables in a stranger's draft: text, unless the person gives it."""
+
+    source: str
+    """`env`, `auth`, `file` or `folder`."""
+    name: str
+    places: tuple[str, ...]
+    """The dotted names of the fields that it would go to."""
+
+
+@dataclass(frozen=True, slots=True)
 class ServerDraft:
     """One server in our own format, with placeholders for inputs."""
 
@@ -54,6 +65,11 @@ class ServerDraft:
     """A description for the user: where it comes from, what it needs."""
     warnings: tuple[str, ...] = field(default=())
     """Warnings: what cannot be expressed, or should be reviewed."""
+    variables: tuple[DraftVariable, ...] = ()
+    """The person's variables that it asks for; they are literal text in its fields."""
+    is_typed: bool = False
+    """Whether the person typed its words, although others wrote the program: its variables are
+    the person's own."""
     unpacked: Path | None = field(default=None, compare=False)
     """A folder that was created for it, and is removed if it is not added."""
 
@@ -163,4 +179,14 @@ def _text(text: str, values: Mapping[str, tuple[str, ...]]) -> str | None:
     named = _INPUT.findall(text)
     if not all(values.get(name) for name in named):
         return None
-    return _INPUT.sub(lambda match: " ".join(values[match[1]]), text)
+    joined, end = "", 0
+    for match in _INPUT.finditer(text):
+        for part in (text[end : match.start()], " ".join(values[match[1]])):
+            joined = _join(joined, part)
+        end = match.end()
+    return _join(joined, text[end:])
+
+
+def _join(left: str, right: str) -> str:
+    # two harmless parts must not make a variable: `$` and `{HOME}`
+    return f"{left}${right}" if left.endswith("$") and right.startswith("{") else left + right

@@ -1,0 +1,126 @@
+"""Shows a server before it is added: everything that decides what it can do."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from multitap.config import HttpServer, StdioServer, masked
+from multitap.config.edit.server_draft import ServerDraft
+from multitap.config.mask import MASK
+from multitap.config.models import OAuth
+from multitap.config.provenance import STANDINGS
+from multitap.config.secrets import in_headers, in_variables
+from multitap.sandbox.containers import objections, parse_container_run
+from multitap.sandbox.levels import Confinement
+from multitap.trust.projects.project_parts import quote_word, visible
+
+LONGEST = 4000
+"""Characters of one word that are shown; more than any honest command line has."""
+MOST = 60
+_RISKS: Mapping[str, str] = {
+    "decides where packages come from": r"""
+        npm_config_.* | UV_(?:INDEX|DEFAULT_INDEX|EXTRA_INDEX|FIND_LINKS|INSECURE|CONFIG).* | PIP_.*
+        | BUN_CONFIG_.* | YARN_.* | PNPM_.* | PIPX_.* """,
+    "can make it run other code": r"""
+        LD_.* | DYLD_.* | NODE_OPTIONS | NODE_PATH | PYTHON(?:PATH|STARTUP|HOME|INSPECT|WARNINGS)
+        | BASH_ENV | ENV | PERL5.* | RUBY(?:OPT|LIB) | JAVA_TOOL_OPTIONS | _JAVA_OPTIONS | JDK_.*
+        | GIT_.* | SHELL | EDITOR | DOTNET_.* | DENO_.* """,
+    "decides which programs it runs": r"PATH",
+    "decides which machine or agent it talks to": r"""
+        DOCKER_.* | CONTAINER_HOST | KUBECONFIG | SSH_AUTH_SOCK | DBUS_.* """,
+    "decides who can read what it sends": r"""
+        (?:HTTPS?|ALL|FTP|NO)_PROXY | SSL_CERT_.* | .*_CA_(?:BUNDLE|CERTS|FILE) | CURL_.*
+        | NODE_TLS_REJECT_UNAUTHORIZED | PYTHONHTTPSVERIFY """,
+    "decides where it looks for its files": r"HOME | XDG_.* | TMPDIR",
+}
+"""Variables that change more than the program's own behaviour."""
+_RISKY = tuple((re.compile(f"(?ix) {names}"), risk) for risk, names in _RISKS.items())
+
+
+def review_lines(
+    name: str,
+    config: StdioServer | HttpServer,
+    draft: ServerDraft,
+    confinement: Confinement | None,
+    *,
+    writable: Sequence[str] = (),
+) -> Iterator[str]:
+    """The lines that a person reads before a server is started for the first time.
+
+    Args:
+        name: Its name.
+        config: Its configuration, without secrets that go to the vault.
+        draft: Where it comes from.
+        confinement: How much it will be confined; None for a remote server.
+        writable: Folders that it may change.
+    """
+    standing = STANDINGS[draft.provenance]
+    if not standing.is_own:
+        whose = (
+            "is a package of a registry" if draft.is_typed else f"is described by {standing.author}"
+        )
+        yield f"{name} {whose}"
+    if isinstance(config, StdioServer):
+        words = [os.path.expanduser(config.command), *masked("args", [*config.args])]  # noqa: PTH111 - a name is not a path
+        yield f"{name}: {' '.join(map(show_word, words))}"
+        yield from (f"  with {line}" for line in _variables(config.env))
+        if config.cwd is not None:
+            yield f"  in {show_word(str(config.cwd.expanduser()))}"
+    else:
+        yield f"{name}: {visible(masked('url', config.url))}"
+        yield from (f"  with {line}" for line in _headers(config.headers))
+        if isinstance(config.oauth, OAuth) and config.oauth.client_id:
+            yield f"  it logs in as {visible(config.oauth.client_id)}"
+    if draft.note:
+        yield f"  {draft.note}"
+    if confinement is not None and not standing.is_own:
+        yield f"  {confinement.level}: {confinement.meaning}"
+        if confinement.confined:
+            yield from (f"  may change {show_word(path)}" for path in writable)
+        else:
+            yield f"  it is not confined: {confinement.reason}"
+    yield from (f"  warning: {warning}" for warning in (*draft.warnings, *_container(config)))
+
+
+def show_word(word: str) -> str:
+    """A word of a command line, quoted, with nothing invisible in it."""
+    if len(word) > LONGEST:
+        return f"{quote_word(word[:LONGEST])}… ({len(word) - LONGEST:,} more characters)"
+    return quote_word(word)
+
+
+def _variables(env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in [*env.items()][:MOST]:
+        risk = next((risk for names, risk in _RISKY if names.fullmatch(name)), "")
+        shown = show_word(_without(value, in_variables({name: value})))
+        yield f"{show_word(name)}={shown}{f'   ({risk})' if risk else ''}"
+    yield from _missing(len(env), "variables")
+
+
+def _headers(headers: Mapping[str, str]) -> Iterator[str]:
+    for name, value in [*headers.items()][:MOST]:
+        yield f"{visible(name)}: {visible(_without(value, in_headers({name: value})))}"
+    yield from _missing(len(headers), "headers")
+
+
+def _missing(count: int, what: str) -> Iterator[str]:
+    if count > MOST:
+        yield f"{count - MOST} more {what} that are not shown"
+
+
+def _without(text: str, secrets: Iterator[str]) -> str:
+    for secret in sorted(
+        {secret for secret in secrets if "${" not in secret}, key=len, reverse=True
+    ):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def _container(config: StdioServer | HttpServer) -> Iterator[str]:
+    """What a container would get of this machine."""
+    if not isinstance(config, StdioServer):
+        return
+    run = parse_container_run((config.command, *config.args))
+    if run is not None:
+        yield from map(visible, objections(run, config.cwd or Path.cwd(), config.env))

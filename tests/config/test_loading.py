@@ -146,7 +146,7 @@ def test_a_file_that_was_told_wrong_says_what_it_looks_like(where, tmp_path):
     assert problem.message == "no servers as Cursor writes them; it looks like VS Code"
 
 
-def test_s3_a_project_adds_servers_and_changes_none_of_the_users(where, tmp_path):
+def test_s3_a_project_adds_and_replaces_servers_and_changes_none_of_the_users(where, tmp_path):
     (tmp_path / "config").mkdir()
     own = "[servers.{0}]\ncommand = '{0}'\n"
     (tmp_path / "config" / "multitap.toml").write_text("".join(map(own.format, "abc")))
@@ -157,13 +157,12 @@ def test_s3_a_project_adds_servers_and_changes_none_of_the_users(where, tmp_path
     loaded = load(native(where), approval=Gullible())
 
     assert {name: one.provenance for name, one in loaded.settings.servers.items()} == {
-        **dict.fromkeys("abc", "user"),
-        "d": "project",
+        **dict.fromkeys("ab", "user"),
+        **dict.fromkeys("cd", "project"),
     }
-    assert [loaded.settings.servers[name] == alone[name] for name in "abc"] == [True] * 3
+    assert [loaded.settings.servers[name] == alone[name] for name in "ab"] == [True] * 2
     assert [(problem.severity, problem.place.line, problem.key) for problem in loaded.problems] == [
         (Severity.WARNING, 1, "servers.b"),
-        (Severity.WARNING, 3, "servers.c"),
     ]
 
 

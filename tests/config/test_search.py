@@ -159,7 +159,7 @@ def test_ours_are_the_user_s_configuration_and_the_project_s(where):
     search = native(where)
 
     assert commands(search).keys() == {"a", "b", "c"}
-    assert commands(search)["a"] == "user"
+    assert commands(search)["a"] == "project"
     assert [source.project for source in search.sources] == [None, None, *[where.folder] * 2]
 
 

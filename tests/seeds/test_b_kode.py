@@ -294,18 +294,20 @@ def test_b17_the_users_file_serves_all_projects(where, home):
     assert load(kode(where)).settings.servers.keys() == {"everywhere"}
 
 
-def test_b18_the_projects_file_is_for_this_project_and_adds_to_the_users(
+def test_b18_the_projects_file_is_for_this_project_and_overrides_the_users(
     where, home, project, tmp_path
 ):
     write(home / ".kode.json", {"mcpServers": {"both": zoo(), "everywhere": zoo()}})
     write(project / ".kode.json", {"mcpServers": {"both": zoo("good_legacy"), "here": zoo()}})
+    untrusted = load_trusted(kode(where)).settings.servers
     trust(project)
 
     here = load_trusted(kode(where)).settings.servers
     elsewhere = load_trusted(kode(type(where).here(tmp_path))).settings.servers
 
     assert here.keys() == {"both", "everywhere", "here"}
-    assert "good_legacy" not in here["both"].args
+    assert "good_legacy" not in untrusted["both"].args
+    assert ("good_legacy" in here["both"].args, here["both"].provenance) == (True, "project")
     assert elsewhere.keys() == {"both", "everywhere"}
 
 

@@ -10,6 +10,7 @@ from multitap.config.documents import Node
 from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Problem
 from multitap.config.project_layers import adopt, propose
+from multitap.config.provenance import Level
 from multitap.config.search import start_folder
 from multitap.config.stacks import Stack, build, usable
 from multitap.config.trust_gate import Approval, Pending, TrustNothing
@@ -42,7 +43,9 @@ class Merged:
 def merge(
     layers: Sequence[Layer], *, approval: Approval | None = None, folder: Path | None = None
 ) -> Merged:
-    """One configuration of all layers, the weakest first; the user's win over any project's.
+    """One configuration of all layers, the weakest first.
+
+    A trusted project's server replaces the user's one of that name; settings stay the user's.
 
     Args:
         layers: The content of the sources.
@@ -65,9 +68,10 @@ def merge(
     pending: list[Pending] = []
     for root, readings in _projects(layers).items():
         said = propose(readings, root, folder or Path.cwd())
-        found = adopt(said, approval or TrustNothing(), hub, servers)
+        found = adopt(said, approval or TrustNothing(), hub, servers, usual_level=_usual_level(hub))
         problems += found.problems
         pending += found.pending
+        configs |= _off({name: configs[name] for name in found.switched_off if name in configs})
         configs |= found.servers if switch is None or switch.value else _off(found.servers)
         servers |= {name: _switch_off(stack, switch) for name, stack in found.stacks.items()}
         if found.settings is not None:
@@ -75,6 +79,12 @@ def merge(
     settings = Settings.model_validate({**validate.nest(hub.fields), "servers": configs})
     said_wrong = tuple(dict.fromkeys(problems))
     return Merged(settings, said_wrong, servers, hub, tuple(pending))
+
+
+def _usual_level(hub: Stack) -> Level:
+    """How the user confines programs of others; a project cannot set this."""
+    level = {key: value for key, value in validate.nest(hub.fields).items() if key == "sandbox"}
+    return Settings.model_validate(level).sandbox
 
 
 def _hub(readings: Iterable[Reading]) -> tuple[Stack, list[Problem]]:

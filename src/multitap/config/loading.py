@@ -79,8 +79,12 @@ class Loaded:
 
     @property
     def held(self) -> Mapping[str, Pending]:
-        """Servers of a project that are not trusted, by name."""
-        return {one.name: one for one in self.pending if one.kind == "server"}
+        """Servers of a project that are not trusted, by name, unless the user's own is used."""
+        return {
+            one.name: one
+            for one in self.pending
+            if one.kind == "server" and one.name not in self.settings.servers
+        }
 
     def project_of(self, name: str) -> Path | None:
         """The folder of the project that describes a server; None if the user described it."""

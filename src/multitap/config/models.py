@@ -360,6 +360,10 @@ class HttpServer(_Server):
     oauth: OAuth | Literal[False] | None = None
     """`false`: never log in. By default, logs in when the server asks for it."""
 
+    def login_name(self, name: str) -> str:
+        """The name of its login: a project's server never gets that of the user's one."""
+        return f"{name}~{self.home.identity}" if self.home.identity else name
+
     def _secrets(self) -> Iterator[str]:
         yield from in_url(self.url)
         yield from in_headers(self.headers)

@@ -1,10 +1,11 @@
 """What a project's files may set: its own servers, and settings that affect only them.
 
-A project only adds: a name that the user's configuration uses stays the user's, and only the user
-sets what governs all servers.
+Once it is trusted, a project's entry replaces the user's one of that name within the project, as a
+whole; anything else of the user's stays, and only the user sets what governs all servers.
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from multitap.config import validate
@@ -15,6 +16,7 @@ from multitap.config.models import ServerConfig, ServerHome, Settings
 from multitap.config.problems import Place, Problem, Severity
 from multitap.config.project_bounds import folders_only, objection, objections_to
 from multitap.config.project_sandbox import restrain
+from multitap.config.provenance import Level
 from multitap.config.scope import Scope, content, expand, locate
 from multitap.config.stacks import Stack, build, usable, within
 from multitap.config.trust_gate import Approval, Pending, Proposal, TrustDecision, TrustState
@@ -53,9 +55,12 @@ class AdoptedLayers:
     """The usable part of a project."""
 
     stacks: Mapping[str, Stack]
-    """All servers with names that the user does not use."""
+    """Its servers, without untrusted ones whose names the user uses; and the user's servers that
+    it switches off."""
     servers: Mapping[str, ServerConfig]
     """The trusted servers."""
+    switched_off: frozenset[str]
+    """The user's servers that it switches off."""
     settings: Entry | None
     problems: tuple[Problem, ...]
     pending: tuple[Pending, ...]
@@ -80,7 +85,8 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
             entries.setdefault(entry.name, []).append(entry)
     if switch is not None and switch.value is False:
         for name, all_said in entries.items():
-            all_said.append(Entry(name, switch, {_SWITCH: switch}))
+            if any(entry.complete for entry in all_said):  # otherwise it speaks of the user's
+                all_said.append(Entry(name, switch, {_SWITCH: switch}))
     stacks = {name: Stack(tuple(all_said), root) for name, all_said in entries.items()}
     servers, about_servers = _servers(stacks, root, folder)
     fields, about_fields = _fields(settings, root, folder)
@@ -102,43 +108,121 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
 
 
 def adopt(
-    said: ProjectLayers, approval: Approval, hub: Stack, servers: Mapping[str, Stack]
+    said: ProjectLayers,
+    approval: Approval,
+    hub: Stack,
+    servers: Mapping[str, Stack],
+    *,
+    usual_level: Level = "guard",
 ) -> AdoptedLayers:
-    """The part of a project that is used beside the user's configuration."""
-    decision = approval.decide(said.proposal)
-    # As a whole, not field by field: a project that adds an `env` to the user's server could run
-    # its own code with the user's secrets.
-    stacks = {name: stack for name, stack in said.stacks.items() if name not in servers}
-    fields, refused = _not_owned(said.fields, hub.fields)
-    problems = [one for one in said.problems if one.server is None or one.server not in servers]
-    problems += refused
-    problems += (
-        _is_yours(
-            stack.merge_entries().node, servers[name].merge_entries().node.key_place, server=name
-        )
-        for name, stack in said.stacks.items()
+    """The part of a project that is used beside the user's configuration.
+
+    Args:
+        said: The content of its files.
+        approval: Decides which parts count.
+        hub: The user's settings.
+        servers: The user's servers.
+        usual_level: How the user confines programs of others.
+    """
+    replaces = {
+        name: servers[name].merge_entries().node.key_place
+        for name in said.proposal.servers
         if name in servers
-    )
+    }
+    proposal = replace(said.proposal, replaces=replaces, usual_level=usual_level)
+    decision = approval.decide(proposal)
     counting = {
         name: config
-        for name, config in said.proposal.servers.items()
-        if name in stacks and decision.servers.get(name) is TrustState.TRUSTED
+        for name, config in proposal.servers.items()
+        if decision.servers.get(name) is TrustState.TRUSTED
     }
+    changes = {
+        name: _change(servers[name], stack)
+        for name, stack in said.stacks.items()
+        if name in servers and not _is_complete(stack)
+    }
+    fields, refused = _not_owned(said.fields, hub.fields)
+    problems = [one for one in said.problems if one.server not in changes]
+    problems += refused
+    problems += (problem for change in changes.values() for problem in change.problems)
+    stacks = {name: change.stack for name, change in changes.items() if change.stack is not None}
+    switched_off = frozenset(stacks)
+    for name, stack in said.stacks.items():
+        if name not in servers:
+            stacks[name] = stack
+        elif name in counting:
+            # As a whole, not field by field: a project that adds an `env` to the user's server
+            # could run its own code with the user's secrets.
+            stacks[name] = Stack((*servers[name].entries, *stack.entries), stack.project)
     entry = None
     if fields and decision.settings is TrustState.TRUSTED:
         entry = Entry("", next(iter(fields.values())).document.root, fields)
-    pending = _pending(said.proposal, decision, stacks)
-    return AdoptedLayers(stacks, counting, entry, tuple(problems), pending)
+    pending = _pending(proposal, decision)
+    return AdoptedLayers(stacks, counting, switched_off, entry, tuple(problems), pending)
 
 
-def _pending(
-    proposal: Proposal, decision: TrustDecision, stacks: Mapping[str, Stack]
-) -> tuple[Pending, ...]:
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """What a project's entry without `command` and `url` does to the user's server."""
+
+    stack: Stack | None
+    """The server, switched off; None if it stays as it is."""
+    problems: tuple[Problem, ...]
+
+
+def _change(own: Stack, said: Stack) -> _Change:
+    entry = said.merge_entries()
+    place = own.merge_entries().node.key_place
+    problems: list[Problem] = []
+    if {*entry.fields} - {_SWITCH}:
+        problems.append(
+            Problem(
+                Severity.WARNING,
+                f"is ignored: it has neither `command` nor `url`, and a project cannot change your "
+                f"own entry ({place})",
+                entry.node.key_place,
+                entry.node.dotted,
+                entry.name,
+                hint="write the whole entry to replace yours in this project",
+            )
+        )
+    switch = entry.fields.get(_SWITCH)
+    if switch is None:
+        return _Change(None, tuple(problems))
+    own_switch = own.fields.get(_SWITCH)
+    if switch.value is True and own_switch is not None and own_switch.value is False:
+        problems.append(
+            Problem(
+                Severity.WARNING,
+                f"switches nothing on: you have disabled it ({own_switch.place})",
+                switch.key_place,
+                switch.dotted,
+                entry.name,
+                hint=f"run `multitap enable {entry.name}`",
+            )
+        )
+    if switch.value is not False:
+        return _Change(None, tuple(problems))
+    off = Entry(entry.name, switch, {_SWITCH: switch})  # less than the user's: it needs no trust
+    return _Change(replace(own, entries=(*own.entries, off)), tuple(problems))
+
+
+def _is_complete(stack: Stack) -> bool:
+    return any(entry.complete for entry in stack.entries)
+
+
+def _pending(proposal: Proposal, decision: TrustDecision) -> tuple[Pending, ...]:
     waiting = [
-        Pending(proposal.root, "server", name, standing, proposal.places[name])
+        Pending(
+            proposal.root,
+            "server",
+            name,
+            standing,
+            proposal.places[name],
+            proposal.replaces.get(name),
+        )
         for name in proposal.servers
-        if name in stacks
-        and (standing := decision.servers.get(name, TrustState.NEW)) is not TrustState.TRUSTED
+        if (standing := decision.servers.get(name, TrustState.NEW)) is not TrustState.TRUSTED
     ]
     if proposal.settings and decision.settings is not TrustState.TRUSTED:
         place = proposal.places[""]
@@ -280,13 +364,12 @@ def _owned_part(path: FieldPath) -> FieldPath:
     return within(path, NAMED) or path
 
 
-def _is_yours(node: Node, place: Place, *, server: str | None = None) -> Problem:
+def _is_yours(node: Node, place: Place) -> Problem:
     return Problem(
         Severity.WARNING,
         f"is ignored: your own configuration has it ({place}), and a project cannot change that",
         node.key_place,
         node.dotted,
-        server,
         hint="use another name in the project",
     )
 

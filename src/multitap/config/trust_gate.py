@@ -165,13 +165,19 @@ class Pending:
     """The name of the server or skill."""
     standing: TrustState
     place: Place
+    replaces: Place | None = None
+    """The user's entry that it would replace, which is used meanwhile."""
 
     @property
     def words(self) -> str:
         """Why, in one line."""
-        if self.standing is TrustState.CHANGED:
-            return "changed since you trusted it"
-        return "comes with a project that you have not trusted"
+        changed = self.standing is TrustState.CHANGED
+        reason = (
+            "changed since you trusted it"
+            if changed
+            else "comes with a project that you have not trusted"
+        )
+        return f"{reason}; it would replace yours ({self.replaces})" if self.replaces else reason
 
     @property
     def hint(self) -> str:

@@ -197,7 +197,11 @@ def _unsettled_servers(loaded: Loaded) -> frozenset[str]:
 
     Servers of a project that is not, or no longer, trusted are not among them.
     """
-    changed = (one.name for one in loaded.held.values() if one.standing is TrustState.CHANGED)
+    changed = (
+        one.name
+        for one in loaded.pending
+        if one.kind == "server" and one.standing is TrustState.CHANGED
+    )
     return frozenset((*loaded.broken, *changed))
 
 

@@ -232,7 +232,7 @@ def test_s3_a_trusted_project_widens_nothing_that_the_user_defined(project, tmp_
         "[agents.g]\nallow = ['a']\n[prompts.q]\ntext = 'mine'\n[environment]\nid = 'me'\n"
     )
     (project / "multitap.toml").write_text(
-        "naming = 'bare'\n[servers.a]\nfilter = { deny = [] }\nenabled = false\n"
+        "naming = 'bare'\nenabled = false\n[servers.a]\nfilter = { deny = [] }\n"
         "[profiles.p]\nservers = ['*']\n[profiles.new]\nservers = ['a']\n"
         "[agents.g]\nallow = ['*']\n[prompts.q]\ntext = 'theirs'\n"
         "[environment]\nid = 'them'\ninvoke_llm = true\n"

@@ -98,7 +98,10 @@ def _of(root: Path, pending: Sequence[Pending], standing: TrustState) -> list[Pe
 
 
 def _list_pending(pending: Sequence[Pending]) -> str:
-    names = [f"{one.kind} {one.name}".strip() for one in pending]
+    names = [
+        f"{one.kind} {one.name}".strip() + (" (instead of yours)" if one.replaces else "")
+        for one in pending
+    ]
     shown, more = names[:_NAMED], len(names) - _NAMED
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 

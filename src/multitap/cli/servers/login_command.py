@@ -52,13 +52,14 @@ def logout(options: CommonOptions, name: str, *, revoke: bool) -> int:
     """Forget a login."""
     config = _server(options, name)
     store = TokenStore()
-    kept = store.find(name, config.url)
-    if kept is None and not store.remove(name, config.url):
+    stored_as = config.login_name(name)
+    kept = store.find(stored_as, config.url)
+    if kept is None and not store.remove(stored_as, config.url):
         note(f"nobody is logged in to {name!r}")
         return Exit.DONE
     failed = run_async(lambda: _revoke(config, kept)) if revoke and kept else None
     # forgotten even if that failed: it must not be usable from here
-    store.remove(name, config.url)
+    store.remove(stored_as, config.url)
     if failed is not None:
         complain(f"the tokens could not be revoked: {failed}")
         advise(f"revoke Multitap's access on the website of {kept.issuer if kept else name}")
@@ -87,7 +88,7 @@ async def _log_in(
     try:
         challenge = await wanted_login(config)
         store = TokenStore()
-        before = store.find(name, config.url)
+        before = store.find(config.login_name(name), config.url)
         usual = before.redirect_uri if before is not None and before.registered else None
         async with (
             Tasks() as tasks,
@@ -155,8 +156,7 @@ def _rights(kept: StoredLogin) -> str:
 
 def _place(name: str, config: HttpServer) -> str:
     store = TokenStore()
-    mine = next(
-        (one for one in store.logins() if (one.server, one.url) == (name, config.url)), None
-    )
+    key = (config.login_name(name), config.url)
+    mine = next((one for one in store.logins() if (one.server, one.url) == key), None)
     where = "the keyring" if mine is not None and mine.secrets is None else str(store.file)
     return f"{where} for {show_url(URL(config.url))}"

@@ -31,7 +31,8 @@ from multitap.config.problems import Problem, Severity
 
 
 def _says_transport(draft: Draft) -> None:
-    if ("transport",) not in draft.fields:
+    """Requires a transport, unless the entry only enables or disables another one."""
+    if ("transport",) not in draft.fields and {*draft.fields} != {("enabled",)}:
         draft.missing("transport", hint='`"transport": "stdio"` or `"sse"`')
 
 

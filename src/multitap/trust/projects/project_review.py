@@ -178,22 +178,17 @@ def _proposals(folder: Path) -> tuple[list[Proposal], list[Problem]]:
     collector = _Collector()
     problems: dict[Problem, None] = {}
     for search in _searches(folder):
-        found = load(search, approval=collector).problems
-        problems |= dict.fromkeys(found)
+        theirs = [source.path for source in search.sources if source.project is not None]
+        for problem in load(search, approval=collector).problems:
+            if any(problem.place.file.is_relative_to(path) for path in theirs):
+                problems[problem] = None
     return collector.proposals, [*problems]
 
 
 def _searches(folder: Path) -> Iterator[Search]:
-    """The project's part of each search, without files that the user named."""
+    """Each search with the user's files, which a project may replace, but without named ones."""
     here = Surroundings.here(folder)
     # Without the environment: MULTITAP_CONFIG would replace the project's files with named ones.
     where = Surroundings(here.folder, here.home, here.config, {})
-    for search in SEARCHES:
-        found = search(where)
-        yield _of_project(found)
-    yield _of_project(at_prompt(where)[0])
-
-
-def _of_project(search: Search) -> Search:
-    sources = tuple(source for source in search.sources if source.project is not None)
-    return Search(sources, search.folder)
+    yield from (search(where) for search in SEARCHES)
+    yield at_prompt(where)[0]

@@ -361,15 +361,27 @@ def trusted_scope(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
     Raises:
         Untrusted: It is not, or it, or a file that it names, has changed.
     """
-    folder, root = loaded.search.folder, loaded.project_of(name)
+    root = _project_of(loaded, name, config)
     if root is None:
-        return scope_for(name, config, folder)
+        return scope_for(name, config, loaded.search.folder)
     return _scope(loaded, name, config, root)[0]
+
+
+def _project_of(loaded: Loaded, name: str, config: ServerConfig) -> Path | None:
+    """The project that a configuration comes from, whoever owns its name by now."""
+    if config.provenance == "project":
+        root = config.home.paths or loaded.project_of(name)
+        if root is None:
+            raise Untrusted(f"{name!r} comes with a project that is no longer there")
+        return root
+    return None
 
 
 def _scope(loaded: Loaded, name: str, config: ServerConfig, root: Path) -> tuple[Scope, StartGrant]:
     folder = loaded.search.folder
-    known = loaded.settings.servers.get(name, config)  # a command may start it in another way
+    known = loaded.settings.servers.get(name)
+    if known is None or known.provenance != "project":
+        known = config  # it runs as it was trusted, although the files have changed
     grant = loaded.approval.check_start(root, folder, name, known)
     scope = scope_for(name, config, folder, granted=grant.secrets)
     return replace(scope, read=partial(read_inside, root)), grant
@@ -388,7 +400,7 @@ def expand_trusted(
         Untrusted: A project describes it, and it is not trusted right now.
         ConfigError: A variable has no value, or leads out of the project.
     """
-    root = loaded.project_of(name)
+    root = _project_of(loaded, name, config)
     if root is None:
         return expand_server(config, trusted_scope(loaded, name, config), places=places)
     scope, grant = _scope(loaded, name, config, root)

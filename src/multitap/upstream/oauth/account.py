@@ -64,6 +64,7 @@ class Account:
         on_change: Callable[[Account], None] = lambda _: None,
     ) -> None:
         self.name = name
+        self._stored_as = config.login_name(name)
         self.config = config
         self.known = config.oauth or OAuth()
         self.challenge = ""
@@ -161,14 +162,14 @@ class Account:
         try:
             kept = await flow.by_person(
                 lambda address: login(RequestOrigin(self.name), address),
-                server=self.name,
+                server=self._stored_as,
                 redirect=redirect,
                 challenge=challenge,
                 scope=scope,
             )
         except (LoginFailed, MultitapError) as exc:
             words = self.config.redact(str(exc))
-            await self._storage.note_failure(self.name, words)
+            await self._storage.note_failure(self._stored_as, words)
             raise
         kept = await self._storage.add(kept)
         self._use(kept)
@@ -216,7 +217,7 @@ class Account:
         """Renew the tokens; one of all processes does it, the others use its result."""
         before = self._now.token
         with anyio.CancelScope() as scope:
-            async with self._storage.renewing(self.name, self.config.url) as permit:
+            async with self._storage.renewing(self._stored_as, self.config.url) as permit:
                 # checked again: it may have been renewed while we waited
                 await self._load()
                 if self._now.token != before or not self._can_renew():
@@ -251,7 +252,7 @@ class Account:
         """Log in without a person; the result is not stored."""
         try:
             flow = login_flow.LoginFlow(self.config, self.known, None)
-            self._use(await flow.by_machine(self.name, challenge))
+            self._use(await flow.by_machine(self._stored_as, challenge))
         except LoginFailed as exc:
             words = f"cannot log in: {self.config.redact(str(exc))}"
             raise AuthRequired(words, hint="correct `oauth` in its configuration") from None
@@ -262,7 +263,7 @@ class Account:
             self._stand()
             return
         try:
-            kept = await self._storage.find(self.name, self.config.url, self._now.login)
+            kept = await self._storage.find(self._stored_as, self.config.url, self._now.login)
         except MultitapError as exc:
             raise AuthRequired(str(exc), hint=exc.hint) from None
         if not self._is_loaded or kept != self._now.login:

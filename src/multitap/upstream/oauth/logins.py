@@ -51,7 +51,7 @@ class Logins:
         given = any(header.lower() == "authorization" for header in config.headers)
         if config.oauth is False or given:
             return None
-        key = (name, config.url, config.oauth)
+        key = (config.login_name(name), config.url, config.oauth)
         if (account := self._accounts.get(key)) is None:
             if not self._accounts:
                 self._tasks.start_soon(self._watch, name="token store")

@@ -2,10 +2,13 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import Raw
 
 from multitap.faults import AnswerTimeout, WireClosed
 from multitap.tasks import Tasks
+from multitap.wire.jsonrpc.pending_requests import RequestNumbers
 from multitap.wire.wire import RpcError
 from tests.waiting import until
 from tests.wire.asking import Launched
@@ -85,3 +88,52 @@ async def test_what_is_under_way_ends_with_the_wire(launching):
     launch()
     assert isinstance(outcomes[1], WireClosed)
     assert not outcomes[1].sent
+
+
+async def test_an_answer_to_a_question_of_ours_is_never_junk_however_late(launching):
+    exchange, written, launch, outcomes = launching
+    for _ in range(1000):
+        launch().give_up()
+    asked = [line for line in written if b'"method":"x"' in line]
+
+    for message in asked:
+        exchange.feed(answered(message, result={}))
+
+    assert len(asked) == 1000
+    assert outcomes == []
+    assert exchange.inbound_messages.evidence().noise == 0
+
+
+async def test_an_answer_that_is_repeated_is_junk(launching):
+    exchange, written, launch, _ = launching
+    launch().give_up()
+
+    for _ in range(3):
+        exchange.feed(answered(written[0], result={}))
+
+    assert exchange.inbound_messages.evidence().noise == 2
+
+
+async def test_an_answer_with_a_forged_id_is_junk(launching):
+    exchange, written, launch, _ = launching
+    launch().give_up()
+    ours = msgspec.json.decode(written[0])["id"]
+
+    for forged in (ours + 1, ours - 1, -ours, ours + 2**31, 0, 1, 2**63, str(ours), float(ours)):
+        exchange.feed(msgspec.json.encode({"id": forged, "result": {}}))
+
+    assert exchange.inbound_messages.evidence().noise == 9
+    exchange.feed(answered(written[0], result={}))
+    assert exchange.inbound_messages.evidence().noise == 9
+
+
+@given(st.integers(1, 3000))
+def test_exactly_the_ids_that_were_issued_are_recognised(count):
+    numbers = RequestNumbers()
+    ids = [numbers.issue() for _ in range(count)]
+
+    assert len(set(ids)) == count
+    assert all(0 < one < 2**31 and numbers.is_issued(one) for one in ids)
+    later = RequestNumbers()
+    later._factors, later._inverses = numbers._factors, numbers._inverses
+    assert not any(map(later.is_issued, ids))

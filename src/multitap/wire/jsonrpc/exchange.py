@@ -90,7 +90,7 @@ class Exchange:
         self.pending_requests.leave(pending, answered=isinstance(exc, RpcError))
         if not isinstance(exc, asyncio.CancelledError | AnswerTimeout):
             return
-        self.pending_requests.given_up.append(pending.id)
+        self.pending_requests.give_up(pending)
         if call_off is not None and pending.sent and not self.closed.is_set():
             reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
             call_off(envelope.calling_off(pending.id, reason))
@@ -117,7 +117,9 @@ class Exchange:
         pending = self._by_id.get(message.id)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - none has such an id
         if pending is None:
             is_wanted = self._settle_other(message)
-        elif is_wanted := pending.answer is None and pending.fault is None:
+        elif pending.fault is not None:
+            is_wanted = True  # it arrived in the turn in which its time was over
+        else:
             # inlined from `settle`, to save a frame
             pending.answer = message
             del self._by_id[pending.id]  # at once: later messages no longer belong to it
@@ -175,7 +177,7 @@ class Exchange:
             return pending is not None and pending.settle(message)
         if (twin := self._twin(message.id)) is not None:
             twin.settle(AnswerInvalid("the id of the answer has the wrong type", sent=True))
-        return message.id in self.pending_requests.given_up
+        return self.pending_requests.is_late(message.id)
 
     def _twin(self, request_id: RequestId) -> PendingRequest | None:
         if isinstance(request_id, str) and request_id.isascii() and request_id.isdecimal():

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
@@ -24,8 +23,9 @@ logger = logging.getLogger(__name__)
 
 DOUBT = 10.0
 """Seconds to wait until it is certain which call a question belongs to."""
-_REMEMBERED = 64
 _ID_BITS = 31  # some servers keep ids in 32 bits
+_IDS = (1 << _ID_BITS) - 1
+_HALF = 16  # bits; shifting by at least half of an id makes its mixing its own inverse
 
 
 _LONG_REQUEST = (
@@ -216,6 +216,39 @@ def _ring(news: "asyncio.Future[None]") -> None:
         news.set_result(None)
 
 
+class RequestNumbers:
+    """Numbers requests 1, 2, 3 …, and disguises the numbers as ids that look random.
+
+    No server can answer before it was asked, and yet each id that was issued can be told from
+    all others without keeping any.
+    """
+
+    __slots__ = ("_factors", "_inverses", "issued")
+
+    def __init__(self) -> None:
+        random = Random()  # noqa: S311 - seeded by the system, and not a secret worth more
+        self.issued = 0
+        self._factors = tuple(random.getrandbits(_ID_BITS) | 1 for _ in range(2))
+        self._inverses = tuple(pow(factor, -1, _IDS + 1) for factor in self._factors)
+
+    def issue(self) -> int:
+        """The id of the next request; they repeat after two billion."""
+        self.issued = number = self.issued + 1
+        first, second = self._factors
+        mixed = number * first & _IDS
+        mixed = (mixed ^ mixed >> _HALF) * second & _IDS
+        return mixed ^ mixed >> _HALF
+
+    def is_issued(self, request_id: object) -> bool:
+        """Whether it is the id of some request, however old."""
+        if type(request_id) is not int or not 0 <= request_id <= _IDS:
+            return False
+        first, second = self._inverses
+        mixed = (request_id ^ request_id >> _HALF) * second & _IDS
+        number = (mixed ^ mixed >> _HALF) * first & _IDS
+        return 0 < number <= self.issued or self.issued > _IDS
+
+
 class PendingRequests:
     """All pending requests of one wire."""
 
@@ -223,10 +256,9 @@ class PendingRequests:
         self.loop = asyncio.get_running_loop()  # looked up once: that is a system call
         self.by_id: dict[RequestId, PendingRequest] = {}
         self.doubts: set[UnclearOwner] = set()
-        self.given_up: deque[RequestId] = deque(maxlen=_REMEMBERED)
-        """Ids of cancelled requests, whose answers may still arrive."""
-        # seeded by the system; reading random bytes each time costs more
-        self._random_bits = Random().getrandbits  # noqa: S311
+        self._numbers = RequestNumbers()
+        self._owed = 0
+        """How many requests were sent and given up: so many answers may still arrive."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._is_closed = False
@@ -241,13 +273,24 @@ class PendingRequests:
         if self._is_closed:
             raise closing(self._fault, sent=False)
         by_id = self.by_id
-        # an unpredictable id, so that no server can answer before it was asked
-        while (number := self._random_bits(_ID_BITS)) in by_id:
+        while (number := self._numbers.issue()) in by_id:
             pass
         pending = by_id[number] = PendingRequest(self, request, number)
         if request.deadline.at < self._due:
             self._wake_at(request.deadline.at)
         return pending
+
+    def give_up(self, pending: PendingRequest) -> None:
+        """Note that the answer of a request has no use any more."""
+        self._owed += pending.sent
+
+    def is_late(self, request_id: RequestId | None) -> bool:
+        """Whether an answer is to a request that was given up; true once for each of these."""
+        # counted: otherwise a server could repeat one answer forever, and none would be junk
+        if not self._owed or not self._numbers.is_issued(request_id):
+            return False
+        self._owed -= 1
+        return True
 
     def __contains__(self, request_id: object) -> bool:
         return request_id in self.by_id

@@ -364,7 +364,9 @@ class StreamableWire(HttpWire):
         if pending is not None and answers(message, pending):
             return message
         if message.method is UNSET:
-            self._inbound_messages.noise(event.data)  # late, a duplicate, or not a response to us
+            request_id = None if message.id is UNSET else message.id
+            if not self._pending_requests.is_late(request_id):
+                self._inbound_messages.noise(event.data)  # a duplicate, or not a response to us
         elif pending is None:  # between requests, servers ask in the middle of a call too
             self._inbound_messages.overhear(message)
         else:

@@ -1,19 +1,25 @@
 """A server that one replica runs, used through another one as if it ran there."""
 
+import asyncio
+import socket
+import tracemalloc
 from contextlib import asynccontextmanager
 
 import anyio
 import mcp_types as types
 import pytest
 
-from multitap import CallContext, Handlers
+from multitap import CallContext, Handlers, StdioServer
+from multitap.cluster import peer_messages as say
 from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.cluster.peer_connection import PeerConnection
 from multitap.cluster.peers import open_peers
 from multitap.errors import CallTimeout, ServerError, UpstreamError
 from multitap.events import LinkState, ResourceUpdated
 from multitap.faults import OwnerUnreachable
 from multitap.wire.jsonrpc.request import make_request
 from tests.cluster.hubs import open_node, pair, zoo
+from tests.gateway.test_odd_calls import COMMAND
 from tests.waiting import until
 from tests.zoo.ledger import Ledger
 
@@ -221,3 +227,69 @@ async def test_a_replica_with_another_key_is_not_let_in(tmp_path):
     ):
         with pytest.raises(OwnerUnreachable):
             await ours.line_to(theirs.address)
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_call_that_is_given_up_at_any_point_of_its_way_does_not_run(tmp_path, era):
+    ledger = Ledger(tmp_path)
+    server = StdioServer(command=COMMAND[0], args=(*COMMAND[1:], era), env=ledger.env, era=era)
+    async with two_nodes(tmp_path, odd=server) as nodes:
+        for node in await pair(nodes, "odd"):
+            for turns in range(20):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(node.hub.call, "odd_sleep", {"seconds": 600})
+                    for _ in range(turns):
+                        await anyio.lowlevel.checkpoint()
+                    tasks.cancel_scope.cancel()
+            await node.hub.call("odd_pid")
+            await until(lambda: ledger.calls.count("sleep") == len(ledger.given_up))
+
+    assert ledger.given_up
+
+
+async def test_requests_that_are_withdrawn_leave_a_connection_that_is_not_read(tmp_path):
+    size, received = 2**20, []
+    loop, key = asyncio.get_running_loop(), b"k" * 32
+    ours, theirs = socket.socketpair()
+
+    def connection(name, *, is_caller):
+        return PeerConnection(
+            key,
+            name,
+            is_caller=is_caller,
+            on_message=lambda _, message: received.append(message),
+            on_close=lambda _: None,
+        )
+
+    _, sender = await loop.create_connection(lambda: connection("a", is_caller=True), sock=ours)
+    transport, receiver = await loop.create_connection(
+        lambda: connection("b", is_caller=False), sock=theirs
+    )
+    with anyio.fail_after(10):
+        await sender.ready
+        await receiver.ready
+    transport.pause_reading()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(100):
+            request = make_request("tools/call", {"text": "x" * size}, 60)
+            ask = say.Ask.of(1, number, request, now=0.0, owner=-1)
+            sender.send(ask)
+            await anyio.lowlevel.checkpoint()
+            if not sender.withdraw(ask):
+                sender.send(say.Cancel(1, number))
+        del request, ask
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    transport.resume_reading()
+    sender.send(say.Cancel(2, 0))
+    await until(lambda: received and received[-1] == say.Cancel(2, 0))
+
+    assert after - before < 4 * size
+    arrived = [one.number for one in received if isinstance(one, say.Ask)]
+    assert len(arrived) < 5
+    assert arrived == [one.number for one in received if isinstance(one, say.Cancel)][:-1]
+    sender.close("done")
+    receiver.close("done")

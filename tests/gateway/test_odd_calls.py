@@ -531,6 +531,31 @@ async def test_what_is_under_way_ends_at_the_server_when_its_caller_leaves(front
         tasks.cancel_scope.cancel()
 
 
+TURNS = 24
+"""Turns of the loop, by which each call is at its server, and its answer not far."""
+
+
+@pytest.mark.parametrize("upstream", UPSTREAMS, ids=lambda one: one.name)
+async def test_a_call_that_is_given_up_at_any_point_of_its_way_does_not_run(stands, upstream):
+    stand = stands[upstream.name]
+    calls, cancelled = stand.ledger.calls.count("sleep"), len(stand.ledger.given_up)
+
+    for turns in range(TURNS):
+
+        async def begun(turns=turns):
+            for _ in range(turns):
+                await anyio.lowlevel.checkpoint()
+
+        with anyio.fail_after(30):
+            await stand.front.give_up(stand.named("sleep"), {"seconds": 600}, begun)
+    await stand.call("echo", {"text": "after them"})
+
+    await stand.until(
+        lambda: stand.ledger.calls.count("sleep") - calls == len(stand.ledger.given_up) - cancelled
+    )
+    assert (await stand.call("echo", {"text": "fine"})) == {"text": "fine"}
+
+
 async def test_a_call_under_way_is_told_that_the_hub_was_left(tmp_path):
     outcomes = []
 

@@ -47,6 +47,24 @@ def toolbox() -> MCPServer:
     return server
 
 
+class Waiting:
+    """A server whose only tool `wait` has no end, and what it noted of its calls."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.ended = 0
+        self.server = MCPServer("waiting")
+
+        @self.server.tool()
+        async def wait() -> str:
+            self.begun += 1
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self.ended += 1
+            return "never"
+
+
 class _Server(uvicorn.Server):
     """Says when its loop runs and the socket is open."""
 

@@ -23,10 +23,12 @@ from multitap.faults import (
 from multitap.wire.legacy_sse import LegacySseWire, open_sse
 from multitap.wire.wire import RpcError
 from tests.http.listener import Listener
+from tests.waiting import until
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, error, result, serve
-from tests.wire.sdk_web import served, toolbox
+from tests.wire.sdk_web import Waiting, served, toolbox
+from tests.wire.zoo_wire import shake_hands, tool
 
 
 class Legacy:
@@ -376,3 +378,19 @@ async def test_whoever_waits_when_the_wire_closes_is_told():
         await web.until(lambda: web.open == 0)
 
     assert wire.fault is None
+
+
+async def test_a_call_that_is_given_up_at_any_point_of_its_way_does_not_run():
+    waiting = Waiting()
+    with served(waiting.server.sse_app()) as url:
+        async with open_sse(HttpServer(url=f"{url}/sse")) as wire:
+            await shake_hands(wire)
+            wire.establish("2025-11-25", stateless=False)
+            for turns in range(25):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(lambda: tool(wire, "wait", timeout=60))
+                    for _ in range(turns):
+                        await anyio.lowlevel.checkpoint()
+                    tasks.cancel_scope.cancel()
+            await ask_on(wire, "tools/list", {}, timeout=5)
+            await until(lambda: waiting.begun == waiting.ended)

@@ -1,13 +1,18 @@
 """Real processes, because the process boundary is the point."""
 
+import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
+import tracemalloc
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+import uvloop
 
 from multitap.config import Limits, StdioServer
 from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed
@@ -18,7 +23,18 @@ from tests.processes import descendants
 from tests.waiting import until
 from tests.wire.asking import ask as ask_on
 from tests.wire.zoo_wire import shake_hands, tool, zoo
+from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
+
+any_loop = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+PIPE = 64 * 1024
+"""Bytes that the kernel takes for a program that does not read."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _used_uvloop():
+    """The first loop of a process opens pipes that are never closed."""
+    uvloop.run(anyio.sleep(0))
 
 
 async def test_an_answer_comes_back_undecoded():
@@ -275,3 +291,111 @@ async def test_answers_in_any_order_reach_their_own_questions():
             tasks.start_soon(ask, n)
 
     assert right == [True] * 100
+
+
+@contextmanager
+def not_reading(wire):
+    """A server that is stopped: within the block, it reads nothing."""
+    pid = wire.evidence().pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def give_up(wire, number, size):
+    """Call that often, and cancel all calls while the server does not read."""
+    with not_reading(wire):
+        async with anyio.create_task_group() as tasks:
+            for _ in range(number):
+                tasks.start_soon(lambda: tool(wire, "echo", timeout=60, text="x" * size))
+            await anyio.wait_all_tasks_blocked()
+            await anyio.lowlevel.checkpoint()  # several are written together, in the next turn
+            tasks.cancel_scope.cancel()
+
+
+@any_loop
+@pytest.mark.parametrize("size", [10, 2_000, 20_000, 300_000])
+def test_a_call_that_was_not_written_leaves_with_its_caller(tmp_path, run, size):
+    ledger = Ledger(tmp_path)
+
+    async def calls():
+        async with zoo("good", env=ledger.env) as wire:
+            await give_up(wire, 100, size)
+            await tool(wire, "pid")
+            await tool(wire, "cancelled")
+
+    run(calls())
+
+    executed = ledger.calls.count("echo")
+    assert executed <= 2 * PIPE // size + 2  # what the pipe took, and what is written at once
+    assert len(ledger.cancelled) == executed
+
+
+@any_loop
+def test_a_call_that_times_out_before_it_was_written_never_arrives(tmp_path, run):
+    ledger, outcomes = Ledger(tmp_path), []
+
+    async def call(wire):
+        with pytest.raises(AnswerTimeout) as caught:
+            await tool(wire, "echo", timeout=0.05, text="x" * 20_000)
+        outcomes.append(caught.value.sent)
+
+    async def calls():
+        async with zoo("good", env=ledger.env) as wire:
+            with not_reading(wire):
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(100):
+                        tasks.start_soon(call, wire)
+            await tool(wire, "pid")
+
+    run(calls())
+
+    assert ledger.calls.count("echo") == outcomes.count(True) == len(ledger.cancelled)
+    assert outcomes.count(False) > 90
+
+
+@any_loop
+def test_calls_that_are_given_up_keep_no_memory(run):
+    size, kept = 2**20, []
+
+    async def calls():
+        async with zoo("good") as wire:
+            await tool(wire, "echo", text="x")
+            tracemalloc.start()
+            try:
+                before, _ = tracemalloc.get_traced_memory()
+                await give_up(wire, 50, size)
+                gc.collect()
+                after, _ = tracemalloc.get_traced_memory()
+                kept.append(after - before)
+            finally:
+                tracemalloc.stop()
+            await tool(wire, "pid")
+
+    run(calls())
+
+    # the one that was begun has to be completed, or all later messages would be unreadable
+    assert kept[0] < 3 * size
+
+
+@any_loop
+def test_all_that_waits_for_the_pipe_arrives_in_the_end(tmp_path, run):
+    ledger, answers = Ledger(tmp_path), []
+
+    async def call(wire, number):
+        result = await tool(wire, "echo", timeout=60, text=f"{number} " * 3_000)
+        answers.append(result["content"][0]["text"].split()[0])
+
+    async def calls():
+        async with zoo("good", env=ledger.env) as wire, anyio.create_task_group() as tasks:
+            with not_reading(wire):
+                for number in range(100):
+                    tasks.start_soon(call, wire, number)
+                await anyio.wait_all_tasks_blocked()
+
+    run(calls())
+
+    assert sorted(map(int, answers)) == [*range(100)]
+    assert ledger.cancelled == []

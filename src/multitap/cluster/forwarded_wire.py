@@ -81,12 +81,13 @@ class ForwardedWire:
             raise RequestFailed("the replica that runs it does not keep up", sent=False)
         # nothing is awaited between this and `send`, so that an answer always finds its request
         pending = exchange.begin(request)
-        call = request.call
+        call, ask = request.call, None
         try:
             # an id is unique for as long as the object lives, and the call keeps it alive
             owner = -1 if call is None else id(owner_of(call))
             now = self._loop.time()
-            connection.send(say.Ask.of(self._number, pending.id, request, now=now, owner=owner))
+            ask = say.Ask.of(self._number, pending.id, request, now=now, owner=owner)
+            connection.send(ask)
             pending.sent = True
             if pending.waiting:
                 await pending.news()
@@ -102,6 +103,8 @@ class ForwardedWire:
             await in_task(request.light)
             raise await self._leave(request) from None
         except BaseException as exc:
+            if ask is not None and connection.withdraw(ask):
+                pending.sent = False
             exchange.fail(pending, exc, self._calling_off(pending))
             raise
         return exchange.result(pending, answer)

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Protocol
 
@@ -17,7 +18,7 @@ import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from multitap.cluster.peer_messages import PROTOCOL, Greeting, PeerMessage, encode, messages
+from multitap.cluster.peer_messages import PROTOCOL, Ask, Greeting, PeerMessage, encode, messages
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ _TAG = 16
 _MOST = 256 * 1024 * 1024  # bytes of a sealed batch: a result may be as long as `limits.message`
 _FIRST = 4096  # bytes of the first one, before the other side is authenticated
 _BACKLOG = 64 * 1024 * 1024  # unsent bytes above which no more requests are sent
+_BATCH = 1024 * 1024  # bytes of requests above which a batch is sealed
 PATIENCE = 3.0
 """Seconds for the other side to authenticate."""
 
@@ -38,7 +40,6 @@ class _Transport(Protocol):
     def write(self, data: bytes, /) -> None: ...
     def close(self) -> None: ...
     def abort(self) -> None: ...
-    def get_write_buffer_size(self) -> int: ...
 
 
 class PeerConnection(asyncio.Protocol):
@@ -79,7 +80,12 @@ class PeerConnection(asyncio.Protocol):
         self._sealing: AESGCM | None = None
         self._opening: AESGCM | None = None
         self._sent = self._opened = 0
-        self._batch: list[PeerMessage] = []
+        self._batch: OrderedDict[int, PeerMessage] = OrderedDict()
+        """Messages that are not sealed yet, by object; while the other side does not read, these
+        wait here, where a request can still be withdrawn."""
+        self._full = False
+        self._unsent = 0
+        """The bytes of requests in the batch."""
         # from the start: a silent peer must not occupy a place
         self._timer = self._loop.call_later(PATIENCE, self._too_late)
 
@@ -94,22 +100,37 @@ class PeerConnection(asyncio.Protocol):
     @property
     def is_congested(self) -> bool:
         """Whether too much is unsent, because the other side does not read."""
-        transport = self._transport
-        return transport is not None and transport.get_write_buffer_size() > _BACKLOG
+        return self._unsent > _BACKLOG
 
     def send(self, message: PeerMessage) -> None:
         """Send a message, in one batch with others of this turn of the loop; dropped if closed."""
         # no await and no lock: callers are callbacks as often as tasks. Sealing costs about the
         # same for one message as for many, so those of one turn travel together.
-        self._batch.append(message)
+        self._batch[id(message)] = message
+        self._unsent += _size(message)
         if len(self._batch) == 1:
             self._loop.call_soon(self._flush)
+
+    def withdraw(self, message: PeerMessage) -> bool:
+        """Drop a message that is not sent yet; returns whether it was not."""
+        if self._batch.pop(id(message), None) is None:
+            return False
+        self._unsent -= _size(message)
+        return True
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._flush()
 
     def close(self, reason: str) -> None:
         """End it now."""
         if not self.is_closed:
             self.reason = reason
             # what was sent in this turn is still in the batch
+            self._full = False
             self._flush()
             if self._transport is not None:
                 self._transport.close()
@@ -188,13 +209,18 @@ class PeerConnection(asyncio.Protocol):
             self.ready.set_result(None)
 
     def _flush(self) -> None:
-        batch = self._batch
-        if self._sealing is None or not batch or self.is_closed:
-            return  # pending messages are sent with the greeting
-        self._batch = []
-        sealed = self._sealing.encrypt(self._sent.to_bytes(12), encode(batch), None)
-        self._sent += 1
-        self._write(len(sealed).to_bytes(_HEAD) + sealed)
+        # without a key, pending messages are sent with the greeting
+        while self._batch and self._sealing is not None and not (self.is_closed or self._full):
+            batch: list[PeerMessage] = []
+            size = 0
+            while self._batch and size <= _BATCH:
+                _, message = self._batch.popitem(last=False)
+                size += _size(message)
+                batch.append(message)
+            self._unsent -= size
+            sealed = self._sealing.encrypt(self._sent.to_bytes(12), encode(batch), None)
+            self._sent += 1
+            self._write(len(sealed).to_bytes(_HEAD) + sealed)
 
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -220,3 +246,8 @@ class PeerConnection(asyncio.Protocol):
             self.ready.set_exception(ConnectionError(self.reason))
             self.ready.exception()  # retrieved, or asyncio warns about it
         self._on_close(self)
+
+
+def _size(message: PeerMessage) -> int:
+    """The bytes of a request; other messages are answers to what was bounded by its sender."""
+    return len(message.params) if isinstance(message, Ask) and message.params else 0

@@ -85,7 +85,12 @@ class HttpClient:
         return PreparedHead(pool, text, method in _REPEATABLE)
 
     async def send(
-        self, head: PreparedHead, body: bytes | None, pending: Sent | None = None
+        self,
+        head: PreparedHead,
+        body: bytes | None,
+        pending: Sent | None = None,
+        *,
+        in_order: bool = False,
     ) -> Response:
         """Send a request; returns the response once its head has arrived.
 
@@ -93,8 +98,10 @@ class HttpClient:
             head: The prepared head.
             body: The body, if any.
             pending: Notified when the server may have received it.
+            in_order: Whether it must not arrive before earlier requests.
         """
-        connection = head.pool.take()
+        # a server reads from a connection that it has before it accepts one that is new
+        connection = None if in_order else head.pool.take()
         if connection is not None:
             try:
                 return await self._ask(connection, head.text, body, pending)

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import signal
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -37,8 +37,7 @@ from multitap.wire.process.stderr_log import StderrLog
 from multitap.wire.wire import INBOUND_REQUESTS, Evidence, Params
 
 _PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64 KiB
-_BUFFERED = 1024 * 1024  # unread bytes above which messages are held back
-_JOINED = 64 * 1024  # bytes above which a message is sent at once, not with others
+_JOINED = 64 * 1024  # bytes above which messages are written at once, not with others
 _SEVERAL = 3  # pending requests above which it pays to wait for more
 _LAST_WORDS = 0.1  # seconds to read the rest of a dead server's pipe
 _FAULTS = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
@@ -80,6 +79,7 @@ class StdioWire:
         self._exchange = exchange
         self._launch = launch
         self._receipt = receipt
+        self._writer = writer
         self._send = writer.send
         self._child = child
         self._stderr = stderr
@@ -103,7 +103,8 @@ class StdioWire:
             if (answer := pending.answer) is None:
                 pending.raise_fault()
         except BaseException as exc:
-            exchange.fail(pending, exc, self._send if request.cancellable else None)
+            self._writer.withdraw(pending)
+            exchange.fail(pending, exc, self._writer.call_off if request.cancellable else None)
             raise
         result = answer.result
         if len(result) and memoryview(result)[0] == BRACE and not len(answer.error):
@@ -277,7 +278,8 @@ class _Pipes:
         # before the transport gets the pipe, which it closes at once if it has no reader
         receipt = self._receipt = stdin.receipt = ReadReceipt(self._stdin)
         self._writer, _ = await loop.connect_write_pipe(lambda: stdin, self._end(self._stdin))
-        self._writer.set_write_buffer_limits(high=_BUFFERED)
+        # whatever the pipe does not take is held back by the writer, which can still drop it
+        self._writer.set_write_buffer_limits(high=0)
         for fd, protocol in ((self._stdout, stdout), (self._stderr, stderr)):
             reader, _ = await loop.connect_read_pipe(lambda it=protocol: it, self._end(fd))  # type: ignore[misc]
             self._readers.append(reader)
@@ -329,16 +331,21 @@ _BREAK, _RETURN = b"\n", b"\r"
 class LineWriter(asyncio.BaseProtocol):
     """Our end of the server's standard input.
 
-    Messages to a server that does not read are held back, so that our memory is not its buffer.
+    Messages to a server that does not read are held back. A request leaves with its caller: the
+    server never sees what nobody waits for, and our memory is not its buffer.
     """
 
     def __init__(self) -> None:
         self._exchange: Exchange | None = None
-        self._held: deque[tuple[bytes, PendingRequest | None]] = deque()
+        self._held: OrderedDict[PendingRequest, bytes] = OrderedDict()
+        self._held_notes: deque[bytes] = deque()
+        """Answers, notifications and cancellations, which go first."""
         self._full = False
         self.receipt: ReadReceipt | None = None
         self._transport: _Writable | None = None
         self._lines: list[bytes] = []
+        self._size = 0
+        """The bytes of these lines."""
         self._pending: Mapping[RequestId, PendingRequest] = {}
         self._loop = asyncio.get_running_loop()
 
@@ -361,8 +368,10 @@ class LineWriter(asyncio.BaseProtocol):
         write is a system call.
         """
         if self._full:
-            if pending_request is not None or len(self._held) < INBOUND_REQUESTS:
-                self._held.append((message, pending_request))
+            if pending_request is not None:
+                self._held[pending_request] = message
+            elif len(self._held_notes) < INBOUND_REQUESTS:
+                self._held_notes.append(message)
             return  # otherwise dropped: a server that asks and does not read gets no answer
         if pending_request is not None:
             pending_request.sent = True
@@ -378,11 +387,29 @@ class LineWriter(asyncio.BaseProtocol):
                 self._transport.write(line)
             return
         self._lines.append(line)
-        if len(self._lines) == 1:
+        self._size += len(line)
+        if self._size > _JOINED:
+            self.flush()
+        elif len(self._lines) == 1:
             self._loop.call_soon(self.flush)
 
+    def call_off(self, message: bytes) -> None:
+        """Send a cancellation; it is never dropped: the request was written, and may run."""
+        if self._full:
+            self._held_notes.append(message)
+        else:
+            self.send(message)
+
+    def withdraw(self, pending_request: PendingRequest) -> None:
+        """Drop a request that is not written yet."""
+        if self._held.pop(pending_request, None) is None and self._lines and pending_request.sent:
+            line = line_of(pending_request.message())
+            if line in self._lines:  # it was to be written with others of this turn
+                self._lines.remove(line)
+                pending_request.sent = False
+
     def flush(self) -> None:
-        lines, self._lines = self._lines, []
+        lines, self._lines, self._size = self._lines, [], 0
         if lines and self._transport is not None:
             data = lines[0] if len(lines) == 1 else b"".join(lines)
             if self.receipt is not None:
@@ -395,14 +422,21 @@ class LineWriter(asyncio.BaseProtocol):
 
     def resume_writing(self) -> None:
         self._full = False
-        while self._held and not self._full:
-            message, pending = self._held.popleft()
-            if pending is None or pending.waiting:
-                self.send(message, pending)
+        while not self._full and (self._held_notes or self._held):
+            while self._size <= _JOINED and (self._held_notes or self._held):
+                if self._held_notes:
+                    message = self._held_notes.popleft()
+                else:
+                    pending_request, message = self._held.popitem(last=False)
+                    pending_request.sent = True
+                self._lines.append(line_of(message))
+                self._size += len(message)
+            self.flush()
 
     def clear(self) -> None:
         """Drop the messages that were held back."""
         self._held.clear()
+        self._held_notes.clear()
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc

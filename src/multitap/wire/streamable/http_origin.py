@@ -89,6 +89,8 @@ class _OutgoingRequest(NamedTuple):
     extra: Headers
     message: bytes | None
     pending: PendingRequest | None
+    in_order: bool = False
+    """Whether it must not arrive before earlier requests."""
 
 
 class _CachedHead(NamedTuple):
@@ -150,6 +152,8 @@ class HttpOrigin:
         extra: Headers | None,
         message: bytes,
         pending: PendingRequest,
+        *,
+        in_order: bool = False,
     ) -> Response:
         """Send a message.
 
@@ -159,9 +163,10 @@ class HttpOrigin:
             extra: Those of this one, which come before the others.
             message: The message.
             pending: Called when the server may have seen it.
+            in_order: Whether it must not arrive before earlier messages.
         """
         return await self._send(
-            _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending)
+            _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending, in_order)
         )
 
     def idle(self, url: URL, headers: Headers, extra: Headers | None) -> Idle | None:
@@ -303,7 +308,9 @@ class HttpOrigin:
     async def _reach(self, asking: _OutgoingRequest) -> Response:
         for _ in range(_REDIRECTS + 1):
             head = self._head(asking.method, asking.url, asking.headers, asking.extra)
-            response = await self._client.send(head, asking.message, asking.pending)
+            response = await self._client.send(
+                head, asking.message, asking.pending, in_order=asking.in_order
+            )
             if response.status not in _REDIRECT:
                 return response
             location = response.header("Location")

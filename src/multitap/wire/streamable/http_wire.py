@@ -71,7 +71,12 @@ class HttpWire(ABC):
         """Send a request and wait for its answer."""
 
     async def _tell(
-        self, method: str, message: bytes, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        message: bytes,
+        headers: Mapping[str, str] | None = None,
+        *,
+        in_order: bool = False,
     ) -> None:
         """Send a message without an answer, in a task."""
         if self.closed.is_set():
@@ -80,15 +85,22 @@ class HttpWire(ABC):
         pending = self._exchange.begin(make_request(method, None, _NOTIFY))
         try:
             with pending:
-                await self._hand_over(pending, message, headers)
+                await self._hand_over(pending, message, headers, in_order=in_order)
         finally:
             self._pending_requests.leave(pending)
 
     async def _hand_over(
-        self, pending: PendingRequest, message: bytes, headers: Mapping[str, str] | None
+        self,
+        pending: PendingRequest,
+        message: bytes,
+        headers: Mapping[str, str] | None,
+        *,
+        in_order: bool = False,
     ) -> None:
         """Post a message whose answer, if any, does not arrive in the response."""
-        response = await self._post(pending, message, headers)
+        response = await self._origin.post(
+            self._endpoint, self._headers, headers, message, pending, in_order=in_order
+        )
         if not response.ok:
             raise await self._refusal(response, pending)
         self._origin.linger(response)
@@ -178,5 +190,5 @@ class HttpWire(ABC):
             self._tasks.start_soon(self._tell_off, message)
 
     async def _tell_off(self, message: bytes) -> None:
-        with anyio.move_on_after(_CALL_OFF):
-            await self._deliver(message)
+        with anyio.move_on_after(_CALL_OFF), contextlib.suppress(WireFault, RpcError):
+            await self._tell("notifications/cancelled", message, in_order=True)

@@ -90,7 +90,9 @@ class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
         if self.digest == part.digest:
             return True
-        return followed and bool(part.fixed) and self.fixed == part.fixed
+        # Unconfined code would run with all of the person's rights, whoever changed it.
+        is_confined = self.level != "off"
+        return followed and is_confined and bool(part.fixed) and self.fixed == part.fixed
 
 
 TrustedParts = Mapping[str, TrustedPart]

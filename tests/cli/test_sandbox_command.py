@@ -66,6 +66,8 @@ def test_a_published_server_gets_what_was_learned_and_no_more(multitap, home, re
     assert "PermissionError" in multitap(f"call {chosen} s_read", f"path={other}").err
     [server] = multitap(f"status {chosen} --json").json["servers"]
     assert server["sandbox"]["level"] == "strict"
+    header, line, *_ = multitap(f"status {chosen}").lines
+    assert dict(zip(header.split(), line.split(), strict=False))["LEVEL"] == "strict"
     shown = multitap(f"sandbox show {chosen} s")
     assert 's runs under `strict`: `sandbox = "strict"`' in shown.out
     assert str(registry) in shown.out

@@ -61,25 +61,30 @@ class Served:
 
 
 @asynccontextmanager
-async def open_served(config, *options):
-    """Within the block, a gateway serves what a configuration names."""
+async def open_served(config, *options, named=True):
+    """Within the block, a gateway serves what a configuration names.
+
+    Unless the user named it, it is a project's, and nobody has trusted it.
+    """
     # a short path: the socket of the gateway is in it
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
         home = Path(place)
-        (home / "multitap.toml").write_text(config)
+        folder = home if named else home / "project"
+        folder.mkdir(exist_ok=True)
+        (folder / "multitap.toml").write_text(config)
         env = {
             "PATH": os.environ["PATH"],
             "HOME": place,
-            "MULTITAP_CONFIG": str(home / "multitap.toml"),
+            **({"MULTITAP_CONFIG": str(home / "multitap.toml")} if named else {}),
             "MULTITAP_SANDBOX": "off",
             "PYTHONPATH": str(Path(__file__).parents[2]),
         }
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "multitap", "serve", "--http", "127.0.0.1:0", *options,
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            stdin=asyncio.subprocess.DEVNULL, env=env, cwd=home,
+            stdin=asyncio.subprocess.DEVNULL, env=env, cwd=folder,
         )  # fmt: skip
-        served = Served(process, home, env)
+        served = Served(process, folder, env)
         try:
             async with asyncio.timeout(PATIENCE):
                 await served.hear()

@@ -75,6 +75,26 @@ def test_the_screen_says_soon_which_server_fails_why_and_which_key_helps(tmux):
     assert "6 servers" in screen
 
 
+def test_a_project_is_reviewed_and_trusted_by_a_key_and_its_servers_appear(home, tmp_path_factory):
+    (home / "multitap.toml").write_text(f"[servers]\ncalm = {toml(zoo('good'))}\n")
+    command = [sys.executable, "-m", "multitap"]
+    screen = Tmux(tmp_path_factory.mktemp("t"), command, (40, 100), NO_COLOR="1")
+    try:
+        screen.shows("not trusted: press T to review")
+        shown = screen.shows("press T to review its project and trust it")
+        screen.press("T")
+        review = screen.shows(r"Trust it\?")
+        screen.press("y", "Enter")
+        screen.shows("1 of 1 server connected")
+
+        assert "There are no servers" not in shown
+        assert "calm" in shown
+        assert "server calm (multitap.toml): new" in review
+        screen.hides("T Trust")
+    finally:
+        screen.kill()
+
+
 def test_everyday_tasks_are_done_by_keys_alone(tmux):
     tmux.shows("5 of 6 servers connected")
     tmux.shows("press r")

@@ -544,3 +544,25 @@ def _axe(folder):
         if done.returncode:
             pytest.skip("axe-core cannot be fetched")
     return file.read_text(encoding="utf-8")
+
+
+async def test_a_project_that_is_not_trusted_is_shown_and_stays_untrusted(browser):
+    config = f'[servers.zoo]\ncommand = "{sys.executable}"\nargs = ["{SERVER}", "good"]\n'
+    async with open_served(config, named=False) as served, browser.page() as page:
+        await page.visit(await served.new_link())
+        await page.sees("not trusted")
+        first = await page.until("document.querySelector('tbody tr')?.innerText")
+        await page.press("f", "ArrowDown", "T")
+        await dialog(page, "server zoo (multitap.toml): new")
+        await dialog(page, "This page cannot do that: in a terminal, run `multitap trust`")
+        await dialog(page, SERVER.name)
+        await closed(page)
+        async with browser.page(scripts=False) as plain:
+            await plain.visit(await served.new_link())
+            await plain.sees("is not trusted and not used: run `multitap trust`")
+        assert json.loads(await served.multitap("trust", "--list", "--json")) == []
+        await served.multitap("trust", "--yes")
+        await page.until("document.querySelector('tbody tr')?.innerText.includes('connected')")
+
+        assert first.startswith("zoo")
+        assert page.complaints == []

@@ -17,6 +17,7 @@ from multitap.config import LocalServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.demo.demo_settings import bundled_server
 from multitap.demo.servers.calculator import server as calculator
+from multitap.events import Withheld
 from multitap.gateway.fronts.control_places import own_socket
 from multitap.gateway.fronts.control_service import ControlService
 from multitap.gateway.fronts.control_socket import open_control
@@ -93,6 +94,31 @@ async def test_the_failing_server_comes_first_with_its_reason_and_the_key_that_h
 
         assert "needs attention: broken" in app.view.title
         assert lines(app)[2].split()[:2] == ["calculator", "connected"]
+
+
+async def test_servers_that_are_not_trusted_are_listed_with_the_key_that_shows_them(state):
+    async with opened(state, calculator=bundled_server("calculator")) as (app, _, gateway):
+        assert app.check_action("act", ("trust",)) is False
+        words = "comes with a project that you have not trusted"
+        gateway.hub.withheld = (
+            Withheld("server", "new", words, "run `multitap trust`", project="/shop"),
+            Withheld("server", "calculator", "changed", "run `multitap trust`", True, "/shop"),
+        )
+        await until(lambda: len(app.view.servers) == 2)
+        states = {row.name: (row.state, row.key, row.project) for row in app.view.servers}
+        await until(lambda: "press T" in detail(app))
+
+        assert states["new"] == ("not trusted", "T", "/shop")
+        assert states["calculator"] == ("connected", "T", "/shop")
+        assert "1 of 1 server connected | not trusted: press T to review" in app.view.title
+        assert app.check_action("act", ("trust",)) is True
+
+
+async def test_the_level_of_confinement_is_shown(state):
+    async with opened(state, calculator=bundled_server("calculator"), size=(200, 24)) as (app, *_):
+        await until(lambda: "confinement off: " in detail(app))
+
+        assert "LEVEL" in lines(app)[0]
 
 
 async def test_r_restarts_the_server_under_the_cursor(state):
@@ -201,6 +227,16 @@ async def test_a_gateway_that_has_stopped_is_reported_and_the_screen_stays(state
 
         await until(lambda: "the gateway has stopped" in app.view.title)
         await pilot.press("2", "q")
+
+
+async def test_before_the_gateway_answers_nothing_is_said_about_servers(state):
+    app = Terminal(GatewayClient(state / "nowhere"), ("true",), NOTHING)
+    async with app.run_test(size=SMALL) as pilot:
+        await until(lambda: app.view.trouble)
+        await pilot.pause()
+
+        assert detail(app) == ""
+        assert "server" not in app.view.title.replace("gateway", "")
 
 
 async def test_a_question_of_a_server_is_answered_in_a_form(state):

@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import Any
 
 from multitap.errors import MultitapError, counted
+from multitap.events import Withheld
 from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage, AuditRow
 from multitap.gateway.fronts.control_overview import GatewayOverview
@@ -51,6 +52,8 @@ class LiveView:
         self.client = client
         self.about: protocol.About | None = None
         self.servers: tuple[ServerRow, ...] = ()
+        self.withheld: tuple[Withheld, ...] = ()
+        """Parts of projects that are not trusted."""
         self.tools: Mapping[str, protocol.ToolLine] = {}
         self.figures: protocol.Figures | None = None
         self.log: tuple[Activity, ...] = ()
@@ -90,7 +93,13 @@ class LiveView:
         self._overview, self.about, self.figures = overview, overview.about, overview.figures
         self.questions = overview.questions
         self.servers = server_rows(overview.state, overview.figures, self._costs)
+        self.withheld = overview.state.snapshot.withheld
         self.trouble = "; ".join((*overview.state.degraded, *self.access.trouble))
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether the gateway has said anything yet."""
+        return self._overview is not None
 
     @property
     def has_new_tools(self) -> bool:
@@ -202,12 +211,18 @@ class LiveView:
     @property
     def title(self) -> str:
         """The overall state in one line, the most important first."""
-        bad = [row.name for row in self.servers if row.tone in {"error", "warning"}]
+        if not self.has_answered:
+            return self.trouble or "multitap"
+        bad = [
+            row.name for row in self.servers if row.tone in {"error", "warning"} and not row.project
+        ]
         changed = [review.server for review in self.access.pins]
         up = sum(row.state == "connected" for row in self.servers)
+        usable = sum(not row.project or bool(row.transport) for row in self.servers)
         parts = (
-            f"{up} of {counted(len(self.servers), 'server')} connected",
+            f"{up} of {counted(usable, 'server')} connected",
             f"needs attention: {name_few(bad)}" if bad else "",
+            "not trusted: press T to review" if self.withheld else "",
             f"{counted(len(self.questions), 'question')}: press 5" if self.questions else "",
             f"changed tools: {name_few(changed)}: press 5" if changed else "",
             self.trouble,

@@ -3,9 +3,10 @@
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from multitap.events import LinkState, ServerSnapshot, pending_words
+from multitap.events import LinkState, ServerSnapshot, Withheld, pending_words
 from multitap.gateway.fronts.control_messages import (
     ClientFigures,
     Figures,
@@ -59,7 +60,7 @@ class ServerRow:
     fix: str = ""
     """What to do about it, if a key is not enough."""
     key: str = ""
-    """The key that may help: `r` restarts, `o` logs in, `e` enables."""
+    """The key that may help: `r` restarts, `o` logs in, `e` enables, `T` shows its project."""
     tools: int = 0
     tokens: int = 0
     calls: int = 0
@@ -69,6 +70,12 @@ class ServerRow:
     restarts: int = 0
     era: str = ""
     transport: str = ""
+    level: str = ""
+    """How its program is confined: `off`, `guard`, `strict` or `container`."""
+    confinement: str = ""
+    """Why."""
+    project: str = ""
+    """The folder of the project that has to be trusted first."""
 
     @property
     def fields(self) -> Mapping[str, object]:
@@ -79,9 +86,28 @@ class ServerRow:
 def server_rows(
     gateway: GatewayState, figures: Figures | None, tokens: Mapping[str, int]
 ) -> tuple[ServerRow, ...]:
-    """All servers, those that need attention first."""
-    rows = (_server(one, gateway, figures, tokens) for one in gateway.snapshot.servers)
+    """All servers, also those that are not trusted; those that need attention first."""
+    withheld = {part.name: part for part in gateway.snapshot.withheld if part.kind == "server"}
+    rows = [
+        _as_before(_server(one, gateway, figures, tokens), withheld.pop(one.name, None))
+        for one in gateway.snapshot.servers
+    ]
+    rows += map(_untrusted_row, withheld.values())
     return tuple(sorted(rows, key=lambda row: (row.tone != "error", row.tone != "warning")))
+
+
+def _untrusted_row(part: Withheld) -> ServerRow:
+    state = "changed" if part.changed else "not trusted"
+    reason = f"it {part.reason}"
+    return ServerRow(part.name, state, "warning", reason, part.hint, "T", project=part.project)
+
+
+def _as_before(row: ServerRow, part: Withheld | None) -> ServerRow:
+    """A server that runs with its trusted configuration, although the file has changed."""
+    if part is None:
+        return row
+    reason = "; ".join(filter(None, (f"it {part.reason}", row.reason)))
+    return replace(row, tone="warning", reason=reason, fix=part.hint, key="T", project=part.project)
 
 
 def _server(
@@ -108,6 +134,8 @@ def _server(
         restarts=max(0, server.starts - 1),
         era=server.era or "",
         transport=server.transport,
+        level=server.sandbox.level if server.sandbox else "",
+        confinement=server.sandbox.reason if server.sandbox else "",
     )
 
 

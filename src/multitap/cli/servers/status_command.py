@@ -123,13 +123,25 @@ async def _collect(
 
 
 def _show(told: Sequence[StatusLine]) -> None:
-    rows = [(line.name, line.state, _tools(line), _latency(line), line.note) for line in told]
+    header: tuple[str, ...] = ("SERVER", "STATE", "TOOLS", "LATENCY", "NOTE")
+    rows: list[tuple[str, ...]] = [
+        (line.name, line.state, _tools(line), _latency(line), line.note) for line in told
+    ]
+    levels = [_level(line) for line in told]
+    if {*levels} - {"-", "off"}:  # nobody needs a column that says the same of every server
+        header = (*header[:-1], "LEVEL", header[-1])
+        rows = [(*row[:-1], level, row[-1]) for row, level in zip(rows, levels, strict=True)]
     table(
-        ("SERVER", "STATE", "TOOLS", "LATENCY", "NOTE"),
+        header,
         rows,
         right=("TOOLS", "LATENCY"),
         paint={"STATE": lambda state: _COLOURS.get(state, "red")},
     )
+
+
+def _level(line: StatusLine) -> str:
+    sandbox = line.server.sandbox if line.server else None
+    return sandbox.level if sandbox else "-"
 
 
 def _tools(line: StatusLine) -> str:

@@ -123,6 +123,14 @@ class AskStderr(Question, frozen=True, tag="stderr"):
     server: str
 
 
+class AskTrustReview(Question, frozen=True, tag="trust_review"):
+    """What would untrusted projects do? Answered by a text; trusting is left to `multitap trust`.
+
+    A page in a browser shows it. Whoever can reach the gateway must not be able to make it run
+    something new.
+    """
+
+
 class AskAccess(Question, frozen=True, tag="access"):
     """Which tokens are there, and what waits for a review? Answered by an `AccessOverview`."""
 
@@ -237,8 +245,8 @@ class AskLogin(Question, frozen=True, tag="login"):
 
 GatewayAction = AskTool | AskPrompt | AskCall | AskRead | AskFill | AskLogin
 """Requests that a server works on. Lines with `more` precede the answer: progress, or null."""
-Recall = AskPulse | AskCalls | AskLog | AskExchange | AskHistory | AskStderr
-"""Questions that are answered from the store."""
+Recall = AskPulse | AskCalls | AskLog | AskExchange | AskHistory | AskStderr | AskTrustReview
+"""Questions that are answered from what is on disk."""
 AccessQuestion = (
     AskAccess
     | AskAudit

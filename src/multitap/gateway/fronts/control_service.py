@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
 import anyio
@@ -32,6 +33,8 @@ from multitap.store.call_records import CallRecord
 from multitap.store.exchanges import RecordedExchange
 from multitap.store.log_records import Activity, LogRecord
 from multitap.store.record_filter import RecordFilter
+from multitap.trust.projects.project_review import review
+from multitap.trust.projects.trusted_projects import Projects
 from multitap.upstream.link import Link
 from multitap.upstream.traced_wire import TracedMessage
 from multitap.upstream.tracing import follow_messages
@@ -198,6 +201,7 @@ class ControlService:
                 | protocol.AskExchange()
                 | protocol.AskHistory()
                 | protocol.AskStderr()
+                | protocol.AskTrustReview()
             ):
                 return await self._recall(question)
             case _:
@@ -221,7 +225,7 @@ class ControlService:
             case _:
                 assert_never(wish)
 
-    async def _recall(self, question: protocol.Recall) -> Any:
+    async def _recall(self, question: protocol.Recall) -> Any:  # noqa: PLR0911 - one line per question
         store = self.gateway.hub.store
         match question:
             case protocol.AskCalls(text, limit, cursor):
@@ -240,6 +244,8 @@ class ControlService:
                 return await store.history(span)
             case protocol.AskStderr(server):
                 return await self._stderr(server)
+            case protocol.AskTrustReview():
+                return await self._trust_review()
             case _:
                 assert_never(question)
 
@@ -285,6 +291,12 @@ class ControlService:
         # another change of the file may come before the reload, which then takes both
         await to_thread.run_sync(self._switch, server, on)
         return await self._reload()
+
+    async def _trust_review(self) -> str:
+        if self._reloader is None:
+            return ""
+        folder = self._reloader.loaded.search.folder
+        return await to_thread.run_sync(_review_text, folder, abandon_on_cancel=True)
 
     async def _stderr(self, server: str) -> str:
         logs = self.gateway.hub.logs
@@ -337,6 +349,12 @@ class ControlService:
                 missing_workers=missing,
             )
         return protocol.ReloadReport(taken=False, problems=report.problems)
+
+
+def _review_text(folder: Path) -> str:
+    reviews, _ = review(folder, Projects())
+    lines = (line for project in reviews if project.news for line in (*project.lines(), ""))
+    return "\n".join(lines).strip()
 
 
 def _asleep(hub: Hub) -> tuple[str, ...]:

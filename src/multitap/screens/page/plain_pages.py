@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from multitap.errors import BadArguments, MultitapError
+from multitap.events import Withheld, untrusted_words
 from multitap.gateway.fronts import control_messages as protocol
 from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage
 from multitap.gateway.fronts.control_service import ControlService
@@ -193,15 +194,24 @@ async def _servers(control: ControlService, wanted: RecordFilter) -> Content:
                 duration(row.latency),
                 row.restarts,
                 row.era,
+                row.level,
             ),
         )
         for row in rows[:_SERVERS]
     ]
-    table = _table((*header, "Restarts", "Era"), cells, "There is no such server.")
+    table = _table((*header, "Restarts", "Era", "Level"), cells, "There is no such server.")
+    if state.snapshot.withheld:
+        notes.append(await _untrusted_note(control, state.snapshot.withheld))
     if len(rows) <= _SERVERS:
         return [*notes, table]
     more = f"{len(rows) - _SERVERS} more servers: the filter finds them."
     return [*notes, table, element("p", more, class_="quiet")]
+
+
+async def _untrusted_note(control: ControlService, withheld: Sequence[Withheld]) -> Markup:
+    review: str = await control.find(protocol.AskTrustReview())
+    words = f"{untrusted_words(withheld)}. This page cannot trust them."
+    return element("details", element("summary", words), element("pre", review), class_="note")
 
 
 async def _calls(control: ControlService, wanted: RecordFilter) -> Content:

@@ -112,6 +112,8 @@ class Terminal(OrderedKeysApp):
         if len(self.screen_stack) > 1 or isinstance(self.focused, Input):
             return False
         verb = parameters[0] if action == "act" and parameters else "help"
+        if verb == "trust" and not self.view.withheld:
+            return False
         return verb == "help" or verb in self._board.place.verbs
 
     def _keep_up(self, group: str, work: Coroutine[None, None, None]) -> None:

@@ -169,7 +169,8 @@ class Board(Vertical):
     def _nothing(self) -> str:
         if self._filter(self.place.name).text:
             return "Nothing matches the filter; `f` changes it."
-        return self.place.empty
+        # before the gateway has answered, nobody knows whether there is anything
+        return self.place.empty if self._view.has_answered else ""
 
     def _clients(self) -> Sequence[ClientRow]:
         wanted = self._filter(places.CLIENTS.name)

@@ -73,6 +73,8 @@ class KeyActions:
         """Run the action of a key; does nothing if it does not apply."""
         if verb == "help":
             self._help()
+        elif verb == "trust":
+            await self._trust()
         elif server := self._board.selected.server:
             await self._on_server(verb, server)
         elif call := self._board.selected.call:
@@ -153,6 +155,17 @@ class KeyActions:
                 await self._run("login", server)
             case _:
                 self._report(await client.ask(AskSwitch(server, verb == "enable"), ReloadReport))
+
+    async def _trust(self) -> None:
+        """Show the project of the row under the cursor, or the first one, and ask."""
+        server = self._board.selected.server
+        projects = [part.project for part in self._view.withheld]
+        project = server.project if server and server.project else next(iter(projects), None)
+        if project is None:
+            raise MultitapError("there is no project that has to be trusted")
+        await self._run("trust", project)
+        # the gateway would notice by itself, but a person is waiting
+        await self._view.client.ask(AskReload(), ReloadReport)
 
     async def _reload(self) -> None:
         self._report(await self._view.client.ask(AskReload(), ReloadReport))

@@ -26,6 +26,7 @@ _HELPS = {
     "r": "press r to restart it, l to see what it wrote",
     "o": "press o to log in",
     "e": "press e to enable it",
+    "T": "press T to review its project and trust it",
 }
 
 
@@ -44,6 +45,7 @@ def of_servers(rows: Sequence[ServerRow], recent: RecentCalls) -> list[Row]:
                 sparkline(recent.speed(row.name), _SPARK),
                 _number(row.restarts),
                 row.era,
+                row.level,
                 row.reason,
             ),
             row.tone,
@@ -63,6 +65,7 @@ def server_words(row: ServerRow) -> str:
         f"health check {duration(row.latency)}" if row.latency else "",
         f"{row.era} era" if row.era else "",
         row.transport,
+        f"confinement {row.level}: {row.confinement}" if row.level else "",
     )
     lines = (row.reason, row.fix, _HELPS.get(row.key), ", ".join(filter(None, facts)))
     return "\n".join(filter(None, lines))

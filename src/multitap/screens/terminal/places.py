@@ -32,10 +32,11 @@ SERVERS = ScreenPlace(
         "TREND",
         "RESTARTS",
         "ERA",
+        "LEVEL",
         "NOTE",
     ),
-    ("ERA", "TOKENS", "RESTARTS", "CALLS", "TREND", "P95"),
-    frozenset({"restart", "switch", "login", "log", "tools"}),
+    ("ERA", "TOKENS", "RESTARTS", "CALLS", "TREND", "P95", "LEVEL"),
+    frozenset({"restart", "switch", "login", "log", "tools", "trust"}),
     "There are no servers; `multitap add NAME` adds one.",
 )
 CALLS = ScreenPlace(
@@ -93,6 +94,7 @@ KEYS = (
     ("o", "login", "Log in"),
     ("l", "log", "Log"),
     ("t", "tools", "Tools"),
+    ("T", "trust", "Trust"),
     ("d", "compare", "Compare"),
     ("c", "call", "Call"),
     ("c", "calls", "Its calls"),

@@ -154,7 +154,8 @@ class App {
     const attention = bad.length > 0 && h("strong", { class: "attention" }, `needs attention: ${few(bad.map((row) => row.name))}`);
     const failed = errors > 0 && h("span", {}, counted(errors, "error"));
     this.summary.replaceChildren(...[...parts.map((one) => h("span", {}, one)), failed, attention].filter(Boolean));
-    const words = [...trouble, ...withheld.map((one) => `${one.kind} ${one.name}: ${one.reason}; ${one.hint}`)];
+    const hints = new Set(withheld.map((one) => `Not trusted and not used: parts of ${one.project}. In a terminal, ${one.hint}; T shows what they would do.`));
+    const words = [...trouble, ...hints];
     if (JSON.stringify(words) !== this.said) {
       this.said = JSON.stringify(words);
       this.trouble.replaceChildren(...words.map((one) => h("p", { class: "note error" }, one)));

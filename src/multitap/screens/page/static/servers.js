@@ -7,13 +7,21 @@ import { ask } from "./gateway.js";
 import { logIn } from "./calling.js";
 
 const SPANS = [["15 minutes", 900], ["1 hour", 3600], ["1 day", 86400]];
-const KEYS = { r: "restart", o: "log in", e: "enable" };
+const KEYS = { r: "restart", o: "log in", e: "enable", T: "review" };
 
 const short = (text) => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
 
 async function logs(row) {
   const text = await attempt(() => ask("stderr", { server: row.name }));
   if (text !== undefined) open(`stderr of ${row.name}`, code(text || "It has not written anything."), { wide: true });
+}
+
+// only shown: whoever reaches this page must not be able to make the gateway run something new
+async function review(row) {
+  const text = await attempt(() => ask("trust_review", {}));
+  if (text === undefined) return;
+  const note = h("p", {}, `Nothing of it is used before you trust it. This page cannot do that: in a terminal, ${row.fix}.`);
+  open(`Not trusted: ${row.project}`, [note, code(text || "It is trusted by now.")], { wide: true });
 }
 
 const restart = (row) => attempt(() => ask("restart", { server: row.name }), `${row.name} restarts.`);
@@ -38,11 +46,12 @@ export default function servers(app) {
     { title: "Tokens", class: "figure", cell: (row) => number(row.tokens) },
     { title: "Restarts", class: "figure", cell: (row) => number(row.restarts) },
     { title: "Era", class: "quiet", cell: (row) => row.era },
+    { title: "Level", class: "quiet", cell: (row) => row.level },
   ], {
     label: "Servers", key: (row) => row.name, tone: (row) => row.tone, open: details, empty: "No matching servers.",
     actions: (row) => [
-      ["Restart", restart], [row.state === "disabled" ? "Enable" : "Disable", flip],
-      ...(row.state === "needs auth" ? [["Log in", (one) => attempt(() => logIn(one.name))]] : []), ["Logs", logs],
+      ...(row.project ? [["Review", review]] : []), ...(row.project && !row.transport ? [] : [["Restart", restart], [row.state === "disabled" ? "Enable" : "Disable", flip],
+      ...(row.state === "needs auth" ? [["Log in", (one) => attempt(() => logIn(one.name))]] : []), ["Logs", logs]]),
     ],
   });
   const span = h("select", { "aria-label": "Time span", onchange: look }, SPANS.map(([label, value]) => h("option", { value }, label)));
@@ -73,7 +82,8 @@ export default function servers(app) {
   }
 
   function details(row) {
-    const facts = [["State", row.state], ["Reason", row.reason || "-"], ["What helps", row.fix || "-"], ["Transport", row.transport], ["Era", row.era || "-"],
+    if (row.project && !row.transport) { review(row); return; }
+    const facts = [["State", row.state], ["Reason", row.reason || "-"], ["What helps", row.fix || "-"], ["Transport", row.transport], ["Era", row.era || "-"], ["Confinement", row.level ? `${row.level}: ${row.confinement}` : "-"],
       ["Tools", number(row.tools)], ["Tokens of their definitions", number(row.tokens)], ["Calls", number(row.calls)], ["Errors", number(row.errors)], ["Restarts", number(row.restarts)]];
     const tools = Object.entries(app.state.figures?.servers?.[row.name]?.tools ?? {}).sort((a, b) => b[1].calls - a[1].calls).slice(0, 100);
     open(row.name, [
@@ -92,8 +102,9 @@ export default function servers(app) {
       e: () => table.current && flip(table.current),
       o: () => table.current && attempt(() => logIn(table.current.name)),
       l: () => table.current && logs(table.current),
+      T: () => table.current?.project && review(table.current),
       t: () => table.current && app.visit("tools", `server:${table.current.name}`),
     },
-    help: "r restart, e enable or disable, o log in, l logs, t tools",
+    help: "r restart, e enable or disable, o log in, l logs, t tools, T review of an untrusted project",
   };
 }

@@ -19,9 +19,9 @@ from pathlib import Path
 import anyio
 
 from multitap.config.models import SandboxRules, StdioServer
+from multitap.http.closed_ports import close_port
 from multitap.http.egress.forward_proxy import ProxyAccess
 from multitap.http.egress.traffic import Traffic
-from multitap.sandbox.private_places import PrivatePaths
 from multitap.wire.process.sandbox_support import sandbox_support
 from multitap.wire.process.sandboxes import open_sandboxes
 from multitap.wire.process.spawner import open_spawner
@@ -43,7 +43,6 @@ master, slave = os.openpty()
 print(ctypes.addressof(secret), os.ttyname(slave), flush=True)
 sys.stdin.read()
 """
-DEVICES = ("null", "zero", "full", "random", "urandom", "ptmx")
 
 
 @contextmanager
@@ -170,30 +169,6 @@ def furnish(root):
     }
 
 
-def guard_orders(root, **more):
-    """Orders of the level `guard`: everything but private places can be read."""
-    own = root / "state" / "sandboxes" / "guarded"
-    (own / "tmp").mkdir(parents=True, exist_ok=True)
-    private = PrivatePaths.of_user(Path.home().resolve(), root / "state")
-    return {
-        "read": [*private.openable("/")],
-        "write": [str(own)],
-        "devices": [f"/dev/{name}" for name in DEVICES],
-        "proxy": 0,
-        "processes": 256,
-        "memory": 8 << 30,
-        "proc": False,
-        "network": True,
-        "sockets": [],
-        "socket_program": "",
-        "closed_ports": str(root / "state" / "ports"),
-        "observe": False,
-        "watch": True,
-        "wrapper": [],
-        **more,
-    }
-
-
 async def run(spawner, source, argument, *, env, orders=None, cwd=None, on_start=None):
     """The output of a Python program, and the reports about it."""
     out_read, out_write = os.pipe()
@@ -222,13 +197,28 @@ async def run(spawner, source, argument, *, env, orders=None, cwd=None, on_start
 
 
 async def run_guarded(root, source, argument="", *, on_start=None, **more):
-    """The same in the sandbox of the level `guard`."""
-    orders = guard_orders(root, **more)
-    env = {"PATH": os.environ["PATH"], "TMPDIR": f"{orders['write'][0]}/tmp"}
-    async with open_spawner() as spawner:
-        return await run(
-            spawner, source, argument, env=env, orders=orders, cwd=Path("/"), on_start=on_start
-        )
+    """The same under `guard`, with some orders changed."""
+    async with (
+        open_spawner() as spawner,
+        open_sandboxes(root / "state", sandbox_support()) as sandboxes,
+    ):
+        with await guarded(sandboxes) as launch:
+            return await run(
+                spawner,
+                source,
+                argument,
+                env=launch.env,
+                orders={**launch.orders, **more},
+                cwd=launch.cwd,
+                on_start=on_start,
+            )
+
+
+async def guarded(sandboxes):
+    """How a program of a registry is started."""
+    config = StdioServer(command=sys.executable, provenance="registry", sandbox="guard")
+    base = {"PATH": os.environ["PATH"]}
+    return await sandboxes.launch("guarded", config, sys.executable, base)
 
 
 async def attempted(world, spawner, **more):
@@ -276,14 +266,14 @@ async def all_attempted(root, world):
                     world, spawner, env=launch.env, orders=orders, cwd=launch.cwd
                 )
             furnish(root)
-            orders = guard_orders(root)
-            results["guard"] = await attempted(
-                {**world, "proc": False},
-                spawner,
-                env={**base, "TMPDIR": f"{orders['write'][0]}/tmp"},
-                orders=orders,
-                cwd=Path("/"),
-            )
+            with await guarded(sandboxes) as second:
+                results["guard"] = await attempted(
+                    {**world, "proc": False},
+                    spawner,
+                    env=second.env,
+                    orders=second.orders,
+                    cwd=second.cwd,
+                )
     return results
 
 
@@ -321,7 +311,7 @@ def try_everything(root):
             world[name] = stack.enter_context(tcp).getsockname()[1]
         gateway = listening(socket.AF_INET6, socket.SOCK_STREAM, ("::", 0))
         world["gateway"] = stack.enter_context(gateway).getsockname()[1]
-        write(root / "state" / "ports" / f"{os.getpid()}-{world['gateway']}")
+        stack.enter_context(close_port(world["gateway"]))
         world["machine"] = [*addresses_of_this_machine()]
         world["link_local"] = [*link_local_addresses()]
         udp = stack.enter_context(listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0)))

@@ -1,5 +1,6 @@
 """What the warden refuses a guarded program, and what it reports."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -7,10 +8,13 @@ import socket
 import subprocess
 import sys
 
+import anyio
 import pytest
 
+from multitap.http.closed_ports import close_port
 from multitap.wire.process.sandbox_support import sandbox_support
 from tests.attacks.sandbox_world import listening, run_guarded
+from tests.waiting import until
 
 SUPPORT = sandbox_support()
 pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason))
@@ -40,7 +44,9 @@ attempt(os.chmod, f"{outside}/mode", 0o600)
 WAITING = """
 import os, sys
 outside, = sys.argv[1:]
-open(f"{os.environ['TMPDIR']}/gate").read()
+gate = f"{os.environ['TMPDIR']}/gate"
+os.mkfifo(gate)
+open(gate).read()
 try:
     open(f"{outside}/new", "w")
 except PermissionError as exc:
@@ -74,15 +80,17 @@ async def test_changes_outside_are_reported_once_while_a_program_starts(tmp_path
 
 
 async def test_nothing_is_reported_once_a_program_is_up(tmp_path, outside):
-    gate = tmp_path.resolve() / "state" / "sandboxes" / "guarded" / "tmp" / "gate"
-    gate.parent.mkdir(parents=True)
-    os.mkfifo(gate)
+    root = tmp_path.resolve()
+
+    def gates():
+        return [*root.glob("state/sandboxes/*/tmp/gate")]
 
     async def open_gate(child):
+        await until(gates)
         await child.settle()
-        gate.write_text("")
+        await anyio.Path(gates()[0]).write_text("")
 
-    said, reports = await run_guarded(tmp_path.resolve(), WAITING, str(outside), on_start=open_gate)
+    said, reports = await run_guarded(root, WAITING, str(outside), on_start=open_gate)
 
     assert said == "Permission denied\n"
     assert reports == []
@@ -90,8 +98,6 @@ async def test_nothing_is_reported_once_a_program_is_up(tmp_path, outside):
 
 async def test_refused_addresses_are_reported_as_people_write_them(tmp_path):
     root = tmp_path.resolve()
-    (root / "state" / "ports").mkdir(parents=True)
-    (root / "state" / "ports" / f"{os.getpid()}-9").touch()
     closed = [
         (socket.AF_INET, ("127.0.0.1", 9)),
         (socket.AF_INET, ("127.0.0.1", 9)),
@@ -99,7 +105,7 @@ async def test_refused_addresses_are_reported_as_people_write_them(tmp_path):
         (socket.AF_UNIX, str(root / "agent")),
         (socket.AF_UNIX, "\0name"),
     ]
-    with listening(socket.AF_UNIX, socket.SOCK_STREAM, str(root / "agent")):
+    with close_port(9), listening(socket.AF_UNIX, socket.SOCK_STREAM, str(root / "agent")):
         said, reports = await run_guarded(root, CONNECTING, json.dumps(closed))
 
     assert said.split() == ["13"] * 5
@@ -112,16 +118,20 @@ async def test_a_port_of_a_dead_process_is_open(tmp_path):
     root = tmp_path.resolve()
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
-    (root / "state" / "ports").mkdir(parents=True)
+    folder = root / "ports"
+    folder.mkdir()
+    (folder / "notes.txt").touch()
     with listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0)) as web:
         port = web.getsockname()[1]
-        (root / "state" / "ports" / f"{gone.pid}-{port}").touch()
-        (root / "state" / "ports" / "notes.txt").touch()
-        said, reports = await run_guarded(
-            root, CONNECTING, json.dumps([(socket.AF_INET, ("127.0.0.1", port))])
-        )
+        record = folder / f"{gone.pid}-{port}"
+        record.touch()
+        addresses = json.dumps([(socket.AF_INET, ("127.0.0.1", port))])
+        said, reports = await run_guarded(root, CONNECTING, addresses, closed_ports=str(folder))
+        with record.open() as held:  # as by a process of another container
+            fcntl.flock(held, fcntl.LOCK_EX)
+            locked, _ = await run_guarded(root, CONNECTING, addresses, closed_ports=str(folder))
 
-    assert said == "0\n"
+    assert (said, locked) == ("0\n", "13\n")
     assert reports == []
 
 
@@ -166,19 +176,14 @@ async def test_a_link_that_appears_on_the_way_to_an_allowed_place_opens_nothing(
 @pytest.mark.skipif(shutil.which("npm") is None, reason="npm is not installed")
 async def test_npm_installs_a_package_of_its_own(tmp_path):
     root = tmp_path.resolve()
-    own = root / "state" / "sandboxes" / "guarded"
-    package = own / "package"
-    package.mkdir(parents=True)
-    (package / "package.json").write_text(
-        json.dumps({"name": "hello", "version": "1.0.0", "bin": "hello.js"})
-    )
-    (package / "hello.js").write_text("#!/usr/bin/env node\nconsole.log('hello')\n")
-    source = f"""
-import os, subprocess
-env = {{**os.environ, "HOME": {str(own)!r}, "npm_config_cache": {str(own / "cache")!r}}}
-os.chdir({str(own)!r})
-subprocess.run(["npm", "pack", "--silent", "./package"], env=env, check=True)
-subprocess.run(["npx", "--offline", "-y", "./hello-1.0.0.tgz"], env=env, check=True)
+    source = """
+import json, os, pathlib, subprocess
+package = pathlib.Path("package")
+package.mkdir()
+(package / "package.json").write_text('{"name": "hello", "version": "1.0.0", "bin": "hello.js"}')
+(package / "hello.js").write_text("#!/usr/bin/env node\\nconsole.log('hello')\\n")
+subprocess.run(["npm", "pack", "--silent", "./package"], check=True)
+subprocess.run(["npx", "--offline", "-y", "./hello-1.0.0.tgz"], check=True)
 """
     said, reports = await run_guarded(root, source)
 

@@ -36,8 +36,9 @@ _MACHINE = (
 )
 """Readable parts of /proc; the arguments of other programs may contain secrets."""
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_TERMINALS = ("/dev/ptmx", "/dev/pts", "/dev/tty")
-_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - what the C library uses
+_TERMINALS = ("/dev/ptmx", "/dev/tty")
+"""What makes a new terminal, and the one that a program runs at. The warden opens the other end of
+a terminal, and shared memory, to those that made them: /dev/pts and /dev/shm hold those of all."""
 _LANGUAGES = {
     "PYENV_ROOT": ".pyenv",
     "NVM_DIR": ".nvm",
@@ -147,7 +148,6 @@ def plan_sandbox(
         places = [str(work)] if work is not None else []
         places += _argument_folders(config, home, private, here)
         write += (path for place in places for path in _workspace(place, home, private))
-        write.append(_SHARED_MEMORY)
         given = ["/", *_name_service()]
     else:
         given = [*_needed_to_run(config, program, home, ours)]
@@ -166,7 +166,8 @@ def plan_sandbox(
         folder=folder,
         read=tuple(path for path in read if os.path.exists(path)),
         write=(str(folder), *outermost(write)),
-        devices=(*_DEVICES, *_TERMINALS) if is_guarded else _DEVICES,
+        # in containers, /dev/ptmx is a link
+        devices=(*_DEVICES, *map(os.path.realpath, _TERMINALS)) if is_guarded else _DEVICES,
         hosts=config.sandbox_rules.hosts,
         env=_environment(env, config, folder, home, is_guarded=is_guarded),
         cwd=config.cwd or project or folder / "home",

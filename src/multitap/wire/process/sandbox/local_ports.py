@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 import struct
@@ -24,7 +25,11 @@ def is_closed(folder: str, port: int) -> bool:
     except FileNotFoundError:
         return False
     ending = f"-{port}"
-    return any(name.endswith(ending) and _is_alive(name.removesuffix(ending)) for name in names)
+    return any(
+        name.endswith(ending)
+        and (_is_alive(name.removesuffix(ending)) or _is_locked(os.path.join(folder, name)))
+        for name in names
+    )
 
 
 def is_here(address: bytes, device: int = 0) -> bool:
@@ -68,3 +73,20 @@ def _is_alive(pid: str) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def _is_locked(path: str) -> bool:
+    """Whether a process holds a file, which may be in another container, with ids of its own."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+    return False

@@ -34,8 +34,9 @@ class OwnDevices:
         Raises:
             OSError: It is another program's, or there is none.
         """
-        if path.startswith(_TERMINALS):
-            return self._open_terminal(caller, path.removeprefix(_TERMINALS), flags)
+        terminal = path.removeprefix(_TERMINALS)
+        if terminal != path and terminal.isdecimal():  # not what makes them, /dev/pts/ptmx
+            return self._open_terminal(caller, terminal, flags)
         if path.startswith(_MEMORY):
             return self._open_memory(caller, path.removeprefix(_MEMORY), flags, mode)
         return None
@@ -70,8 +71,6 @@ class OwnDevices:
         return True
 
     def _open_terminal(self, caller: CallingProcess, name: str, flags: int) -> int:
-        if not name.isdecimal():
-            raise OSError(errno.EACCES, "no terminal")
         path = f"{_TERMINALS}{name}"
         # before it is opened: closing it again could end the program at its other end
         if not _is_its_terminal(caller, int(name), os.stat(path).st_rdev):

@@ -28,6 +28,29 @@ with socket.socket() as line:
 """
 
 
+def folders(folder):
+    """The variables of a user whose home this is."""
+    places = {
+        f"XDG_{name}_HOME": str(folder / name.lower()) for name in ("DATA", "STATE", "CONFIG")
+    }
+    return {"HOME": str(folder), **places}
+
+
+def console_key(folder):
+    """The key in a link that `multitap console` prints to the user of that home."""
+    config = ("--config", str(folder / "multitap.json"))
+    done = subprocess.run(
+        [sys.executable, "-m", "multitap", *config, "console", "--no-open"],
+        env={**os.environ, **folders(folder)},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.strip().partition("key=")[2]
+
+
 @contextmanager
 def serving(folder, *options, **more):
     """`multitap serve --http`; its value is its port, and a process whose stderr can be read."""
@@ -38,10 +61,7 @@ def serving(folder, *options, **more):
     )
     env = {
         **os.environ,
-        "HOME": str(folder),
-        "XDG_DATA_HOME": str(folder / "data"),
-        "XDG_STATE_HOME": str(folder / "state"),
-        "XDG_CONFIG_HOME": str(folder / "config"),
+        **folders(folder),
         **more,
     }
     command = [
@@ -55,12 +75,15 @@ def serving(folder, *options, **more):
         "127.0.0.1:0",
         *options,
     ]
+    if "--http" in options:  # the last one counts
+        command = [word for word in command if word != "127.0.0.1:0"]
+        command.remove("--http")
     with subprocess.Popen(
         command, env=env, cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as process:
         try:
             said = ""
-            while (found := re.search(r"http://127\.0\.0\.1:(\d+)/mcp ", said)) is None:
+            while (found := re.search(r"http://[0-9.]+:(\d+)/mcp ", said)) is None:
                 line = process.stderr.readline()
                 assert line, f"the gateway ended: {said}"
                 said += line

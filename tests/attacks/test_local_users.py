@@ -1,12 +1,22 @@
 """Another user of the same machine, who can reach every port of loopback."""
 
 import os
+import sys
 
 import pytest
 
 from multitap.trust.access_tokens import AccessTokens
-from tests.attacks.served import OTHER_USER, asked, asked_by, serving, status_of
+from tests.attacks.served import (
+    OTHER_USER,
+    asked,
+    asked_by,
+    console_key,
+    folders,
+    serving,
+    status_of,
+)
 from tests.gateway.hostile.raw import hello, http, stateless
+from tests.terminals import terminal
 from tests.waiting import wait_for
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -49,6 +59,61 @@ def test_another_local_user_cannot_use_a_stolen_cookie_of_the_console(tmp_path):
 
     assert status_of(stolen) == 403
     assert b"calculator" not in stolen
+
+
+@as_root
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="alone"),
+        pytest.param(("--require-token",), id="with tokens"),
+        pytest.param(("--insecure",), id="for everybody"),
+        pytest.param(("--require-token", "--http", "0.0.0.0:0"), id="on all addresses"),
+        pytest.param(("--require-token", "--workers", "2"), id="workers"),
+    ],
+)
+def test_another_local_user_gets_nothing_for_a_key_of_the_console(tmp_path, options):
+    with serving(tmp_path, *options) as (port, _):
+        key = console_key(tmp_path)
+        door = http("GET", f"/console/enter?key={key}", connection="close")
+        stolen = asked_by(OTHER_USER, port, door)
+        form = {"content_type": "application/x-www-form-urlencoded", "connection": "close"}
+        posted = asked_by(
+            OTHER_USER,
+            port,
+            http(
+                "POST", "/console/enter", f"key={key}".encode(),
+                origin=f"http://127.0.0.1:{port}", host=f"127.0.0.1:{port}", **form,
+            ),
+        )  # fmt: skip
+
+        assert [status_of(stolen), status_of(posted)] == [403, 403]
+        assert b"set-cookie" not in (stolen + posted).lower()
+        # the key is not used up by that
+        entered = asked(port, door)
+        assert status_of(entered) in {200, 303}
+        assert b"set-cookie" in entered.lower()
+
+
+@pytest.mark.parametrize("options", [(), ("--require-token",), ("--workers", "2")])
+def test_no_key_of_the_console_is_in_a_log(tmp_path, options):
+    with serving(tmp_path, *options) as (_, process):
+        said = ""
+        while "console" not in said:
+            said += process.stderr.readline()
+        # one that a person asks for is theirs alone
+        assert console_key(tmp_path)
+        process.terminate()
+        said += process.stderr.read()
+
+    assert "multitap console" in said
+    assert "key=" not in said
+
+
+def test_a_person_at_a_terminal_gets_a_link(tmp_path):
+    command = [sys.executable, "-m", "multitap", "serve", "--demo", "--http", "127.0.0.1:0"]
+    with terminal(command, **folders(tmp_path)) as person:
+        assert person.reads(r"/console/enter\?key=\S{40}")
 
 
 def test_the_own_user_needs_no_token(tmp_path):

@@ -333,7 +333,7 @@ async def _serve_http(
                     if is_spokesman:
                         _say_how_to_connect(gateway, url, allowed)
                     if keys is not None and is_spokesman:
-                        note(f"console, for one browser: {keys.new_link(base)}")
+                        _say_how_to_open(keys, base)
                     await _stay(gateway, front, replica, url, worker)
             finally:
                 if replica is not None and worker is not None:
@@ -425,6 +425,14 @@ async def _stay(
             worker is not None and await workers.is_gateway_stopping(replica)
         ):
             await cluster_serving.drain(replica, front.refuse_requests)
+
+
+def _say_how_to_open(keys: "console_keys.ConsoleKeys", base: str) -> None:
+    """Print a link to the console, if only a person sees it: anyone may read a log."""
+    if sys.stderr.isatty():
+        note(f"console, for one browser: {keys.new_link(base)}")
+    else:
+        note("console: `multitap console` prints a link to it")
 
 
 def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:

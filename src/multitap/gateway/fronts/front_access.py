@@ -52,14 +52,15 @@ def open_access(rules: AccessRules) -> Generator[FrontAccess]:
     sources = TokenSources(AccessTokens(), rules.token_file)
     _check_exposure(rules, sources)
     with PeerUsers() as users:
-        unnamed, is_user_unknown = _without_token(rules, users)
+        is_told = users.can_tell(rules.host if is_loopback(rules.host) else "127.0.0.1")
+        unnamed, is_user_unknown = _without_token(rules, is_told=is_told)
         access = Access(
             rules.host,
             sources.tokens,
             rules.hosts,
             keys=sources.keys,
             unnamed=unnamed,
-            users=users,
+            users=users if is_told else None,
         )
         yield FrontAccess(access, sources, unnamed is AnonymousAccess.REFUSED, is_user_unknown)
 
@@ -75,15 +76,12 @@ def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
     )
 
 
-def _without_token(rules: AccessRules, users: PeerUsers) -> tuple[AnonymousAccess, bool]:
+def _without_token(rules: AccessRules, *, is_told: bool) -> tuple[AnonymousAccess, bool]:
+    """How clients without a token are treated, and whether only because users are unknown."""
     if rules.token_file is not None or rules.require_token:
         return AnonymousAccess.REFUSED, False
     if rules.insecure:
         return AnonymousAccess.ADMITTED, False
     if not is_loopback(rules.host):
         return AnonymousAccess.REFUSED, False
-    return (
-        (AnonymousAccess.OWN_USER, False)
-        if users.can_tell(rules.host)
-        else (AnonymousAccess.REFUSED, True)
-    )
+    return (AnonymousAccess.OWN_USER, False) if is_told else (AnonymousAccess.REFUSED, True)

@@ -149,7 +149,7 @@ class Access:
         hosts: Further host names that it answers to.
         keys: Tokens stored as hashes.
         unnamed: How requests without a token are treated; by default, refused if there are tokens.
-        users: Identifies local users.
+        users: Identifies local users; None if this system cannot.
     """
 
     def __init__(
@@ -194,15 +194,15 @@ class Access:
     def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Rejected | None:
         """Check Host and local user only; returns the rejection, if any.
 
-        For the console, which has its own credentials and rules about origins.
+        For the console, which has its own credentials and rules about origins. Whether clients need
+        a token or not, other users of this machine get nothing: they may have found a key.
         """
         called = _name(headers.get(b"host", b"").decode("latin-1"))
         if called is None or not self._is_ours(called):
             return Rejected(421, "this Host is not served here; `--allow-host` allows it")
-        # without tokens, the local user is the only protection
-        users = self._users if self._unnamed is AnonymousAccess.OWN_USER else None
-        if users is not None and peer.is_own(users) is not True:
-            return Rejected(403, "other users of this machine may not use the console")
+        if self._users is not None and peer.may_be_stranger(self._users):
+            words = "other users of this machine, and confined servers, may not use the console"
+            return Rejected(403, words)
         return None
 
     def _address(self, host: bytes, origin: bytes, site: bytes) -> Rejected | None:

@@ -158,6 +158,21 @@ class Peer:
             self._is_own = self._find(users)
         return self._is_own
 
+    def may_be_stranger(self, users: PeerUsers) -> bool:
+        """Whether it is a program of this machine that is not known to be of our own user."""
+        is_own = self.is_own(users)
+        return not is_own if is_own is not None else self._is_on_this_machine()
+
+    def _is_on_this_machine(self) -> bool:
+        transport = self._transport
+        if transport is None:
+            return True  # it has left, and gets nothing
+        ours, theirs = (transport.get_extra_info(end) for end in ("sockname", "peername"))
+        if not ours or not theirs:
+            return True
+        address = _Endpoint.of(theirs[:2]).address
+        return address.is_loopback or address == _Endpoint.of(ours[:2]).address
+
     def _find(self, users: PeerUsers) -> bool | None:
         transport = self._transport
         if transport is None:

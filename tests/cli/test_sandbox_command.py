@@ -67,7 +67,7 @@ def test_a_published_server_gets_what_was_learned_and_no_more(multitap, home, re
     [server] = multitap(f"status {chosen} --json").json["servers"]
     assert server["sandbox"]["level"] == "strict"
     header, line, *_ = multitap(f"status {chosen}").lines
-    assert dict(zip(header.split(), line.split(), strict=False))["LEVEL"] == "strict"
+    assert line[header.index("LEVEL") :].startswith("strict")
     shown = multitap(f"sandbox show {chosen} s")
     assert 's runs under `strict`: `sandbox = "strict"`' in shown.out
     assert str(registry) in shown.out

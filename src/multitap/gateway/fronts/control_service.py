@@ -245,7 +245,7 @@ class ControlService:
             case protocol.AskStderr(server):
                 return await self._stderr(server)
             case protocol.AskTrustReview():
-                return await self._trust_review()
+                return await _review_projects(self._reloader)
             case _:
                 assert_never(question)
 
@@ -291,12 +291,6 @@ class ControlService:
         # another change of the file may come before the reload, which then takes both
         await to_thread.run_sync(self._switch, server, on)
         return await self._reload()
-
-    async def _trust_review(self) -> str:
-        if self._reloader is None:
-            return ""
-        folder = self._reloader.loaded.search.folder
-        return await to_thread.run_sync(_review_text, folder, abandon_on_cancel=True)
 
     async def _stderr(self, server: str) -> str:
         logs = self.gateway.hub.logs
@@ -349,6 +343,13 @@ class ControlService:
                 missing_workers=missing,
             )
         return protocol.ReloadReport(taken=False, problems=report.problems)
+
+
+async def _review_projects(reloader: Reloader | None) -> str:
+    if reloader is None:
+        return ""
+    folder = reloader.loaded.search.folder
+    return await to_thread.run_sync(_review_text, folder, abandon_on_cancel=True)
 
 
 def _review_text(folder: Path) -> str:

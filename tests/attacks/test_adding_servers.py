@@ -22,6 +22,7 @@ from multitap.config.edit.server_draft import DraftInput, ServerDraft, fill
 from multitap.config.scope import Scope, expand
 from multitap.errors import ConfigError
 from multitap.gateway.fronts import control_messages
+from multitap.wire.process.sandbox_support import sandbox_support
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
 from tests.cli.test_server_questions import Terminal
 from tests.gateway.hostile.raw import hello, http, in_session, message, stateless
@@ -386,7 +387,8 @@ def test_a_stranger_loosens_nothing(multitap, home, key):
 
 
 @pytest.mark.parametrize(
-    "name", ["a\x1b[2Jb", "git\u200bhub", "x" * 200, "GitHub", "\uff47ithub", "g\u0456thub"]
+    "name",
+    ["a\x1b[2Jb", "git\u200bhub", "x" * 200, "GitHub", "\uff47ithub", "g\u0456thub", "$(touch x)"],
 )
 def test_a_stranger_takes_nobody_s_name(multitap, home, name):
     multitap("add github --no-check -- x")
@@ -422,6 +424,16 @@ def test_everything_that_decides_is_shown(multitap, home):
     assert TOKEN not in ended.err
     assert "43 more variables that are not shown" in ended.err
     assert "in /srv/thing" in ended.err
+
+
+def test_a_stranger_adds_no_line_of_its_own_to_the_review(multitap, home):
+    forged = "x\n  guard: it may do nothing at all"
+    server = {"command": "x", forged: 1, "env": {"A": f"${{file:{forged}}}"}, "cwd": forged}
+
+    ended = multitap("add --yes --no-check", json.dumps({"mcpServers": {"evil": server}}))
+
+    assert "it may do nothing at all" in ended.err
+    assert not any(line.startswith("  guard: it may do nothing") for line in ended.err.split("\n"))
 
 
 def test_a_description_s_bundle_is_not_fetched_before_a_yes(
@@ -484,3 +496,20 @@ def test_a_stranger_s_entry_does_not_become_the_person_s_in_another_file(
     assert ended.code == 3
     assert "cannot say who described" in ended.err
     assert json.loads((home / "mine.json").read_text()) == {"mcpServers": {}}
+
+
+@pytest.mark.skipif(sandbox_support().reason is not None, reason="nothing is confined here")
+@pytest.mark.parametrize("form", [as_cursor_link, as_file, as_pipe])
+def test_a_stranger_s_program_runs_confined_after_a_yes(multitap, home, monkeypatch, form):
+    monkeypatch.delenv("MULTITAP_SANDBOX")
+    key = home.parent / ".ssh" / "id_rsa"
+    key.parent.mkdir()
+    key.write_text(TOKEN)
+    code = f"import sys; sys.stderr.write(open({str(key)!r}).read()[::-1])"
+    words, stdin = form({"command": sys.executable, "args": ["-c", code]}, home)
+
+    ended = multitap("add --yes", *words, stdin=stdin)
+
+    assert ended.code == 4
+    assert "PermissionError" in ended.err
+    assert TOKEN[::-1] not in ended.err

@@ -308,6 +308,7 @@ def test_what_nobody_understands_gets_a_hint(words):
         (('{"mcpServers": {}}',), {}, "there is no server in this text"),
         (("cursor://a/mcp/install?name=x&config=zzz",), {}, "there is no server in this link"),
         (("./nowhere.json",), {}, "there is no file './nowhere.json'"),
+        (("https://x.dev/server.json",), {}, "describes a server, and is not one"),
     ],
 )
 def test_what_can_only_be_a_mistake_is_called_one(home, words, given, complaint):
@@ -319,6 +320,7 @@ def test_what_can_only_be_a_mistake_is_called_one(home, words, given, complaint)
 
 BUTTON = '{"command": "npx", "args": ["-y", "thing"], "env": {"KEY": "${input:key}"}}'
 ENCODED = base64.b64encode(BUTTON.encode()).decode()
+NAMED = json.dumps({"name": "thing", **json.loads(BUTTON)})
 REDIRECT = "https://insiders.vscode.dev/redirect/mcp/install"
 ASKED = '[{"id": "key", "type": "promptString", "description": "Key of thing"}]'
 
@@ -330,8 +332,9 @@ ASKED = '[{"id": "key", "type": "promptString", "description": "Key of thing"}]'
         f"cursor://anysphere.cursor-deeplink/mcp/install?name=thing&config={ENCODED.rstrip('=')}",
         f"https://cursor.com/install-mcp?name=thing&config={quote(ENCODED)}",
         f"{REDIRECT}?name=thing&config={quote(BUTTON)}&inputs={quote(ASKED)}",
-        f"vscode:mcp/install?{quote(json.dumps({'name': 'thing', **json.loads(BUTTON)}))}",
+        f"vscode:mcp/install?{quote(NAMED)}",
         f"lmstudio://add_mcp?name=thing&config={quote(ENCODED)}",
+        f"https://vscode.dev/redirect?url={quote(f'vscode:mcp/install?{quote(NAMED)}')}",
     ],
 )
 def test_a_link_behind_a_button_is_as_good_as_its_snippet(link):

@@ -6,6 +6,7 @@ import pytest
 
 from multitap.config import StdioServer
 from multitap.config.models import ServerHome
+from multitap.published.bundle_file import bundles_folder
 from multitap.sandbox.containers import is_real_client, objections, parse_container_run
 from multitap.sandbox.levels import decide
 
@@ -183,3 +184,19 @@ def test_a_workspace_around_the_home_folder_is_not_one(engine, tmp_path, monkeyp
     (tmp_path / "a" / "home").mkdir(parents=True)
 
     assert level(tmp_path / "a", engine, "run", "-v", ".:/w", "image") == "guard"
+
+
+def test_a_bundle_s_own_docker_is_not_the_engine(engine, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    own = bundles_folder() / ("0" * 64) / "docker"
+    own.parent.mkdir(parents=True)
+    own.write_bytes(engine.read_bytes())
+    own.chmod(0o755)
+
+    def level_of(program, **more):
+        config = StdioServer(command=str(program), args=["run", "image"], **more)
+        return decide(config, None, program=str(program)).level
+
+    assert level_of(own, provenance="bundle") == "guard"
+    assert level_of(engine, provenance="bundle") == "container"
+    assert level_of(engine) == "off"

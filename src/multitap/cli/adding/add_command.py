@@ -1,6 +1,7 @@
 """`multitap add`: turns the typed words into a server that is known to work."""
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -54,7 +55,9 @@ from multitap.trust.pins.lock_places import LockPlaces, places_of
 from multitap.trust.secrets.vault import Vault
 from multitap.wire.process.sandbox_support import confinement_of, support_here
 
-_LONGEST_NAME = 64
+_LONGEST_NAME = 128
+_NAME = re.compile(r"\w[\w .@:/+-]*")
+"""Names that a stranger may choose: they are quoted in commands for people to copy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +309,7 @@ def _check_name(one: Addition, loaded: Loaded) -> None:
     if one.is_own:
         return
     hint = "choose one: `multitap add NAME …`"
-    if not is_seen(one.name) or len(one.name) > _LONGEST_NAME:
+    if not (_NAME.fullmatch(one.name) and is_seen(one.name)) or len(one.name) > _LONGEST_NAME:
         raise ConfigError(f"{one.name[:_LONGEST_NAME]!a} cannot be the name of a server", hint=hint)
     for other in loaded.settings.servers:
         if skeleton(other) == skeleton(one.name):

@@ -12,8 +12,8 @@ from multitap.config.edit.server_draft import DraftVariable, ServerDraft
 from multitap.config.mask import masked
 from multitap.config.provenance import STANDINGS
 from multitap.errors import ConfigError
-from multitap.printable import printable
 from multitap.records import dataclass
+from multitap.trust.projects.project_parts import visible
 
 _FOLDERS: Mapping[str, str] = {
     "userHome": "the path of your home folder",
@@ -68,11 +68,12 @@ def settle_variables(draft: ServerDraft, consent: Consent) -> ServerDraft:
     for variable in draft.variables:
         what, where = describe_variable(variable), describe_places(draft, variable)
         if consent.can_ask:
-            question = printable(f"{author} wants {what} for {draft.name}, {where}: give it?")
-            if click.confirm(question.replace("\n", " "), default=False, err=True):
+            question = visible(f"{author} wants {what} for {draft.name}, {where}: give it?")
+            if click.confirm(question, default=False, err=True):
                 given.append(variable)
                 continue
-        note(f"  {what} is not given to {draft.name}: {_how_to_give(variable, draft)}")
+        how = _how_to_give(variable, draft)
+        note(visible(f"  {what} is not given to {draft.name}: {how}"))
     return with_given_variables(draft, given)
 
 
@@ -121,4 +122,4 @@ def _how_to_give(variable: DraftVariable, draft: ServerDraft) -> str:
         return f"`-e {shlex.quote(f'{name}={text}')}` does"
     if table == "headers":
         return f"`-H {shlex.quote(f'{name}: {text}')}` does"
-    return f"`multitap set {draft.name} {variable.places[0]}=…` can, later"
+    return f"`multitap set {shlex.quote(draft.name)} {variable.places[0]}=…` can, later"

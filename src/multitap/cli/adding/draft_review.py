@@ -73,14 +73,16 @@ def review_lines(
         if isinstance(config.oauth, OAuth) and config.oauth.client_id:
             yield f"  it logs in as {visible(config.oauth.client_id)}"
     if draft.note:
-        yield f"  {draft.note}"
+        yield f"  {visible(draft.note)}"
     if confinement is not None and not standing.is_own:
         yield f"  {confinement.level}: {confinement.meaning}"
         if confinement.confined:
             yield from (f"  may change {show_word(path)}" for path in writable)
         else:
             yield f"  it is not confined: {confinement.reason}"
-    yield from (f"  warning: {warning}" for warning in (*draft.warnings, *_container(config)))
+    # what a stranger writes must not look like a line of ours
+    warnings = map(visible, (*draft.warnings, *_container(config)))
+    yield from (f"  warning: {warning}" for warning in warnings)
 
 
 def show_word(word: str) -> str:
@@ -123,4 +125,4 @@ def _container(config: StdioServer | HttpServer) -> Iterator[str]:
         return
     run = parse_container_run((config.command, *config.args))
     if run is not None:
-        yield from map(visible, objections(run, config.cwd or Path.cwd(), config.env))
+        yield from objections(run, config.cwd or Path.cwd(), config.env)

@@ -16,7 +16,7 @@ _PAGES = re.compile(r".*(?:/install-mcp|/mcp/install|/mcp/add)/?")
 def is_install_link(address: str) -> bool:
     """Whether an address describes a server, instead of being one."""
     try:
-        parts = urlsplit(address)
+        parts = urlsplit(_target(address))
     except ValueError:
         return False
     if parts.scheme in _SCHEMES:
@@ -25,13 +25,22 @@ def is_install_link(address: str) -> bool:
     return bool(_PAGES.fullmatch(parts.path)) and {"name", "config"} <= given.keys()
 
 
+def _target(address: str) -> str:
+    """Where a page such as `https://vscode.dev/redirect?url=vscode:…` leads."""
+    parts = urlsplit(address)
+    if not parts.path.rstrip("/").endswith("/redirect"):
+        return address
+    leads = parse_qs(parts.query).get("url", [""])[0]
+    return leads if urlsplit(leads).scheme in _SCHEMES else address
+
+
 def snippet_in(address: str) -> tuple[str | None, str]:
     """The name in an install link, if it has one, and the server as JSON.
 
     Raises:
         ConfigError: There is no server in it.
     """
-    query = urlsplit(address).query
+    query = urlsplit(_target(address)).query
     given = {name: values[0] for name, values in parse_qs(query).items()}
     text = _json(given["config"]) if "config" in given else _json(unquote(query))
     if text is None:

@@ -55,6 +55,10 @@ def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
     name, word = _split_name(request, lambda word: word.endswith("server.json"))
     if not word:
         return ()
+    if "://" in word:
+        raise ConfigError(
+            f"{word!r} describes a server, and is not one", hint="fetch it, and add the file"
+        )
     try:
         data = read_regular(Path(word).expanduser(), MAX_MANIFEST)
     except OSError as exc:

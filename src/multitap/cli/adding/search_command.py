@@ -1,5 +1,6 @@
 """`multitap search`: finds servers in the bundled catalog and in the registry."""
 
+import shlex
 import shutil
 from typing import Any
 
@@ -35,7 +36,7 @@ def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
         rows += [(one.name, _source(one), one.description) for one in found]
         if rows:
             table(("NAME", "FROM", "DESCRIPTION"), rows)
-            advise(f"`multitap add {rows[0][0]}` adds the first one")
+            advise(f"`multitap add {shlex.quote(rows[0][0])}` adds the first one")
     if trouble:
         note(f"the registry is not searched: {trouble}")
     if not known and not found:

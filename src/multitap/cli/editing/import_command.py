@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -38,6 +37,7 @@ from multitap.config.hosts import host_file, host_files
 from multitap.errors import ConfigError, counted
 from multitap.records import dataclass
 from multitap.trust.pins.lock_places import places_of
+from multitap.trust.projects.project_parts import quote_word
 from multitap.trust.secrets.vault import Vault
 
 
@@ -215,7 +215,8 @@ def _show(files: Sequence[HostFile], found: Sequence[ImportedServer]) -> None:
 def _what(one: ImportedServer) -> str:
     if isinstance(one.config, HttpServer):
         return str(masked("url", one.config.url))
-    return " ".join([Path(one.config.command).name, *masked("args", [*one.config.args])])
+    words = [one.config.command, *masked("args", [*one.config.args])]
+    return " ".join(map(quote_word, words))
 
 
 def _fate(one: ImportedServer) -> str:

@@ -7,11 +7,13 @@ import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
 
 from multitap.http.closed_ports import close_port
+from multitap.wire.process import warden
 from multitap.wire.process.sandbox_support import sandbox_support
 from tests.attacks.sandbox_world import listening, run_guarded
 from tests.waiting import until
@@ -189,3 +191,20 @@ subprocess.run(["npx", "--offline", "-y", "./hello-1.0.0.tgz"], check=True)
 
     assert said.splitlines()[-1] == "hello"
     assert reports == []
+
+
+async def test_where_calls_cannot_be_supervised_nothing_is_confined(tmp_path):
+    """A confined program is on such a machine, as programs in many containers are."""
+    folder = Path(warden.__file__).parent.parent
+    source = """
+import sys
+sys.path.append(sys.argv[1])
+from process.sandbox.calling_process import check_access
+try:
+    check_access()
+except OSError as exc:
+    print(exc.strerror)
+"""
+    said, _ = await run_guarded(tmp_path.resolve(), source, str(folder))
+
+    assert said == "`pidfd_getfd` is forbidden here\n"

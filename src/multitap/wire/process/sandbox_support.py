@@ -30,11 +30,16 @@ class SandboxSupport:
 
 
 def _probe() -> int:
-    from multitap.wire.process.sandbox import landlock, syscall_filter  # noqa: PLC0415 - ctypes is slow
+    from multitap.wire.process.sandbox import (  # noqa: PLC0415 - ctypes is slow
+        calling_process,
+        landlock,
+        syscall_filter,
+    )
 
     version = landlock.version()
     if not syscall_filter.is_known_machine():
         raise OSError(38, f"there is no filter for {syscall_filter.machine()} machines")
+    calling_process.check_access()
     return version
 
 

@@ -14,6 +14,7 @@ from .syscall_numbers import ARCHITECTURES
 _IS_VALID = 0x40082102
 _PAGE = 4096
 _LONGEST_PATH = 4096
+_OF_CHILDREN = 1  # of Yama: whom a program may look into; more is for administrators
 _OF_THREAD = os.O_EXCL  # a descriptor of one thread, since Linux 6.9
 AT_FDCWD, SYMLINK_NOFOLLOW, EMPTY_PATH = -100, 0x100, 0x1000
 
@@ -159,6 +160,30 @@ class CallingProcess:
             if exc.errno != errno.EINVAL:
                 raise
         return os.pidfd_open(self.leader)
+
+
+def check_access() -> None:
+    """Check that a process may look into those that it starts.
+
+    Raises:
+        OSError: The machine forbids it, so that no call of theirs could be supervised.
+    """
+    process = os.pidfd_open(os.getpid())
+    try:
+        # containers without further powers may refuse it
+        os.close(syscall(ARCHITECTURES[machine()][1]["pidfd_getfd"], process, process, 0))
+    except OSError as exc:
+        raise OSError(exc.errno, "`pidfd_getfd` is forbidden here") from None
+    finally:
+        os.close(process)
+    try:
+        with open("/proc/sys/kernel/yama/ptrace_scope", encoding="ascii") as file:
+            scope = int(file.read())
+    except (OSError, ValueError):
+        return
+    if scope > _OF_CHILDREN and os.geteuid() != 0:
+        words = f"`kernel.yama.ptrace_scope` is {scope}, which keeps programs from watching others"
+        raise OSError(errno.EPERM, words)
 
 
 def _read(memory: int, start: int, length: int) -> bytes:

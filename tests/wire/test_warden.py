@@ -275,6 +275,27 @@ async def test_other_ended_servers_are_noticed_while_one_waits_to_be_swept():
         assert not spawner._children
 
 
+async def test_servers_that_end_together_are_swept_together_and_others_stay():
+    async with open_spawner() as spawner:
+        children = [await _sleepers(spawner) for _ in range(6)]
+        other = await _sleepers(spawner)
+        # so that all orders wait when it goes on
+        os.kill(spawner._process.pid, signal.SIGSTOP)
+        async with anyio.create_task_group() as tasks:
+            for child in children:
+                tasks.start_soon(child.sweep)
+            await anyio.wait_all_tasks_blocked()
+            os.kill(spawner._process.pid, signal.SIGCONT)
+        with anyio.fail_after(5):
+            for child in children:
+                await child.exited.wait()
+
+        assert {ProcessStat.of(child.pid) for child in children} == {None}
+        below = descendants(spawner._process.pid)
+        assert {ProcessStat.of(pid).session for pid in below} == {other.pid}
+        await other.sweep()
+
+
 async def test_a_program_whose_start_is_given_up_does_not_run_on():
     async with open_spawner() as spawner:
         first = await _sleepers(spawner)

@@ -4,11 +4,15 @@ import logging
 import os
 import re
 import resource
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 
 import anyio
 
+from multitap.events import LinkState, ServerSnapshot
 from multitap.hub.hub import Hub
+from multitap.upstream.backoff import PROVED
+from multitap.upstream.link import Link
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +28,25 @@ _NUMBER = re.compile(r"\d+")
 def reasons(hub: Hub) -> tuple[str, ...]:
     """What is degraded, in words; empty if nothing is."""
     return tuple(_reasons(hub))
+
+
+def failing_servers(hub: Hub, servers: Iterable[ServerSnapshot]) -> Iterator[str]:
+    """The servers of these that keep failing, in words."""
+    for server in servers:
+        link = hub.links.get(server.name)
+        if link is not None and _keeps_failing(link):
+            # between two crashes it is connected, and has no failure
+            why = f": {server.failure.message}" if server.failure else ""
+            yield f"the server {server.name} keeps failing{why}"
+
+
+def _keeps_failing(link: Link) -> bool:
+    """Whether it was lost repeatedly, and has not proved healthy since."""
+    if link.state is LinkState.NEEDS_AUTH or link.availability.is_asleep:
+        return False
+    age = time.time() - link.availability.since
+    has_proved = link.state is LinkState.CONNECTED and age >= PROVED
+    return link.restarts.is_repeated and not has_proved
 
 
 async def report(hub: Hub) -> None:

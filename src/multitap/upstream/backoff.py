@@ -75,6 +75,11 @@ class Restarts:
         recent = [start for start in self.history.starts if now - start < horizon]
         return len(recent) > BURST
 
+    @property
+    def is_repeated(self) -> bool:
+        """Whether it was lost more than once in a row, or never came up."""
+        return self.history.failures > 1 or self.history.trips > 0
+
     def forget(self) -> None:
         """Reset the history: the server proved healthy, or a person requested it."""
         self.history = RestartHistory()

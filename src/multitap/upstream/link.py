@@ -100,7 +100,7 @@ class Link:
         """Whether its last start succeeded, in this run or an earlier one; None if unknown."""
         self.habits = known.habits or ServerHabits()
         self._expand = expand
-        self._restarts = restarts or Restarts()
+        self.restarts = restarts or Restarts()
         self._attempt = Attempt()
         self._starts = 0
         self._is_ordered = False
@@ -222,7 +222,7 @@ class Link:
 
     def restart(self) -> None:
         """Restart now, ignoring back-off."""
-        self._restarts.forget()
+        self.restarts.forget()
         self._is_ordered = True
         self.retry()
 
@@ -268,7 +268,7 @@ class Link:
     async def _make_attempt(self) -> float:
         """Connect once, until the session ends; returns the seconds before the next attempt."""
         attempt = self._attempt = Attempt(  # this is the restart that was asked for
-            self._restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
+            self.restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
         )
         self._is_ordered = self._lost_healthy = self.is_backing_off = False
         self._starts += 1
@@ -292,7 +292,7 @@ class Link:
             await breaker.give_up()
             return pause
         self._lost_healthy = pause == 0
-        pause = await breaker.on_lost(self._restarts.history, pause, availability.failure)
+        pause = await breaker.on_lost(self.restarts.history, pause, availability.failure)
         availability.retry_due = now() + pause
         return pause
 
@@ -358,10 +358,10 @@ class Link:
 
     def _on_failed(self, attempt: Attempt, exc: BaseException, began: float) -> float:
         if _is_start(self.config, attempt, exc):
-            self._restarts.on_started(began)
+            self.restarts.on_started(began)
         failure = self._failure(attempt, exc)
-        tripped = self._restarts.tripped(now())
-        pause = self._restarts.on_lost(now(), healthy_for=attempt.healthy_for)
+        tripped = self.restarts.tripped(now())
+        pause = self.restarts.on_lost(now(), healthy_for=attempt.healthy_for)
         if not failure.code.heals:
             pause = math.inf
         elif not self.config.reconnect:

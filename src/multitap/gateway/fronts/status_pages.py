@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from multitap.catalog.audience import Audience, AudienceLimits
 from multitap.gateway.client_message import Refused
-from multitap.gateway.degradation import reasons
+from multitap.gateway.degradation import failing_servers, reasons
 from multitap.gateway.fronts.http_sessions import HttpSessions
 from multitap.gateway.gateway import Gateway
 from multitap.gateway.view import View
@@ -49,14 +49,16 @@ class StatusPages:
         snapshot = self._gateway.hub.snapshot()
         servers = [server for server in snapshot.servers if view.has(server.name)]
         up = sum(server.state.value == "connected" for server in servers)
-        degraded = reasons(self._gateway.hub)
+        general = reasons(self._gateway.hub)
+        failing = [*failing_servers(self._gateway.hub, servers)]
         told: dict[str, Any] = {
-            "status": "degraded" if degraded else "ok",
+            "status": "degraded" if general or failing else "ok",
             "servers": len(servers),
             "connected": up,
         }
-        if degraded and not _is_limited(view):
-            told["degraded"] = degraded
+        # general reasons may name servers and files that a limited reader does not see
+        if shown := [*(() if _is_limited(view) else general), *failing]:
+            told["degraded"] = shown
         http_request.respond(200, (envelope.encode(told),))
 
     def ready(self, http_request: HttpRequest) -> None:

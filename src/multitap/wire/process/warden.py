@@ -114,6 +114,8 @@ class Warden:
         """Servers that are zombies: each keeps its id from being reused until it is swept."""
         self.swept: set[int] = set()
         """Servers that were swept and will end soon."""
+        self.sweeping: list[int] = []
+        """The numbers of servers to be swept."""
         self.place = _place()
         self.prctl = _prctl()
         self.confined: dict[int, SyscallSupervisor] = {}
@@ -149,6 +151,10 @@ class Warden:
                     self._answer(fd, event)
                 elif fd == self.control.fileno() and not self._obey():
                     return
+            # together, once no order is left: each looks at all processes, and may pause
+            if self.sweeping and not select.select([self.control], [], [], 0)[0]:
+                numbers, self.sweeping = self.sweeping, []
+                self._sweep(numbers)
 
     def end_everything(self) -> None:
         for _ in range(LAST_SWEEPS):
@@ -176,14 +182,16 @@ class Warden:
         if kind == "spawn":
             self._spawn(number, fds, *rest)
             return True
-        leader = next((pid for pid, known in self.leaders.items() if known == number), None)
-        if kind == "signal" and leader is not None:
+        if kind == "signal" and (leader := self._leader(number)) is not None:
             _kill_group(leader, rest[0])
         elif kind == "settle" and number in self.supervisors:
             self.supervisors[number].settle()
         elif kind == "sweep":
-            self._say("swept", number, self._sweep(leader) if leader is not None else 0)
+            self.sweeping.append(number)
         return True
+
+    def _leader(self, number: int) -> int | None:
+        return next((pid for pid, known in self.leaders.items() if known == number), None)
 
     def _spawn(
         self,
@@ -395,30 +403,37 @@ class Warden:
                 _kill_group(pid, signal.SIGKILL)  # now or never: its id is free from here on
                 self._say("exited", number, os.waitstatus_to_exitcode(status))
 
-    def _sweep(self, leader: int) -> int:
-        """Kill what is left of one server: its session, its group, processes with its tag."""
-        tag = str(self._tag(os.getpid(), self.leaders[leader], leader))
-        ended: set[int] = set()
+    def _sweep(self, numbers: list[int]) -> None:
+        """Kill what is left of some servers: their sessions, groups, processes with their tags."""
+        leaders = {pid: number for pid, number in self.leaders.items() if number in numbers}
+        tags = {
+            str(self._tag(os.getpid(), number, leader)): leader
+            for leader, number in leaders.items()
+        }
+        ended: dict[int, set[int]] = {number: set() for number in numbers}
         for _ in range(SWEEPS):
-            _kill_group(leader, signal.SIGKILL)
-            found = {
-                pid: stat
-                for pid, stat in _descendants(os.getpid()).items()
-                if leader in {stat.group, stat.session} or str(ServerTag.of(pid)) == tag
-            }
-            for pid, stat in found.items():
-                _end(pid, stat)
-            ended |= found.keys()
+            for leader in leaders:
+                _kill_group(leader, signal.SIGKILL)
+            found = 0
+            for pid, stat in _descendants(os.getpid()).items():
+                owner = next((one for one in (stat.group, stat.session) if one in leaders), None)
+                owner = owner or tags.get(str(ServerTag.of(pid)))
+                if owner is not None:
+                    _end(pid, stat)
+                    ended[leaders[owner]].add(pid)
+                    found += 1
             self._reap()
             if not found:
                 break
             select.select([], [], [], PAUSE)
-        if leader in self.ended:
-            self._release(leader)
-            self._reap()
-        elif leader in self.leaders:
-            self.swept.add(leader)
-        return len(ended)
+        for leader in leaders:
+            if leader in self.ended:
+                self._release(leader)
+            elif leader in self.leaders:
+                self.swept.add(leader)
+        self._reap()
+        for number, pids in ended.items():
+            self._say("swept", number, len(pids))
 
     def _end_orphans(self) -> None:
         """Kill leftover processes of servers whose warden was killed as well."""

@@ -11,16 +11,18 @@ from ipaddress import ip_address
 import aiohttp
 import anyio
 import pytest
+from yarl import URL
 
 from multitap import HttpServer
 from multitap.cli.terminal.browser import is_safe, open_page
 from multitap.config import OAuth
 from multitap.faults import WireFault
+from multitap.http.client.origin_route import resolve_host
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth import guarded_fetch
 from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.address_rules import permitted
+from multitap.upstream.oauth.address_rules import AddressRules, permitted
 from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
@@ -149,6 +151,66 @@ async def test_ssrf_by_an_address_of_any_kind_is_refused(address):
 )
 def test_addresses_of_private_networks_are_for_servers_that_are_there(address, own, allowed):
     assert permitted(ip_address(address), {ip_address(one) for one in own}) is allowed
+
+
+def resolving(**names):
+    """A name service; `_` stands for a dot."""
+
+    async def resolve(loop, host, port):
+        addresses = names[host.replace(".", "_")]
+        return [entry for one in addresses for entry in await resolve_host(loop, one, port)]
+
+    return resolve
+
+
+async def test_a_servers_own_name_opens_no_inner_address_by_what_it_resolves_to(tmp_path):
+    here, _ = zoo.self_signed(tmp_path)
+
+    async def sing(_request, caller):
+        await caller.respond({})
+
+    async with zoo.serve(sing, tls=here) as inner:
+        # a service of ours, which cannot prove that it is the server
+        resolve = resolving(
+            evil_example=["127.0.0.1"], mixed_example=["93.184.216.34", "127.0.0.1"]
+        )
+        loop = asyncio.get_running_loop()
+        for name in ("evil.example", "mixed.example"):
+            rules = AddressRules(URL(f"https://{name}:{inner.port}/mcp"), resolve=resolve)
+            with pytest.raises(LoginFailed, match="somewhere else"):
+                await rules.resolve(loop, "evil.example", inner.port)
+        plain = AddressRules(URL(f"http://evil.example:{inner.port}/mcp"), resolve=resolve)
+        with pytest.raises(LoginFailed, match="somewhere else"):
+            await plain.resolve(loop, "evil.example", inner.port)
+        usable = await rules.resolve(loop, "mixed.example", inner.port)
+
+    assert [address[4][0] for address in usable] == ["93.184.216.34"]
+
+
+async def test_a_server_that_proves_its_name_at_an_inner_address_may_name_others_there(tmp_path):
+    here, there = zoo.self_signed(tmp_path)
+
+    async def sing(_request, caller):
+        await caller.respond({})
+
+    async with zoo.serve(sing, tls=here) as inner:
+        resolve = resolving(far_invalid=["127.0.0.1"], sso_invalid=["127.0.0.1"])
+        server = URL(f"https://far.invalid:{inner.port}/mcp")
+        rules = AddressRules(server, resolve=resolve, tls=there)
+        usable = await rules.resolve(asyncio.get_running_loop(), "sso.invalid", 443)
+
+    assert [address[4][0] for address in usable] == ["127.0.0.1"]
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "2130706434", "[fd00::1]"])
+async def test_ssrf_through_a_proxy_of_the_machine_is_refused(monkeypatch, host):
+    async with canary() as proxy, provided() as provider:
+        monkeypatch.setenv("https_proxy", proxy.url.removesuffix("/mcp"))
+        monkeypatch.setenv("no_proxy", "")
+        with pytest.raises(LoginFailed, match="somewhere else"):
+            await guarded_fetch.GuardedFetch(provider.url).describe(f"https://{host}/", {})
+
+    assert proxy.connections == 0
 
 
 async def test_metadata_that_redirects_elsewhere_is_refused():

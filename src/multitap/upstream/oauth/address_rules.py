@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import ipaddress
+import ssl
 from collections.abc import Collection, Sequence
 
+import anyio
 from yarl import URL
 
-from multitap.http.client.origin_route import Address, resolve_host
-from multitap.http.client.origins import proxy_for, show_url
+from multitap.http.client.origin_route import Address, OriginRoute, Resolve, resolve_host
+from multitap.http.client.origins import show_url
 from multitap.http.loopback import is_loopback
 from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
@@ -27,6 +29,8 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _PUBLIC = ipaddress.ip_network("2000::/3")
 """All public IPv6 addresses. For `ipaddress`, some that embed IPv4 addresses or are site-local are
 global as well."""
+_PROOF_PATIENCE = 4.0  # seconds for a server to prove its name; metadata has five
+_PROXIED_PATIENCE = 2.0  # seconds to resolve a name: behind a proxy, no name may resolve
 
 
 class AddressRules:
@@ -34,11 +38,22 @@ class AddressRules:
 
     Only https, or http to the loopback host that the server itself is on. No address of a private
     network, of this machine or of a cloud's metadata service, unless the server itself is there.
+    The owner of a name decides where it leads: that the server is at an inner address counts only
+    if it proves its name there by TLS, or if the configuration has that address instead of a name.
+
+    Args:
+        server: Its address.
+        resolve: Resolves names.
+        tls: The TLS context; None: the system's trust store.
     """
 
-    def __init__(self, server: URL) -> None:
+    def __init__(
+        self, server: URL, *, resolve: Resolve = resolve_host, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._server = server
-        self._own: frozenset[Ip] | None = None
+        self._resolve = resolve
+        self._tls = tls
+        self._proven: set[Ip] = set()
 
     def check(self, address: str) -> URL:
         """Check an address, as far as possible without resolving its host.
@@ -54,9 +69,6 @@ class AddressRules:
             is_loopback(host) and is_loopback(self._server.host or "")
         ):
             raise LoginFailed(f"{show_url(url)} is not https")
-        # a proxy resolves names itself, and applies its own rules
-        if (ip := _literal(host)) and proxy_for(url) and not permitted(ip, self._literal_own()):
-            raise LoginFailed(f"{show_url(url)} is an address of a private network")
         return url
 
     async def resolve(
@@ -67,21 +79,82 @@ class AddressRules:
         Raises:
             LoginFailed: None of the host's addresses is allowed.
         """
-        if self._own is None:
-            own = await resolve_host(loop, self._server.raw_host or "", self._server.port or 0)
-            self._own = frozenset(_ip(one) for one in own)
-        found = await resolve_host(loop, host, port)
-        usable = [one for one in found if permitted(_ip(one), self._own)]
+        found = await self._resolve(loop, host, port)
+        usable = await self._permitted(loop, found)
         if found and not usable:
-            raise LoginFailed(
-                f"{host} is an address of a private network, or of this machine, and the server "
-                "itself is somewhere else"
-            )
+            raise LoginFailed(_inner(host))
         return usable
 
-    def _literal_own(self) -> Collection[Ip]:
-        ip = _literal(self._server.host or "")
-        return () if ip is None else (ip,)
+    async def check_proxied(self, url: URL) -> None:
+        """Check an address that a web proxy resolves itself, as far as its host resolves here.
+
+        Raises:
+            LoginFailed: One of its addresses is not allowed, and the proxy may choose that one.
+        """
+        loop, host = asyncio.get_running_loop(), url.raw_host or ""
+        try:
+            with anyio.fail_after(_PROXIED_PATIENCE):
+                found = await self._resolve(loop, host, url.port or 0)
+        except (OSError, UnicodeError):
+            return  # only the proxy knows, and applies its own rules
+        if len(await self._permitted(loop, found)) < len(found):
+            raise LoginFailed(_inner(host))
+
+    async def _permitted(
+        self, loop: asyncio.AbstractEventLoop, found: Sequence[Address]
+    ) -> Sequence[Address]:
+        if all(permitted(_ip(address), self._proven) for address in found):
+            return found
+        await self._prove(loop)
+        return [address for address in found if permitted(_ip(address), self._proven)]
+
+    async def _prove(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Find out at which inner addresses the server is."""
+        host = self._server.raw_host or ""
+        own = await self._resolve(loop, host, self._server.port or 0)
+        if _literal(host) is not None or is_loopback(host):
+            self._proven.update(map(_ip, own))
+            return
+        for address in own:
+            if not permitted(_ip(address), self._proven) and await self._is_at(loop, address):
+                self._proven.add(_ip(address))
+
+    async def _is_at(self, loop: asyncio.AbstractEventLoop, address: Address) -> bool:
+        """Whether the server's name is proven at an address."""
+        if self._server.scheme != "https":
+            return False
+
+        async def only(*_: object) -> Sequence[Address]:
+            return [address]
+
+        route = OriginRoute(self._server, None, self._tls, only)
+        try:
+            with anyio.fail_after(_PROOF_PATIENCE):
+                greeting = await route.open(loop, _Greeting)
+        except OSError:
+            return False
+        greeting.close()
+        return True
+
+
+class _Greeting(asyncio.Protocol):
+    """A connection that is closed once it is open."""
+
+    _transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+def _inner(host: str) -> str:
+    return (
+        f"{host} is an address of a private network, or of this machine, and the server itself is "
+        "somewhere else"
+    )
 
 
 def permitted(address: Ip, own: Collection[Ip]) -> bool:

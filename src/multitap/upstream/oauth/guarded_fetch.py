@@ -12,7 +12,7 @@ from yarl import URL
 from multitap.faults import RequestFailed
 from multitap.http.client.headers import DEFAULTS, Headers, merge
 from multitap.http.client.http_client import HttpClient
-from multitap.http.client.origins import join_url, same_origin, show_url
+from multitap.http.client.origins import join_url, proxy_for, same_origin, show_url
 from multitap.http.client.response import Response
 from multitap.upstream.oauth.address_rules import AddressRules
 from multitap.upstream.oauth.oauth_errors import LoginFailed
@@ -91,6 +91,8 @@ class GuardedFetch:
         self, method: str, url: URL, headers: Headers, body: bytes | None
     ) -> tuple[FetchedReply, str | None]:
         headers = merge(DEFAULTS, {"Accept": _JSON}, headers)
+        if proxy_for(url) is not None:
+            await self.rules.check_proxied(url)
         async with HttpClient(show_url(url), resolve=self.rules.resolve) as client:
             response = await client.send(client.head(method, url, headers), body)
             location = response.header("Location") if response.status in _REDIRECT else None

@@ -237,13 +237,13 @@ def withheld_note(withheld: Iterable[Withheld]) -> str:
 
     It counts and names nothing: a model would read the names, which are a stranger's.
     """
-    servers = sum(part.kind == "server" and not part.changed for part in withheld)
+    servers = sum(part.kind == "server" for part in withheld)
     if not servers:
         return ""
-    which = "it" if servers == 1 else "them"
+    are, they = ("is", "it") if servers == 1 else ("are", "they")
     return (
-        f"{counted(servers, 'server')} of the user's project cannot be used, because nobody has "
-        f"trusted {which}: the user can run `multitap trust` in its folder"
+        f"{counted(servers, 'server')} of the user's project {are} not used as {they} {are} now, "
+        "because nobody has trusted that: the user can run `multitap trust` in its folder"
     )
 
 

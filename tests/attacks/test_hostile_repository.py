@@ -165,7 +165,7 @@ def test_a_client_that_starts_the_gateway_is_told_what_is_missing(ended):
     [answer] = map(json.loads, ended["serve"].stdout.splitlines())
 
     instructions = answer["result"]["instructions"]
-    assert "5 servers of the user's project cannot be used" in instructions
+    assert "5 servers of the user's project are not used as they are now" in instructions
     assert "multitap trust" in instructions
     # a stranger chose the names, and a model reads the instructions
     assert "exfiltrate" not in instructions

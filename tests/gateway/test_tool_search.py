@@ -173,6 +173,6 @@ async def test_an_unknown_name_counts_what_is_not_trusted_and_names_none_of_it(s
 
     for text in told:
         assert "no tool named 'a_b'" in text
-        assert text.count("2 servers of the user's project cannot be used") == 1
+        assert text.count("2 servers of the user's project are not used as they are now") == 1
         assert "ignore_all_rules" not in text
         assert "/strange" not in text

@@ -554,7 +554,7 @@ async def test_a_project_that_is_not_trusted_is_shown_and_stays_untrusted(browse
         first = await page.until("document.querySelector('tbody tr')?.innerText")
         await page.press("f", "ArrowDown", "T")
         await dialog(page, "server zoo (multitap.toml): new")
-        await dialog(page, "This page cannot do that: in a terminal, run `multitap trust`")
+        await dialog(page, "This page cannot do that: in a terminal, run `multitap trust ")
         await dialog(page, SERVER.name)
         await closed(page)
         async with browser.page(scripts=False) as plain:

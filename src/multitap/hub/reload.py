@@ -246,7 +246,7 @@ def _warn_once(text: str) -> None:
 def _calling_frame() -> FrameType:
     """The innermost frame of the program that uses this package."""
     stack = [frame for frame, _ in traceback.walk_stack(None)]
-    between = {__package__.partition(".")[0], "contextlib", "anyio", "asyncio", "threading"}
+    between = {__name__.partition(".")[0], "contextlib", "anyio", "asyncio", "threading"}
     outside = (x for x in stack if x.f_globals.get("__name__", "").partition(".")[0] not in between)
     return next(outside, stack[-1])
 

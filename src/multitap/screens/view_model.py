@@ -1,5 +1,6 @@
 """What both front ends show: the rows of each place, and the action each row needs."""
 
+import shlex
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -98,8 +99,15 @@ def server_rows(
 
 def _untrusted_row(part: Withheld) -> ServerRow:
     state = "changed" if part.changed else "not trusted"
-    reason = f"it {part.reason}"
-    return ServerRow(part.name, state, "warning", reason, part.hint, "T", project=part.project)
+    fix = trust_command(part.project)
+    return ServerRow(
+        part.name, state, "warning", f"it {part.reason}", fix, "T", project=part.project
+    )
+
+
+def trust_command(project: str) -> str:
+    """What to do about an untrusted project, for a person who may be in another folder."""
+    return f"run `multitap trust {shlex.quote(project)}`"
 
 
 def _as_before(row: ServerRow, part: Withheld | None) -> ServerRow:
@@ -107,7 +115,14 @@ def _as_before(row: ServerRow, part: Withheld | None) -> ServerRow:
     if part is None:
         return row
     reason = "; ".join(filter(None, (f"it {part.reason}", row.reason)))
-    return replace(row, tone="warning", reason=reason, fix=part.hint, key="T", project=part.project)
+    return replace(
+        row,
+        tone="warning",
+        reason=reason,
+        fix=trust_command(part.project),
+        key="T",
+        project=part.project,
+    )
 
 
 def _server(

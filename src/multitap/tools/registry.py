@@ -223,7 +223,7 @@ class _Narrowed(ToolRegistry):
     def __init__(self, whole: ToolRegistry, shows: Callable[[ToolInfo], bool]) -> None:
         super().__init__()
         self._whole = whole
-        self._shown = _Shown(whole, shows)
+        self._shown = _Shown(whole, shows, lambda: _withheld_words(whole._attached))  # noqa: SLF001 - as above
         self._formats = ProviderFormats(self, whole._formats)  # noqa: SLF001 - the same tools
         self.attach(self._shown)
 
@@ -238,9 +238,15 @@ class _Narrowed(ToolRegistry):
 class _Shown(Mapping[str, ToolInfo]):
     """The tools of a registry that a filter accepts."""
 
-    def __init__(self, whole: ToolRegistry, shows: Callable[[ToolInfo], bool]) -> None:
+    def __init__(
+        self,
+        whole: ToolRegistry,
+        shows: Callable[[ToolInfo], bool],
+        withheld: Callable[[], str],
+    ) -> None:
         self._whole = whole
         self._shows = shows
+        self._withheld = withheld
 
     def __getitem__(self, name: str) -> ToolInfo:
         tool = self._whole.get(name)
@@ -256,7 +262,7 @@ class _Shown(Mapping[str, ToolInfo]):
 
     @property
     def withheld(self) -> str:
-        return _withheld_words(self._whole._attached)  # noqa: SLF001 - the same tools
+        return self._withheld()
 
     def hides(self, name: str) -> bool:
         tool = self._whole.get(name)

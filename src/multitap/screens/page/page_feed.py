@@ -23,6 +23,7 @@ from multitap.screens.view_model import (
     client_rows,
     server_rows,
     token_costs,
+    trust_command,
 )
 from multitap.tasks import Tasks
 
@@ -185,7 +186,10 @@ class PageFeed:
             "clients": client_rows(figures, self.recent),
             "questions": overview.questions,
             "trouble": state.degraded,
-            "withheld": state.snapshot.withheld,
+            "untrusted": [
+                {"project": project, "fix": trust_command(project)}
+                for project in dict.fromkeys(part.project for part in state.snapshot.withheld)
+            ],
             "revision": revision,
         }
 

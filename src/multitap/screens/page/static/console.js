@@ -146,7 +146,7 @@ class App {
   }
 
   show() {
-    const { counters, servers: rows = [], trouble = [], withheld = [], about } = this.state;
+    const { counters, servers: rows = [], trouble = [], untrusted = [], about } = this.state;
     if (!about) return;
     const bad = rows.filter((row) => row.tone === "error" || row.tone === "warning");
     const errors = Object.values(this.state.figures?.servers ?? {}).reduce((sum, one) => sum + one.total.errors, 0);
@@ -154,8 +154,7 @@ class App {
     const attention = bad.length > 0 && h("strong", { class: "attention" }, `needs attention: ${few(bad.map((row) => row.name))}`);
     const failed = errors > 0 && h("span", {}, counted(errors, "error"));
     this.summary.replaceChildren(...[...parts.map((one) => h("span", {}, one)), failed, attention].filter(Boolean));
-    const hints = new Set(withheld.map((one) => `Not trusted and not used: parts of ${one.project}. In a terminal, ${one.hint}; T shows what they would do.`));
-    const words = [...trouble, ...hints];
+    const words = [...trouble, ...untrusted.map((one) => `Not trusted and not used: parts of ${one.project}. In a terminal, ${one.fix}; T shows what they would do.`)];
     if (JSON.stringify(words) !== this.said) {
       this.said = JSON.stringify(words);
       this.trouble.replaceChildren(...words.map((one) => h("p", { class: "note error" }, one)));

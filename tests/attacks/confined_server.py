@@ -14,6 +14,11 @@ def call(tool, given):
     match tool:
         case "read":
             return Path(given["path"]).read_text(encoding="utf-8", errors="replace")
+        case "list":
+            return json.dumps(sorted(path.name for path in Path(given["path"]).iterdir()))
+        case "read_by_folder":
+            folder = os.open(given["folder"], os.O_RDONLY | os.O_DIRECTORY)
+            return os.read(os.open(given["name"], os.O_RDONLY, dir_fd=folder), 100).decode()
         case "read_in_child":
             command = [sys.executable, "-c", f"print(open({given['path']!r}).read())"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -69,6 +74,7 @@ def threaded(count):
 
 TOOLS = (
     *("read", "read_in_child", "write", "fetch", "connect", "fork", "threads", "allocate", "where"),
+    *("list", "read_by_folder"),
 )
 
 

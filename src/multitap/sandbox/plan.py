@@ -96,6 +96,8 @@ class SandboxPlan:
     """Bytes of data of each process."""
     proc: bool = False
     """Whether all its processes may read their own `/proc/self`, not only the first."""
+    listed: tuple[str, ...] = ()
+    """Folders that it may list, but not open as a whole."""
     sockets: tuple[str, ...] = ()
     """Unix sockets outside its folders that its program may connect to."""
     program: str = ""
@@ -174,6 +176,7 @@ def plan_sandbox(
         processes=config.sandbox_rules.processes,
         memory=config.sandbox_rules.memory,
         proc=config.sandbox_rules.proc,
+        listed=private.surroundings() if is_guarded else (),
         sockets=engine_sockets(ours) if level == "container" else (),
         program=os.path.realpath(program),
         refused=tuple(path for path, opened in (*writable, *readable) if not opened),

@@ -139,6 +139,18 @@ class PrivatePaths:
         holes = [one for one in (*self.never, *self.by_name) if one.startswith(below)]
         return tuple(_around(real, holes))
 
+    def surroundings(self) -> tuple[str, ...]:
+        """The folders around private places, which are opened entry by entry."""
+        folders: set[str] = set()
+        for private in (*self.never, *self.by_name):
+            folder = os.path.dirname(private)
+            while folder not in folders:
+                folders.add(folder)
+                folder = os.path.dirname(folder)
+        return tuple(
+            folder for folder in sorted(folders) if os.path.isdir(folder) and not self.holds(folder)
+        )
+
 
 def _other_homes(home: Path) -> list[str]:
     """The home folders of others, which root could read."""

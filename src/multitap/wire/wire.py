@@ -103,7 +103,7 @@ class Evidence:
     denied: tuple[str, ...] = ()
     """Paths outside its sandbox that it tried to change while it started."""
     needs_proc: bool = False
-    """Whether it crashed in a way that a closed `/proc/self` can cause."""
+    """Whether it ended while it started, and `/proc/self` was closed to it."""
     noise: int = 0
     """How many lines or events were not JSON-RPC messages."""
     noise_sample: str = ""

@@ -37,8 +37,8 @@ _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 _UNCONFINED = Confinement("off", "nobody asked")
 _NEEDS_PROC = "needs-proc"
-"""A file in a server's folder: it crashed without access to `/proc/self`, and has it from then on.
-Others do not: looking at each file that a server opens is slow."""
+"""A file in a server's folder: it came up only with access to `/proc/self`. Most servers do without,
+and looking at each file that a server opens is slow."""
 
 
 def _nothing() -> None:
@@ -86,10 +86,10 @@ class Launch:
         self.orders = orders
         self.denied: list[str] = []
         """Paths that it tried to change while it started."""
-        self.on_up: Callable[[], None] = _nothing
-        """Called when the server is up: what it tries from then on is not watched."""
         self.needs_proc = False
-        """Whether it crashed while it started, in a way that a closed `/proc/self` can cause."""
+        """Whether it ended while it started, and `/proc/self` was closed to it."""
+        self.on_settled: Callable[[], None] = _nothing
+        """Called when the server is up: what it tries from then on is not watched."""
         self.on_end: Callable[[], None] = _nothing
         self.folder: Path | None = None
         """Its own folder, if it is confined."""
@@ -102,13 +102,20 @@ class Launch:
     def __exit__(self, *_: object) -> None:
         self.on_end()
 
-    def note_crash(self) -> None:
-        """Note that it crashed while it started; under `guard`, `/proc/self` may be the reason."""
+    def on_up(self) -> None:
+        """Note that the server is up, and what it needed for that."""
+        if self.orders is None:
+            return
+        if self.orders["watch"]:
+            self.on_settled()
+        if self.orders["network"] and self.orders["proc"] and self.folder is not None:
+            with suppress(OSError):  # a full disk: the next start tries without it first
+                (self.folder / _NEEDS_PROC).touch()
+
+    def on_early_end(self) -> None:
+        """Note that it ended by itself while it started: a closed `/proc` may be the reason."""
         orders = self.orders
         self.needs_proc = orders is not None and orders["network"] and not orders["proc"]
-        if self.needs_proc and self.folder is not None:
-            with suppress(OSError):  # a full disk: the next start begins with the same crash
-                (self.folder / _NEEDS_PROC).touch()
 
     def on_report(self, kind: str, value: Any) -> None:
         """Record a report of the warden: paths, and refused addresses and processes."""
@@ -258,6 +265,7 @@ class Sandboxes:
             "processes": plan.processes,
             "memory": plan.memory,
             "proc": plan.proc,
+            "listed": [*plan.listed],
             "network": is_open,
             "sockets": [*plan.sockets],
             "socket_program": plan.program,

@@ -5,11 +5,11 @@ import contextlib
 import fcntl
 import os
 import shutil
-import signal
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
@@ -40,7 +40,6 @@ _PIPE_SIZE = 256 * 1024  # fewer wake-ups for large results than the kernel's 64
 _JOINED = 64 * 1024  # bytes above which messages are written at once, not with others
 _SEVERAL = 3  # pending requests above which it pays to wait for more
 _LAST_WORDS = 0.1  # seconds to read the rest of a dead server's pipe
-_FAULTS = frozenset({signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV})
 PATIENCE = (1.0, 2.0)
 """Seconds a server has to exit after its input is closed, and then after SIGTERM.
 
@@ -196,24 +195,18 @@ async def open_stdio(
                 )
                 tasks.start_soon(_notice_exit, child, exchange)
                 wire = StdioWire(exchange, writer, child, stderr, receipt, launch)
+                launch.on_settled = partial(tasks.start_soon, child.settle)
                 yield wire
             finally:
+                ended_itself = exchange.closed.is_set()
                 exchange.close(None)
                 writer.clear()
                 pipes.close_stdin()  # the others stay open for its last output
                 grace, last = PATIENCE
                 has_spoken = wire is not None and wire.has_spoken
                 await stop(child, patience=(grace if has_spoken else 0.0, last))
-                if not has_spoken and _has_crashed(child.exit_code, stderr.tail()):
-                    launch.note_crash()
-
-
-def _has_crashed(exit_code: int | None, stderr: str) -> bool:
-    """Whether a program ended by a fault of its own, or because it may not read `/proc`."""
-    if not exit_code:
-        return False
-    # launchers such as `uvx` report the signal that ended the server as 128 and its number
-    return -exit_code in _FAULTS or exit_code - 128 in _FAULTS or "/proc/" in stderr
+                if ended_itself and not has_spoken:
+                    launch.on_early_end()
 
 
 def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
         """Bytes of data of each of them."""
         proc: bool
         """Whether processes other than the first may read their own /proc/self."""
+        listed: list[str]
+        """Folders that it may list, although it may not read everything in them."""
         network: bool
         """Whether it may use the network directly (`guard`), instead of the proxy alone."""
         sockets: list[str]
@@ -80,6 +82,7 @@ def confine(orders: SandboxOrders) -> int:
         # its terminals and shared memory are opened for it
         watched=orders["watch"] or orders["network"],
         reading=orders["proc"],
+        listing=bool(orders["listed"]),
     )
     return syscall_filter.install(syscall_filter.assemble(code))
 

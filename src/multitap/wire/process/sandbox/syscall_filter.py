@@ -134,6 +134,7 @@ def confining(
     observed: bool = False,
     watched: bool = False,
     reading: bool = False,
+    listing: bool = False,
 ) -> list[Instruction]:
     """The filter of a confined process.
 
@@ -144,13 +145,17 @@ def confining(
         observed: Whether all calls with paths are handed over, so that they can be looked at.
         watched: Whether those that change something are.
         reading: Whether files that are opened to be read are handed over.
+        listing: Whether folders that are opened to be listed are handed over.
     """
     numbers = ARCHITECTURES[name][1]
     shown = (*USED_PATHS,) if observed else CHANGES if watched else ()
     blocks: dict[str, list[Instruction]] = {}
     for call, flags in READING.items():
         on_read = _notify() if observed or reading else _allow()
-        blocks[call] = _open(flags, on_read, _notify() if observed or watched else _allow())
+        on_list = _notify() if listing else on_read
+        blocks[call] = _open(
+            flags, on_read, on_list, _notify() if observed or watched else _allow()
+        )
     blocks["ioctl"] = _ioctl()
     for call, flags in (("sendmsg", 2), ("sendto", 3), ("sendmmsg", 3)):
         blocks[call] = [_argument(flags), *_if_any(_FAST_OPEN, _EACCES), _allow()]
@@ -201,7 +206,9 @@ def prologue(name: str) -> list[Instruction]:
     return code
 
 
-def _open(flags: int, on_read: Instruction, on_change: Instruction) -> list[Instruction]:
+def _open(
+    flags: int, on_read: Instruction, on_list: Instruction, on_change: Instruction
+) -> list[Instruction]:
     """Decide a call that opens a file.
 
     A new file must not let others become its owner. One that is opened to be read must not be
@@ -218,6 +225,8 @@ def _open(flags: int, on_read: Instruction, on_change: Instruction) -> list[Inst
         _argument(flags),
         (_ANY_BIT, 0, 1, CHANGING),
         on_change,
+        (_ANY_BIT, 0, 1, os.O_DIRECTORY),
+        on_list,
         on_read,
     ]
 

@@ -14,7 +14,7 @@ import select
 import struct
 import time
 
-from .calling_process import AT_FDCWD, CallingProcess
+from .calling_process import AT_FDCWD, CallingProcess, real_path
 from .denied_changes import DeniedChanges
 from .own_devices import OwnDevices
 from .own_proc import open_own, own_place
@@ -22,7 +22,7 @@ from .supervised_changes import SupervisedChanges
 from .supervised_connects import ConnectRules, SupervisedConnects
 from .syscall_filter import FILE_CHANGES, NEW_PROCESS, READING, machine
 from .syscall_numbers import ARCHITECTURES
-from .used_paths import CHANGING, USED_PATHS, used_paths
+from .used_paths import CHANGING, USED_PATHS, to_signed, used_paths
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class SyscallSupervisor:
         self._on_crowded = on_crowded
         self._processes = orders["processes"]
         self._proc = orders["proc"]
+        self._listed = frozenset(orders["listed"])
         self._count = count
         self._free = 0
         """How many more processes it may start before they are counted again."""
@@ -212,7 +213,10 @@ class SyscallSupervisor:
         except OSError:
             pass  # a path that leads nowhere
         try:
-            return self._proc and name in READING and self._open_own(caller, name, arguments)
+            return name in READING and (
+                (self._proc and self._open_own(caller, name, arguments))
+                or (bool(self._listed) and self._open_listed(caller, name, arguments))
+            )
         except OSError:
             return False
 
@@ -246,6 +250,26 @@ class SyscallSupervisor:
             fcntl.ioctl(self._listener, _ADD, answer)
         finally:
             os.close(ours)
+
+    def _open_listed(self, caller: CallingProcess, name: str, arguments: list[int]) -> bool:
+        """Open a folder around private places for it; False if it means another one.
+
+        With the descriptor it can only list the names in the folder: Landlock looks at the whole
+        path of everything that is opened by way of it.
+        """
+        flags = arguments[READING[name]]
+        if not flags & os.O_DIRECTORY or flags & (os.O_PATH | CHANGING):
+            return False
+        folder = AT_FDCWD if name == "open" else to_signed(arguments[0])
+        place = caller.place(folder, caller.path(arguments[READING[name] - 1]))
+        try:
+            if real_path(place) not in self._listed:
+                return False
+            ours = os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        finally:
+            os.close(place)
+        self._give(caller, ours, flags)
+        return True
 
     def _note(self, caller: CallingProcess, name: str, arguments: list[int]) -> None:
         """Report the paths of a call, each once."""

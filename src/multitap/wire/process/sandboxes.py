@@ -37,8 +37,8 @@ _PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 _UNCONFINED = Confinement("off", "nobody asked")
 _NEEDS_PROC = "needs-proc"
-"""A file in a server's folder: it came up only with access to `/proc/self`. Most servers do without,
-and looking at each file that a server opens is slow."""
+"""A file in a server's folder: it came up only with access to `/proc/self`. Most servers do
+without, and looking at each file that a server opens is slow."""
 
 
 def _nothing() -> None:

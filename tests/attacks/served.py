@@ -38,7 +38,7 @@ def folders(folder):
 
 def console_key(folder):
     """The key in a link that `multitap console` prints to the user of that home."""
-    config = ("--config", str(folder / "multitap.json"))
+    config = ("--config", str(folder / "multitap.toml"))
     done = subprocess.run(
         [sys.executable, "-m", "multitap", *config, "console", "--no-open"],
         env={**os.environ, **folders(folder)},
@@ -52,13 +52,13 @@ def console_key(folder):
 
 
 @contextmanager
-def serving(folder, *options, **more):
+def serving(folder, *options, sandbox="off", **more):
     """`multitap serve --http`; its value is its port, and a process whose stderr can be read."""
     program, *args = good_server("good")
-    config = folder / "multitap.json"
-    config.write_text(
-        json.dumps({"mcpServers": {"calculator": {"command": program, "args": args}}})
-    )
+    config = folder / "multitap.toml"
+    server = {"command": program, "args": args, "sandbox": sandbox}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in server.items()]
+    config.write_text("\n".join(["[servers.calculator]", *lines]))
     env = {
         **os.environ,
         **folders(folder),

@@ -2,12 +2,15 @@
 
 import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
 import anyio
 import pytest
+from mcp import Client
 
 from multitap.config.models import SandboxRules, StdioServer
 from multitap.gateway.fronts.control_places import sockets
@@ -17,12 +20,11 @@ from multitap.wire.process.spawner import open_spawner
 from tests.attacks import gateway_probes
 from tests.attacks.served import asked, serving, status_of
 from tests.gateway.hostile.raw import http
+from tests.processes import descendants
+from tests.waiting import wait_for
 
 SUPPORT = sandbox_support()
-pytestmark = [
-    pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason)),
-    pytest.mark.usefixtures("own_executor"),
-]
+pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason))
 HEALTH = http("GET", "/health", connection="close")
 REFUSED = ("PermissionError", "ConnectionRefusedError")
 
@@ -98,6 +100,7 @@ def _reached(outcomes):
     return {name: told for name, told in outcomes.items() if not told.startswith(REFUSED)}
 
 
+@pytest.mark.usefixtures("own_executor")
 @pytest.mark.parametrize("level", ["guard", "strict"])
 async def test_a_confined_server_reaches_its_users_gateway_by_no_name(tmp_path, gateway, level):
     outcomes = await attempted(tmp_path, gateway, level)
@@ -122,3 +125,56 @@ async def test_the_gateway_refuses_a_confined_server_that_does_connect(tmp_path,
     assert "confined servers" in outcomes["network 127.0.0.1"]
     assert outcomes["secret"].startswith("PermissionError")
     assert status_of(asked(gateway, HEALTH)) == 200
+
+
+@pytest.fixture
+def guarding(tmp_path):
+    """The port of a gateway whose own server is confined, and runs."""
+    with serving(tmp_path, sandbox="guard", MULTITAP_SANDBOX="on") as (port, process):
+        wait_for(lambda: any(map(is_confined, descendants(process.pid))))
+        yield port
+
+
+def is_confined(pid):
+    try:
+        return "Seccomp:\t2" in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(("curl", "--silent", "{url}"), id="curl"),
+        pytest.param(
+            ("node", "-e", "fetch('{url}').then((one) => one.text()).then(console.log)"), id="node"
+        ),
+        pytest.param(
+            (
+                *("chromium", "--headless", "--disable-gpu", "--no-sandbox"),
+                *("--user-data-dir={folder}/profile", "--dump-dom", "{url}"),
+            ),
+            id="browser",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_other_programs_of_the_user_need_no_token_beside_a_confined_server(
+    tmp_path, guarding, command
+):
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    words = [
+        word.format(url=f"http://127.0.0.1:{guarding}/health", folder=tmp_path) for word in command
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+
+    assert '"status":"ok"' in done.stdout
+
+
+async def test_a_client_of_the_sdk_needs_no_token_beside_a_confined_server(guarding):
+    with anyio.fail_after(60):
+        async with Client(f"http://127.0.0.1:{guarding}/mcp") as client:
+            tools = await client.list_tools()
+
+    assert "calculator_add" in {tool.name for tool in tools.tools}

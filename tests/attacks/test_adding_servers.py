@@ -348,7 +348,9 @@ def test_a_variable_is_given_after_a_question_of_its_own(
 
 
 def test_without_a_terminal_it_is_said_how_to_give_a_variable(multitap, home):
-    words, _ = as_text({"command": "x", "env": {"TOKEN": "${GITHUB_TOKEN}"}}, home)
+    words, _ = as_text(
+        {"command": "x", "env": {"TOKEN": "${GITHUB_TOKEN}", "HERE": "${userHome}/x"}}, home
+    )
 
     ended = multitap("add --yes --no-check", *words)
     multitap("remove evil")
@@ -356,7 +358,8 @@ def test_without_a_terminal_it_is_said_how_to_give_a_variable(multitap, home):
 
     assert "your variable GITHUB_TOKEN is not given to evil" in ended.err
     assert "`-e 'TOKEN=${GITHUB_TOKEN}'` does" in ended.err
-    assert entries(home)["evil"]["env"] == {"TOKEN": "${GITHUB_TOKEN}"}
+    assert "`-e 'HERE=${userHome}/x'` does" in ended.err
+    assert entries(home)["evil"]["env"] == {"TOKEN": "${GITHUB_TOKEN}", "HERE": "$${userHome}/x"}
 
 
 LOOSE = {

@@ -182,6 +182,18 @@ def test_an_import_says_where_a_client_would_have_its_file(multitap, home):
     assert ".cursor/mcp.json" in ended.err
 
 
+def test_an_import_makes_a_client_s_servers_the_person_s_own(multitap, home):
+    server = {"command": "/opt/x/npx", "args": ["-y", "thing"], "env": {"T": "${env:TOKEN}"}}
+    (home.parent / ".cursor").mkdir()
+    (home.parent / ".cursor/mcp.json").write_text(json.dumps({"mcpServers": {"thing": server}}))
+
+    ended = multitap("import cursor --yes")
+
+    written = tomllib.loads((home.parent / "config/multitap/multitap.toml").read_text())
+    assert "/opt/x/npx -y thing" in ended.out
+    assert written["servers"] == {"thing": server}
+
+
 def test_an_import_writes_no_file_that_could_not_be_read_again(multitap, home):
     many = {f"s{number}": {"command": "x", "args": [str(number)]} for number in range(1000)}
     (home.parent / ".cursor").mkdir()

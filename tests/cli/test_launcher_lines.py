@@ -41,10 +41,10 @@ FILESYSTEM = "@modelcontextprotocol/server-filesystem"
     ],
 )
 def test_a_line_is_named_after_its_package(line, package, name):
-    found = read_launcher_line(shlex.split(line))
+    launcher = read_launcher_line(shlex.split(line))
 
-    assert found.name == name
-    assert package in {None, found.package}
+    assert launcher.name == name
+    assert package in {None, launcher.package}
 
 
 @pytest.mark.parametrize(

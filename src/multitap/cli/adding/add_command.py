@@ -27,8 +27,9 @@ from multitap.cli.options import CommonOptions, EditOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.output import advise, complain, note, quote_last_lines, say, say_json
 from multitap.cli.terminal.tables import table
-from multitap.config import Document, HttpServer, Loaded, StdioServer
+from multitap.config import Document, HttpServer, Loaded, StdioServer, masked
 from multitap.config.dialects import DIALECTS, Dialect
+from multitap.config.documents import is_list
 from multitap.config.edit.changes import Change
 from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.journal import FileEdit
@@ -279,14 +280,14 @@ def _for_project(
 
 def _confirm(additions: Sequence[Addition], consent: Consent, how: AddOptions) -> None:
     """Ask before anything of a stranger's starts, is connected to or is written."""
-    foreign = [one for one in additions if not one.is_own]
+    foreign = [addition for addition in additions if not addition.is_own]
     if not foreign:
         return
     author = STANDINGS[foreign[0].draft.provenance].author
-    names = ", ".join(one.name for one in foreign)
+    names = ", ".join(addition.name for addition in foreign)
     verb = "supplies the program of" if foreign[0].draft.is_typed else "describes"
     question = "Start it once, and add it if it works?" if how.check else "Add it?"
-    if how.check and not any(isinstance(one.config, StdioServer) for one in foreign):
+    if how.check and not any(isinstance(addition.config, StdioServer) for addition in foreign):
         question = "Connect to it once, and add it if it works?"
     consent.confirm(f"{author} {verb} {names}, and nobody has agreed to it", question)
 
@@ -296,46 +297,49 @@ def _introduce(draft: ServerDraft, consent: Consent) -> None:
     standing = STANDINGS[draft.provenance]
     if standing.is_own or consent.is_dry or not (draft.inputs or draft.variables):
         return
-    what = draft.fields.get("url") or draft.fields.get("command", "")
-    note(f"{standing.author} describes {show_word(draft.name)} ({show_word(str(what))})")
+    words = [draft.fields.get("url") or draft.fields.get("command"), *draft.fields.get("args", ())]
+    # an option with its value is a list of its own
+    flat = [str(part) for word in words for part in (word if is_list(word) else [word])]
+    shown = " ".join(map(show_word, masked("args", flat)))
+    note(f"{standing.author} describes {show_word(draft.name)}: {shown}")
 
 
-def _check_name(one: Addition, loaded: Loaded) -> None:
+def _check_name(addition: Addition, loaded: Loaded) -> None:
     """Check the name that a stranger chose: it must look like itself, and like no other.
 
     Raises:
         ConfigError: It does not.
     """
-    if one.is_own:
+    if addition.is_own:
         return
-    hint = "choose one: `multitap add NAME …`"
-    if not (_NAME.fullmatch(one.name) and is_seen(one.name)) or len(one.name) > _LONGEST_NAME:
-        raise ConfigError(f"{one.name[:_LONGEST_NAME]!a} cannot be the name of a server", hint=hint)
+    name, hint = addition.name, "choose one: `multitap add NAME …`"
+    if not (_NAME.fullmatch(name) and is_seen(name) and len(name) <= _LONGEST_NAME):
+        raise ConfigError(f"{name[:_LONGEST_NAME]!a} cannot be the name of a server", hint=hint)
     for other in loaded.settings.servers:
-        if skeleton(other) == skeleton(one.name):
+        if skeleton(other) == skeleton(name):
             raise ConfigError(
-                f"there is a server named {other!a} already, and this one would be {one.name!a}",
+                f"there is a server named {other!a} already, and this one would be {name!a}",
                 hint=hint,
             )
 
 
-def _show(one: Addition, loaded: Loaded) -> None:
+def _show(addition: Addition, loaded: Loaded) -> None:
     """Show everything that decides what the server can do, without secrets."""
-    confinement = _confinement(one, loaded)
-    config = one.config
+    confinement = _confinement(addition, loaded)
+    config = addition.config
     writable = _writable(config, loaded) if isinstance(config, StdioServer) else ()
-    for line in review_lines(one.name, config, one.draft, confinement, writable=writable):
+    for line in review_lines(addition.name, config, addition.draft, confinement, writable=writable):
         note(line)
     if confinement is not None and confinement.level == "strict":
         later = _later_hosts(config)
         note(f"  while it is tried, it may reach every public host, and later only {later}")
 
 
-def _confinement(one: Addition, loaded: Loaded) -> Confinement | None:
+def _confinement(addition: Addition, loaded: Loaded) -> Confinement | None:
     """How a program will be confined; None for a remote server."""
-    if not isinstance(one.config, StdioServer):
+    if not isinstance(addition.config, StdioServer):
         return None
-    config = one.config
+    config = addition.config
     program = shutil.which(os.path.expanduser(config.command))  # noqa: PTH111 - a name is not a path
     return confinement_of(config, support_here(), loaded.settings.sandbox, program=program)
 
@@ -351,8 +355,8 @@ def _writable(config: StdioServer, loaded: Loaded) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*map(str, config.sandbox_rules.write), *folders)))
 
 
-def _is_strict(one: Addition, loaded: Loaded) -> bool:
-    confinement = _confinement(one, loaded)
+def _is_strict(addition: Addition, loaded: Loaded) -> bool:
+    confinement = _confinement(addition, loaded)
     return confinement is not None and confinement.level == "strict"
 
 

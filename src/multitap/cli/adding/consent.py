@@ -64,17 +64,17 @@ def settle_variables(draft: ServerDraft, consent: Consent) -> ServerDraft:
     if not draft.variables or consent.is_dry:
         return draft
     author = STANDINGS[draft.provenance].author
-    given: list[DraftVariable] = []
+    agreed: list[DraftVariable] = []
     for variable in draft.variables:
         what, where = describe_variable(variable), describe_places(draft, variable)
         if consent.can_ask:
             question = visible(f"{author} wants {what} for {draft.name}, {where}: give it?")
             if click.confirm(question, default=False, err=True):
-                given.append(variable)
+                agreed.append(variable)
                 continue
         how = _how_to_give(variable, draft)
         note(visible(f"  {what} is not given to {draft.name}: {how}"))
-    return with_given_variables(draft, given)
+    return with_given_variables(draft, agreed)
 
 
 def describe_variable(variable: DraftVariable) -> str:
@@ -114,12 +114,10 @@ def _place(place: str) -> str:
 
 
 def _how_to_give(variable: DraftVariable, draft: ServerDraft) -> str:
-    text = f"${{{variable.name}}}"
-    if variable.source in {"auth", "file"}:
-        text = f"${{{variable.source}:{variable.name}}}"
     table, _, name = variable.places[0].partition(".")
+    text = with_given_variables(draft, [variable]).fields[table]
     if table == "env":
-        return f"`-e {shlex.quote(f'{name}={text}')}` does"
+        return f"`-e {shlex.quote(f'{name}={text[name]}')}` does"
     if table == "headers":
-        return f"`-H {shlex.quote(f'{name}: {text}')}` does"
+        return f"`-H {shlex.quote(f'{name}: {text[name]}')}` does"
     return f"`multitap set {shlex.quote(draft.name)} {variable.places[0]}=…` can, later"

@@ -62,8 +62,8 @@ def review_lines(
         )
         yield f"{name} {whose}"
     if isinstance(config, StdioServer):
-        words = [os.path.expanduser(config.command), *masked("args", [*config.args])]  # noqa: PTH111 - a name is not a path
-        yield f"{name}: {' '.join(map(show_word, words))}"
+        argv = [os.path.expanduser(config.command), *masked("args", [*config.args])]  # noqa: PTH111 - a name is not a path
+        yield f"{name}: {' '.join(map(show_word, argv))}"
         yield from (f"  with {line}" for line in _variables(config.env))
         if config.cwd is not None:
             yield f"  in {show_word(str(config.cwd.expanduser()))}"

@@ -47,26 +47,30 @@ def with_literal_variables(draft: ServerDraft) -> ServerDraft:
 
     Only placeholders for its inputs stay. Text that is literal already stays as it is.
     """
-    names = {asked.name for asked in draft.inputs}
+    names = {member.name for member in draft.inputs}
     places: dict[tuple[str, str], dict[str, None]] = {}
 
-    def escape(place: str, text: str) -> str:
-        for key in _variables(text):
-            places.setdefault(key, {})[place] = None
+    def escape(text: str) -> str:
         return _REFERENCE.sub(lambda match: _literal(match, names), text)
 
-    fields = _change_texts(draft.fields, escape)
+    def note_and_escape(place: str, text: str) -> str:
+        for key in _variables(text):
+            places.setdefault(key, {})[place] = None
+        return escape(text)
+
+    fields = _change_texts(draft.fields, note_and_escape)
+    # a default is text in any case: the person is asked for the value itself
     inputs = tuple(
-        replace(asked, default=asked.default and escape(asked.name, asked.default))
-        for asked in draft.inputs
+        replace(member, default=member.default and escape(member.default))
+        for member in draft.inputs
     )
     variables = tuple(DraftVariable(*key, tuple(where)) for key, where in places.items())
     return replace(draft, fields=fields, inputs=inputs, variables=variables)
 
 
-def with_given_variables(draft: ServerDraft, given: Iterable[DraftVariable]) -> ServerDraft:
+def with_given_variables(draft: ServerDraft, agreed: Iterable[DraftVariable]) -> ServerDraft:
     """The draft with these of its variables expanded whenever it starts."""
-    places = {(variable.source, variable.name): variable.places for variable in given}
+    places = {(variable.source, variable.name): variable.places for variable in agreed}
 
     def restore(place: str, text: str) -> str:
         return _ESCAPED.sub(

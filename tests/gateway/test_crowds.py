@@ -111,7 +111,14 @@ async def converse(opened, crowd, rounds):
                 for person in people:
                     tasks.start_soon(person.converse, rounds)
         for person in people:
-            assert (person.answers, person.talker.logs) == person.expected(rounds)
+            answers, logs = person.expected(rounds)
+            assert person.answers == answers
+            # one that asks in its results, not in the middle of a call, is a reason for turns to
+            # nobody: what it logs on its pipe for several clients at once reaches none of them
+            if (crowd.server, crowd.wire) == ("new", "stdio"):
+                assert set(person.talker.logs) <= set(logs)
+            else:
+                assert person.talker.logs == logs
 
 
 def on_pipes(era):

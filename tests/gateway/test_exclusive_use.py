@@ -73,6 +73,32 @@ async def test_a_server_that_never_asks_works_for_all_clients_at_once(settings):
     assert not len(opened.gateway.private)
 
 
+async def test_a_server_that_only_logs_works_for_all_clients_at_once(settings):
+    """What it logs for several of them at once reaches none, and the log of the gateway."""
+    async with (
+        gate(settings(zoo=zoo("good_legacy"))) as opened,
+        Talker("old", opened.url) as one,
+        Talker("old", opened.url) as other,
+    ):
+        for talker in (one, other):
+            await talker.client.set_logging_level("info")
+        await text(one, "log", level="error", text="mine")
+        await text(one, "sleep", seconds=0)
+        async with anyio.create_task_group() as tasks:
+            for talker in (one, other):
+                tasks.start_soon(talker.client.call_tool, "zoo_sleep", {"seconds": 30})
+            await until(lambda: in_flight(opened) == 2)
+            with anyio.fail_after(PATIENCE):
+                await text(other, "log", level="error", text="whose?")
+            tasks.cancel_scope.cancel()
+        await until(lambda: not in_flight(opened))
+        await text(other, "log", level="error", text="theirs")
+
+        assert not len(opened.gateway.private)
+        assert [words for _, _, words in one.logs] == ["mine"]
+        assert [words for _, _, words in other.logs] == ["theirs"]
+
+
 async def test_the_first_question_waits_until_it_is_certain_whose_it_is(settings):
     async with (
         gate(settings(zoo=zoo("good_legacy"))) as opened,

@@ -1,17 +1,17 @@
 """One client at a time on a server whose questions do not say which call they belong to.
 
-On pipes a server cannot say for which of its calls it asks or logs. The calls of two clients
-therefore never run at the same time in a session with a server that does so: each client waits
-for its turn, and gets another session if that takes long, as it does while a person thinks.
+On pipes a server cannot say for which of its calls it asks. The calls of two clients therefore
+never run at the same time in a session with a server that does so: each client waits for its turn,
+and gets another session if that takes long, as it does while a person thinks.
 
 A server that nobody has seen to ask is tried first: what it has not been asked for before runs
-for one client at a time, and alone if the server says that it logs. From then on it works for all
-of them at once.
+for one client at a time. From then on it works for all of them at once. One that only logs is no
+reason for turns: log messages that may belong to several clients reach none of them.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -80,7 +80,6 @@ class _Queue:
     def __init__(self, link: Link) -> None:
         self.first = _Place(link)
         self.spares: list[_Place] = []
-        self.tries = 0
         self.trial_until = 0.0
         """When the trial of a request that the server has not seen before ends."""
         self.visitors = 0
@@ -149,41 +148,19 @@ class ExclusiveUse:
                 if isinstance(owner, Client):
                     queue.last[owner] = place
                 await agree_on_logs(link, place.link)
-                with self._trial(queue, subject, owner):
-                    await self._wait_drained(link, owner, min(queue.trial_until, deadline.at))
-                    yield place.link
+                self._begin_trial(queue, subject, owner)
+                yield place.link
         finally:
             queue.visitors -= 1
             # all waiting calls look again: a session may be free now
             link.habits.changed.ring()
 
-    @contextmanager
-    def _trial(self, queue: _Queue, subject: str, owner: object) -> Generator[None]:
-        """Within the block, the first use of a subject runs as a trial."""
+    def _begin_trial(self, queue: _Queue, subject: str, owner: object) -> None:
+        """Run the first use of a subject as a trial."""
         attribution = queue.first.link.attribution
-        if attribution.habits.asks or attribution.is_quiet(subject):
-            yield
-            return
-        if queue.first.is_used_only_by(owner):
+        is_tried = not attribution.habits.asks and not attribution.is_quiet(subject)
+        if is_tried and queue.first.is_used_only_by(owner):
             queue.trial_until = self._clock() + TRIAL
-        queue.tries += 1
-        attribution.is_tried = attribution.logs
-        try:
-            yield
-        finally:
-            queue.tries -= 1
-            attribution.is_tried = attribution.logs and queue.tries > 0
-
-    async def _wait_drained(self, link: Link, owner: object, until: float) -> None:
-        """Let the calls of others end first: log messages cannot wait until it is certain."""
-        attribution, requests = link.attribution, link.requests
-        while (
-            attribution.is_tried
-            and not requests.serves_only(owner)
-            and (now := self._clock()) < until
-        ):
-            with anyio.move_on_after(until - now):
-                await link.habits.changed.wait()
 
     def _queue(self, link: Link) -> _Queue:
         queue = self._exclusive_use.get(link)

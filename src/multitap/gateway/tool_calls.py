@@ -189,8 +189,7 @@ class ToolCalls:
             # inlined from `Attribution.may_mix`, to save a frame
             mixing = link.attribution
             if mixing.habits.asks or (
-                mixing.is_mixing
-                and (mixing.is_tried or route.tool.raw_name not in mixing.quiet_subjects)
+                mixing.is_mixing and route.tool.raw_name not in mixing.quiet_subjects
             ):
                 return False
         if not request.modern:

@@ -1,4 +1,4 @@
-"""Decides whether a server's question or log message surely belongs to one call."""
+"""Decides whether a server's question surely belongs to one call."""
 
 from multitap.upstream.server_habits import ServerHabits
 from multitap.upstream.session import Session
@@ -17,34 +17,28 @@ class Attribution:
 
     def __init__(self, habits: ServerHabits, *, mixes: bool) -> None:
         self.habits = habits
-        self.logs = False
-        """Whether it has the logging capability."""
-        self.is_tried = False
-        """Whether a trial runs, to whose call log messages may belong."""
         self.is_mixing = mixes
         """Whether messages on its wire do not name their call."""
         self.quiet_subjects: set[str] = set()
-        """Subjects that it has answered without asking or logging."""
+        """Subjects that it has answered without asking."""
 
     def on_connected(self, session: Session) -> None:
-        """Apply the capabilities of a new session."""
+        """Apply what is known of a new session."""
         self.is_mixing = session.wire.kind in _MIXING
-        self.logs = session.capabilities.logging is not None
 
     def may_mix(self, subject: str) -> bool:
-        """Whether a request may cause questions or log messages that do not name their call.
+        """Whether a request may cause questions that do not name their call.
 
         Args:
             subject: A tool's own name, or a method.
         """
-        mixes = self.is_mixing and (self.is_tried or subject not in self.quiet_subjects)
-        return self.habits.asks or mixes
+        return self.habits.asks or (self.is_mixing and subject not in self.quiet_subjects)
 
     def is_quiet(self, subject: str) -> bool:
-        """Whether it has answered this subject before without asking or logging."""
+        """Whether it has answered this subject before without asking."""
         return subject in self.quiet_subjects
 
     def was_quiet(self, subject: str) -> None:
-        """Remember that it answered a subject without asking or logging."""
+        """Remember that it answered a subject without asking."""
         if not self.habits.asks:
             self.quiet_subjects.add(subject)

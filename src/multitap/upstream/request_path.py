@@ -119,9 +119,9 @@ class RequestPath:
             if slots.queues:
                 slots.call_up_next()
             self.last_used = self._clock()
-            attribution = self._attribution
-            if attribution.habits.asks or attribution.is_tried:
-                attribution.habits.changed.ring()  # waiting clients may have their turn
+            habits = self._attribution.habits
+            if habits.asks:
+                habits.changed.ring()  # waiting clients may have their turn
 
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification, if the server is connected and of the handshake era."""

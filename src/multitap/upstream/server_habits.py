@@ -9,7 +9,7 @@ class ServerHabits:
     """The observations of all sessions with one server.
 
     Args:
-        asks: Whether it has ever asked or logged without naming the call.
+        asks: Whether it has ever asked without naming the call.
         on_learned: Called when it does so for the first time.
     """
 

@@ -472,7 +472,7 @@ async def open_session(
         wire: The wire, already entered.
         handlers: Answer what the server asks.
         on_notification: Called with every notification; must not block.
-        on_unaddressed: Called when the server asks or logs without naming the call.
+        on_unaddressed: Called when the server asks without naming the call.
         era: Its era, or None if unknown.
         probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
             is tried as well.

@@ -26,10 +26,9 @@ _LEAST_JUNK = 64
 """The least weight of a line or event: a short one costs as much as one of this size."""
 _MINUTE = 60.0
 
-_ADDRESSED = frozenset(
-    {"elicitation/create", "sampling/createMessage", "roots/list", "notifications/message"}
-)
-"""Messages for the client whose call they belong to."""
+_QUESTIONS = frozenset({"elicitation/create", "sampling/createMessage", "roots/list"})
+"""Requests for the client whose call they belong to. Log messages are for that client, too, but
+nothing waits for them: those that may belong to several calls are not passed on."""
 
 
 class _Cancelled(msgspec.Struct):
@@ -91,7 +90,7 @@ class InboundMessages:
     def overhear(self, message: Envelope) -> None:
         """Handle a message with a method that does not name its call."""
         call = self._pending_requests.call_in_question()
-        if call is not None and message.method in _ADDRESSED and self._inbound is not None:
+        if call is not None and message.method in _QUESTIONS and self._inbound is not None:
             self._inbound.on_unaddressed()
         self.take(message, call)
 

@@ -25,6 +25,7 @@ from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtur
 from tests.waiting import until
 from tests.wire.hosts import is_running
 from tests.zoo.ledger import Ledger
+from tests.zoo.modes import command
 
 COMMAND = [sys.executable, "-I", "-S", odd_server.__file__]
 MEGABYTE = 2**20
@@ -575,3 +576,18 @@ async def test_a_call_under_way_is_told_that_the_hub_was_left(tmp_path):
     if not outcomes:
         raise TimeoutError
     assert outcomes == [error(UNAVAILABLE, "the hub was closed during the call")]
+
+
+async def test_a_result_without_its_kind_gets_one_before_a_stateless_client_sees_it(tmp_path):
+    program, *args = command("no_result_type")
+    front = FRONTS["http-stateless"]()
+    requests = {
+        "tools/call": {"name": "zoo_echo", "arguments": {"text": "x"}},
+        "prompts/get": {"name": "zoo_greet", "arguments": {"name": "Ada"}},
+        "resources/read": {"uri": "zoo://text"},
+    }
+    async with front.opened({"zoo": {"command": program, "args": args}}, tmp_path):
+        for number, (method, params) in enumerate(requests.items()):
+            answer = await front.ask(number, method, params, able=False)
+
+            assert answer["result"]["resultType"] == "complete", answer

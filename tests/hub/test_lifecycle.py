@@ -12,6 +12,7 @@ from multitap import CallContext, Handlers, Settings, StdioServer, open_hub
 from multitap.config import Limits
 from multitap.errors import CallTimeout, MultitapError, Overloaded, Unavailable
 from multitap.events import FailureCode, LinkState, ResourceUpdated, ServerLog
+from multitap.upstream.session import Era
 from tests.waiting import until
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
@@ -359,3 +360,39 @@ async def test_a_hundred_calls_at_once_each_get_their_own_answer(hub_of):
             tasks.start_soon(call, n)
 
     assert right == [True] * 100
+
+
+async def test_a_slow_server_of_both_eras_is_held_to_the_handshake_that_it_was_sent(
+    hub_of, tmp_path
+):
+    ledger = Ledger(tmp_path)
+    async with hub_of(zoo=zoo("slow_in_both", env=ledger.env)) as hub:
+        await hub.settled()
+        result = await hub.call("zoo_echo", {"text": "x"})
+
+        assert hub.links["zoo"].era is Era.HANDSHAKE
+    assert result.text == "x"
+    assert ledger.methods[:3] == ["server/discover", "initialize", "notifications/initialized"]
+    assert len(ledger.pids) == 1
+
+
+async def test_a_program_that_has_not_read_the_probe_is_not_sent_a_handshake_as_well(
+    hub_of, tmp_path
+):
+    ledger = Ledger(tmp_path)
+    async with hub_of(zoo=zoo("busy_start", "--seconds", "2", env=ledger.env)) as hub:
+        await hub.settled()
+
+        assert hub.links["zoo"].era is Era.STATELESS
+    assert "initialize" not in ledger.methods
+
+
+async def test_a_server_that_agreed_to_one_era_and_was_sent_the_other_starts_again(
+    hub_of, tmp_path
+):
+    ledger = Ledger(tmp_path)
+    async with hub_of(zoo=zoo("silent_on_initialize", env=ledger.env)) as hub:
+        await hub.settled()
+
+        assert hub.links["zoo"].era is Era.STATELESS
+    assert len(ledger.pids) == 2

@@ -61,7 +61,11 @@ async def exchange_with(written):
         writer.connection_made(_Lines(written))
         exchange = Exchange(writer.respond, tasks, "test", Limits().junk, Redactor())
         writer.serves(exchange)
-        yield exchange, StdioWire(exchange, writer, child=None, stderr=None, receipt=None), tasks
+        yield (
+            exchange,
+            StdioWire(exchange, writer, child=None, stderr=None, receipt=None, launch=None),
+            tasks,
+        )
         exchange.close(None)
         tasks.cancel_scope.cancel()
 

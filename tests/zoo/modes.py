@@ -161,6 +161,16 @@ MODES: Mapping[str, Mode] = {
     "slow_discover": _start(
         "answers the probe after 3 s, then refuses `initialize`", "probes once more", (17,)
     ),
+    "slow_in_both": _start(
+        "answers both handshakes after 2 s, and keeps to the last", "keeps to the last, too", (17,)
+    ),
+    "silent_on_initialize": _start(
+        "answers the probe after 1.5 s, and ignores `initialize`",
+        "starts it again",
+        (17,),
+        era="stateless",
+    ),
+    "no_result_type": _start("results without a `resultType`", "adds it", (17,), era="stateless"),
     "silent_on_discover": _start(
         "ignores the probe",
         "falls back within 2.5 s, remembers",

@@ -33,6 +33,8 @@ SMALL = {
     "list_huge": ("--bytes", "100000"),
     "slow_discover": ("--seconds", "0.1"),
     "slow_exit": ("--seconds", "0.1"),
+    "slow_in_both": ("--seconds", "0.1"),
+    "silent_on_initialize": ("--seconds", "0.1"),
     "slow_init": ("--seconds", "0.1"),
     "slow_pages": ("--seconds", "0.001"),
     "stderr_endless_line": ("--bytes", "1000000"),

@@ -6,7 +6,7 @@ from multitap.config import HttpServer, ServerConfig, StdioServer
 from multitap.events import Phase
 from multitap.faults import Flooded, WireClosed, WrongProtocol
 from multitap.records import dataclass
-from multitap.upstream.session import Era
+from multitap.upstream.session import Era, EraMixed
 from multitap.wire.wire import Evidence
 
 
@@ -45,6 +45,8 @@ def next_approach(  # noqa: PLR0911 - one line per kind of failure
         return Approach(failed.config.model_copy(update={"transport": "sse"}), Era.HANDSHAKE)
     if isinstance(exc, Flooded):
         return None
+    if isinstance(exc, EraMixed):
+        return replace(failed, era=Era.STATELESS)
     if evidence.needs_proc and isinstance(failed.config, StdioServer):
         return _with_proc(failed, failed.config)
     if isinstance(exc, WireClosed) and failed.era is None and wanted.era == "auto":

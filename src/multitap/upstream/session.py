@@ -1,5 +1,6 @@
 """One session with a connected server, in its era."""
 
+import math
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from msgspec import Raw
 from multitap.config.documents import is_table
 from multitap.config.models import LogLevel
 from multitap.errors import quoted, ungrouped
-from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed
+from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed, WireFault
 from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.trust.questions.questions import QuestionRefused
@@ -47,6 +48,9 @@ _HEADER_MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
 _QUESTIONS = frozenset({"sampling/createMessage", "elicitation/create", "roots/list"})
 _MOST_HEADERS = 128  # cached headers, for as many tools
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 0.25
+_LOOK = 0.05  # seconds between two looks whether a program has read its input
+_SECOND_ANSWER = 1.5  # seconds for the answer to `initialize` after that to an earlier request
+_COMPLETE = b'{"resultType":"complete"'
 
 
 class Era(StrEnum):
@@ -56,8 +60,12 @@ class Era(StrEnum):
     """From 2026-07-28: every request is self-contained."""
 
 
+class EraMixed(WireFault):
+    """The server may be in a handshake session, although it has only agreed to the newer era."""
+
+
 class _Kind(msgspec.Struct):
-    resultType: str = "complete"  # noqa: N815 - the wire's spelling
+    resultType: str = ""  # noqa: N815 - the wire's spelling
 
 
 class _Arguments(msgspec.Struct):
@@ -143,14 +151,21 @@ class Session:
             # the last such member counts, and servers send it last: the end is enough
             if _ends_complete(memoryview(result)[-_END:]):
                 return result
-            if _may_ask_back(result) and _asks_back(result):
-                return self._screen(result, for_client=True)
-            return result
+            return self._check_kind(result)
         if not _asks_back(result):
             return result
         # the answers come from people and other servers
         await in_task(request.light)
         return await self._rounds(request, result)
+
+    def _check_kind(self, result: Raw) -> Raw:
+        """A result as a client of the stateless era may see it."""
+        if _begins_complete(result) and not _may_ask_back(result):
+            return result
+        kind = _kind_of(result)
+        if kind == "input_required":
+            return self._screen(result, for_client=True)
+        return result if kind else _completed(result)  # its clients refuse one without a kind
 
     async def _rounds(self, request: Request, result: Raw) -> Raw:
         """Answer what the server asks back, until it returns a result."""
@@ -408,10 +423,21 @@ def _may_ask_back(result: Raw) -> bool:
 def _asks_back(result: Raw) -> bool:
     if _begins_complete(result) or _ends_complete(memoryview(result)[-_END:]):
         return False  # most servers put it first or last, where it is found without parsing
+    return _kind_of(result) == "input_required"
+
+
+def _kind_of(result: Raw) -> str:
+    """The `resultType` of a result; empty if it has none."""
     try:
-        return _parse_kind(result).resultType == "input_required"
+        return _parse_kind(result).resultType
     except envelope.UNPARSABLE as exc:
         raise AnswerInvalid(f"the answer cannot be read: {exc}", sent=True) from None
+
+
+def _completed(result: Raw) -> Raw:
+    """A result with the `resultType` that it lacks."""
+    rest = bytes(result)[1:].lstrip()
+    return Raw(b"%b%b%b" % (_COMPLETE, b"" if rest[:1] == b"}" else b",", rest))
 
 
 def _era(version: str) -> Era:
@@ -474,14 +500,15 @@ async def open_session(
         on_notification: Called with every notification; must not block.
         on_unaddressed: Called when the server asks without naming the call.
         era: Its era, or None if unknown.
-        probe: Seconds a server of unknown era has to answer `server/discover` before the handshake
-            is tried as well.
+        probe: Seconds a server of unknown era has to answer `server/discover`, from when it has
+            read it, before the handshake is tried.
         timeout: Seconds for each request of the handshake.
         log_level: From which level on a stateless server should send log messages.
 
     Raises:
         RpcError: The server refuses.
         BadHandshake: Its answer is incomplete.
+        EraMixed: It has to be started again, in the stateless era.
         WireFault: The wire failed, or the answer cannot be used.
     """
     inbound = _FromServer(name, handlers, on_notification, on_unaddressed)
@@ -489,7 +516,8 @@ async def open_session(
     wire.attach(inbound)
     greeter = Handshake(wire, handlers, timeout=timeout)
     with ungrouped():
-        terms = await _negotiate(greeter, era, probe)
+        waiting = _Probe(probe, lambda: wire.evidence().has_read)
+        terms = await _negotiate(greeter, era, waiting)
     inbound.version = terms.protocol_version
     introduction = greeter.introduction(terms.protocol_version)
     if log_level is not None:
@@ -499,40 +527,82 @@ async def open_session(
     yield session
 
 
-async def _negotiate(greeter: Handshake, era: Era | None, probe: float) -> SessionTerms:
+async def _negotiate(greeter: Handshake, era: Era | None, probe: "_Probe") -> SessionTerms:
     if era is None:
         return await _negotiate_unknown(greeter, probe)
     if era is Era.STATELESS and (terms := await greeter.discover()) is not None:
         return terms
-    return await greeter.initialize()
+    return await _initialize(greeter)
 
 
-async def _negotiate_unknown(greeter: Handshake, probe: float) -> SessionTerms:
-    """Try the stateless era; without an answer in a moment, the handshake as well; the first wins.
+async def _initialize(greeter: Handshake) -> SessionTerms:
+    try:
+        return await greeter.initialize()
+    except RpcError:
+        # a stateless server that was too busy for the first probe may answer the next one
+        if (terms := await greeter.discover()) is None:
+            raise
+        return terms
 
-    A slow server reads both requests late, so a late answer to the first still counts.
+
+async def _negotiate_unknown(greeter: Handshake, probe: "_Probe") -> SessionTerms:
+    """Try the stateless era; without an answer in a moment, the handshake instead.
+
+    A server that speaks both eras is in a handshake session from `initialize` on. So once that is
+    sent, only its answer counts: a late answer to the first request does not, unless the server
+    refuses the second.
+
+    Raises:
+        EraMixed: It answered only the first request, after the second was sent.
     """
-    verdict = anyio.Event()
-    agreed: SessionTerms | None = None
+    discovered: SessionTerms | None = None
     async with anyio.create_task_group() as tasks:
+        clock = anyio.CancelScope()
 
         async def discover() -> None:
-            nonlocal agreed
-            if (terms := await greeter.discover()) is not None:
-                agreed = terms
-                tasks.cancel_scope.cancel()
-            verdict.set()
+            nonlocal discovered
+            discovered = await greeter.discover()
+            probe.answered.set()
+            if discovered is not None:
+                clock.deadline = anyio.current_time() + _SECOND_ANSWER
 
         tasks.start_soon(discover)
-        with anyio.move_on_after(probe):
-            await verdict.wait()
-        try:
-            terms = await greeter.initialize()
-        except RpcError:
-            await verdict.wait()  # it may refuse this while it handles the first
-            raise
-        agreed = terms
-        tasks.cancel_scope.cancel()
-    if agreed is None:
-        raise AnswerInvalid("it answered neither kind of handshake", sent=True)
-    return agreed
+        await probe.wait()
+        if discovered is not None:
+            return discovered
+        with clock:
+            clock.deadline = math.inf
+            try:
+                terms = await greeter.initialize()
+            except RpcError:
+                clock.deadline = math.inf
+                await probe.answered.wait()  # it may refuse this while it handles the first
+                again = discovered or await greeter.discover()
+                if again is None:
+                    raise
+                return again
+            tasks.cancel_scope.cancel()
+            return terms
+    raise EraMixed("it answered `server/discover`, but not `initialize`", sent=True)
+
+
+class _Probe:
+    """Waits for the answer to the first request, which a server of the older era may not send.
+
+    Args:
+        seconds: How long it has to answer, from when it has read the request.
+        has_read: Whether it has read anything; programs may take long to start.
+    """
+
+    def __init__(self, seconds: float, has_read: Callable[[], bool]) -> None:
+        self.answered = anyio.Event()
+        self._seconds = seconds
+        self._has_read = has_read
+
+    async def wait(self) -> None:
+        while not self._has_read():
+            with anyio.move_on_after(_LOOK):
+                await self.answered.wait()
+                return
+        with anyio.move_on_after(self._seconds):
+            await self.answered.wait()

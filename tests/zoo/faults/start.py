@@ -107,6 +107,42 @@ class SlowDiscover(Honest, mode="slow_discover"):
         request.later(self.option("seconds", 3.0), super().on_server_discover, request)
 
 
+class SlowInBoth(Honest, mode="slow_in_both"):
+    """Answers both kinds of handshake late; the last one that it was asked for counts."""
+
+    def on_initialize(self, request):
+        request.later(self.option("seconds", 2.0), super().on_initialize, request)
+
+    def on_server_discover(self, request):
+        request.later(self.option("seconds", 2.0), super().on_server_discover, request)
+
+    def _era_of(self, request):
+        if request.method in {"initialize", "server/discover"}:
+            self.spoken = "handshake" if request.method == "initialize" else "stateless"
+        return super()._era_of(request)
+
+
+class SilentOnInitialize(Honest, mode="silent_on_initialize"):
+    era = "stateless"
+
+    def on_server_discover(self, request):
+        request.later(self.option("seconds", 1.5), super().on_server_discover, request)
+
+    def asked(self, request):
+        if request.method != "initialize":
+            super().asked(request)
+
+
+class NoResultType(Honest, mode="no_result_type"):
+    era = "stateless"
+
+    def dress(self, request, result):
+        dressed = super().dress(request, result)
+        if request.method in {"tools/call", "resources/read", "prompts/get"}:
+            del dressed["resultType"]
+        return dressed
+
+
 class SilentOnDiscover(Honest, mode="silent_on_discover"):
     era = "handshake"
 

@@ -591,3 +591,18 @@ async def test_a_result_without_its_kind_gets_one_before_a_stateless_client_sees
             answer = await front.ask(number, method, params, able=False)
 
             assert answer["result"]["resultType"] == "complete", answer
+
+
+@pytest.mark.parametrize("era", ["handshake", "stateless"])
+async def test_a_request_of_any_kind_waits_for_a_server_that_starts(tmp_path, era):
+    program, *args = command("slow_init")
+    front = FRONTS[f"http-{era}"]()
+    argument = {"name": "name", "value": "A"}
+    async with front.opened({"zoo": {"command": program, "args": args}}, tmp_path):
+        by_prompt = {"ref": {"type": "ref/prompt", "name": "zoo_greet"}, "argument": argument}
+        answer = await front.ask(1, "completion/complete", by_prompt, able=False)
+        if era == "handshake":
+            followed = await front.ask(2, "resources/subscribe", {"uri": "zoo://text"}, able=False)
+            assert "result" in followed, followed
+
+    assert "result" in answer, answer

@@ -396,3 +396,14 @@ async def test_a_server_that_agreed_to_one_era_and_was_sent_the_other_starts_aga
 
         assert hub.links["zoo"].era is Era.STATELESS
     assert len(ledger.pids) == 2
+
+
+async def test_completions_and_subscriptions_wait_for_a_server_that_starts(hub_of, tmp_path):
+    ledger = Ledger(tmp_path)
+    async with hub_of(zoo=zoo("slow_init", env=ledger.env)) as hub, anyio.create_task_group() as go:
+        go.start_soon(hub.subscribe, "zoo://text")
+        completed = await hub.complete("zoo_greet", "name", "A")
+        template = await hub.complete("zoo://item/{id}", "id", "1")
+
+    assert completed.completion.values
+    assert template is not None

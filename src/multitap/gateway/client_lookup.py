@@ -75,6 +75,19 @@ class ClientLookup:
         await self._wait_for(request, lambda: self._view(audience).resource(uri), None)
         return self.resource(request, uri)
 
+    async def find_template(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        """The server of a resource template and its URI there; waits like `find_resource`.
+
+        Raises:
+            UnknownName: There is none.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        audience = request.client.audience
+        found = await self._wait_for(request, lambda: self._view(audience).template(uri), None)
+        if found is None:
+            raise UnknownName(f"no resource template {quoted(uri)}")
+        return found
+
     def resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
         """The server that has a resource now, and its URI there.
 

@@ -8,12 +8,16 @@ import anyio
 from multitap.config import StdioServer
 from multitap.hub.hub import Hub
 from multitap.upstream.link import Link
+from multitap.upstream.start_queue import LONGEST as SPINNING
 from multitap.wire.process.cpu_usage import cpu_usage
 
-LONGEST = 5.0
-"""Seconds they wait at most: few clients list a second time."""
+LONGEST = 15.0
+"""Seconds they wait at most for programs that use the CPU: few clients list a second time, and the
+least patient ones give a server 20 seconds to start."""
+EMPTY = 5.0
+"""Seconds they wait at most for idle servers, if no other is up."""
 PATIENCE = 1.0
-"""Seconds to wait for an idle server while many are missing, and for any change while few are."""
+"""Seconds to wait for an idle server while many are missing."""
 IDLE = 0.1
 """Seconds to wait for an idle server while few are missing."""
 FEW = 0.25
@@ -30,18 +34,16 @@ class AbsentServer(NamedTuple):
     """Whether its activity can be observed: it is a program on this machine."""
 
 
-def is_ready(missing: Sequence[AbsentServer], *, servers: int, quiet: float) -> bool:
+def is_ready(missing: Sequence[AbsentServer], *, servers: int) -> bool:
     """Whether to send a list now, without the missing servers.
 
     Args:
         missing: Those that are neither up nor failed.
         servers: How many servers there are in total.
-        quiet: Seconds since anything about any of them changed.
     """
-    if len(missing) > FEW * servers:
-        return all(one.idle >= PATIENCE for one in missing)
-    return quiet >= PATIENCE or all(
-        one.idle >= (IDLE if one.visible else PATIENCE) for one in missing
+    is_few = len(missing) <= FEW * servers
+    return all(
+        server.idle >= (IDLE if is_few and server.visible else PATIENCE) for server in missing
     )
 
 
@@ -68,7 +70,10 @@ class _Watch:
         if used is None:
             idle += passed
         else:
-            worked = used.runnable or used.waiting or used.seconds != seconds
+            # one that spins would keep every list waiting; no start takes that long
+            worked = used.seconds < SPINNING and (
+                used.runnable or used.waiting or used.seconds != seconds
+            )
             idle, seconds = 0.0 if worked else idle + passed, used.seconds
         self._idle[link] = idle, seconds
         return AbsentServer(idle, visible=used is not None)
@@ -82,7 +87,7 @@ async def wait_for_servers(hub: Hub) -> None:
     hangs, or waits for something that may take long.
     """
     watch = _Watch()
-    changed = due = anyio.current_time()
+    began = due = anyio.current_time()
     with anyio.move_on_after(LONGEST):
         while missing := [
             link
@@ -96,9 +101,7 @@ async def wait_for_servers(hub: Hub) -> None:
             if now >= due or few:
                 due = now + _GLANCE
                 seen = watch.look(missing, now, few=few)
-                if up and is_ready(seen, servers=servers, quiet=now - changed):
+                if is_ready(seen, servers=servers) and (up or now - began >= EMPTY):
                     return
-            with anyio.move_on_after(_LOOK) as clock:
+            with anyio.move_on_after(_LOOK):
                 await hub.changed.wait()
-            if not clock.cancelled_caught:
-                changed = anyio.current_time()

@@ -124,7 +124,7 @@ class Gateway:
             ToolSearch(hub, self.view, self._complete_view.wait),
         )
         """Answers `tools/call`."""
-        offers = OfferRequests(hub, self.view, lookup, jobs, self.subscriptions)
+        offers = OfferRequests(hub, lookup, jobs, self.subscriptions)
         introduction = Introduction(hub, self.view, info)
         self._views: dict[Audience, View] = {}
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {

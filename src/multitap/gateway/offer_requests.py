@@ -1,21 +1,17 @@
 """Answers clients' requests for prompts, resources and completions."""
 
-from collections.abc import Callable
 from typing import Any
 
 import anyio
 import msgspec
 from msgspec import Raw
 
-from multitap.catalog.audience import Audience
-from multitap.errors import UnknownName, quoted
 from multitap.gateway import client_errors
 from multitap.gateway.client_lookup import ClientLookup
 from multitap.gateway.client_message import EMPTY, UNPARSABLE, Refused, Result, parse_table, text_of
 from multitap.gateway.client_request import ClientRequest
 from multitap.gateway.eras.subscriptions import Subscriptions, parse_wanted
 from multitap.gateway.jobs import Encoded, Job, JobRunner, extra_members
-from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.upstream.link import Link
 from multitap.upstream.on_behalf_of import CallContext, slot_holder_of
@@ -38,13 +34,11 @@ class OfferRequests:
     def __init__(
         self,
         hub: Hub,
-        view: Callable[[Audience], View],
         lookup: ClientLookup,
         jobs: JobRunner,
         subscriptions: Subscriptions,
     ) -> None:
         self._hub = hub
-        self._view = view
         self._lookup = lookup
         self._jobs = jobs
         self._subscriptions = subscriptions
@@ -65,23 +59,17 @@ class OfferRequests:
 
     async def complete(self, request: ClientRequest, params: Raw) -> Result:
         asked = msgspec.json.decode(params, type=_Complete)
-        view, ref = self._view(request.client.audience), asked.ref
+        ref, since = asked.ref, anyio.current_time()
         if ref.get("type") == "ref/prompt":
-            prompt = view.prompts.get(str(ref.get("name", "")))
-            if prompt is None:
-                raise UnknownName(f"no prompt named {quoted(ref.get('name'))}")
+            prompt = await self._lookup.find_prompt(request, str(ref.get("name", "")))
             link, ref = prompt.link, {**ref, "name": prompt.raw_name}
         else:
-            found = view.template(str(ref.get("uri", "")))
-            if found is None:
-                raise UnknownName(f"no resource template {quoted(ref.get('uri'))}")
-            link, uri = found
+            link, uri = await self._lookup.find_template(request, str(ref.get("uri", "")))
             ref = {**ref, "uri": uri}
         # the argument stays undecoded: only the server knows what it means
         told: dict[str, Any] = {"ref": ref, "argument": asked.argument}
         if asked.context is not msgspec.UNSET:
             told["context"] = asked.context
-        since = anyio.current_time()
         return await self._request(request, link, "completion/complete", told, "", since)
 
     async def _request(  # noqa: PLR0917 - each of its few callers gives them all
@@ -121,7 +109,8 @@ class OfferRequests:
 
     async def subscribe(self, request: ClientRequest, params: Raw) -> Result:
         uri = text_of(parse_table(params).get("uri")) or ""
-        link, raw = await self._follow(request, uri)
+        link, raw = await self._lookup.find_resource(request, uri)
+        link = await self._jobs.session(request, link)
         await self._subscriptions.subscribe(request.client, uri, link, raw)
         return b"{}"
 

@@ -104,24 +104,35 @@ class ResourcesAndPrompts(ABC):
             UpstreamError: The server could not answer.
         """
         self.check_open()
-        if prompt := self.catalog.prompts.get(reference):
-            link, ref = prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
-        else:
-            templates = self.catalog.templates
-            template = next((one for one in templates if one.address == reference), None)
-            if template is None:
-                raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
-            link, ref = template.link, {"type": "ref/resource", "uri": template.uri}
+        since = anyio.current_time()
+        found = await self.lookup.wait_for(
+            lambda: self._completable(reference),
+            None if "://" in reference else reference,
+            defaults=LIBRARY,
+        )
+        if found is None:
+            raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
+        link, ref = found
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
             params["context"] = {"arguments": known}
-        since = anyio.current_time()
         result = await _ask(link, "completion/complete", params, NOBODY, since)
         return _to_model(types.CompleteResult, result, link.name)
+
+    def _completable(self, reference: str) -> tuple[Link, dict[str, str]] | None:
+        """The prompt or resource template that is meant, and its server; None if there is none."""
+        if prompt := self.catalog.prompts.get(reference):
+            return prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
+        for template in self.catalog.templates:
+            if template.address == reference:
+                return template.link, {"type": "ref/resource", "uri": template.uri}
+        return None
 
     async def subscribe(self, uri: str, *, server: str | None = None) -> None:
         """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
         self.check_open()
+        if server is None:
+            await self.lookup.find_resource(uri, None, NOBODY)
         link, raw = self.lookup.owner(uri, server)
         await link.notifications.subscribe(raw)
 

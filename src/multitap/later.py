@@ -25,3 +25,16 @@ class Later:
         value = getattr(import_module(self._module), name)
         setattr(self, name, value)  # later look-ups find it directly
         return value
+
+
+async def load(module: object, name: str) -> None:
+    """Import a module in a thread, so that its first use does not block the loop.
+
+    Args:
+        module: The module.
+        name: Anything in it.
+    """
+    from anyio import to_thread  # noqa: PLC0415 - most modules that import this one do not need it
+
+    if isinstance(module, Later) and name not in vars(module):
+        await to_thread.run_sync(getattr, module, name)

@@ -127,6 +127,23 @@ def test_arguments_that_fit_pass():
     checker.check({"a": 1, "b": {"c": [1, (2, 3)]}})
 
 
+def test_whether_null_stands_for_an_optional_member_is_for_the_server_to_decide():
+    inner = {"type": "object", "properties": {"b": {"type": "string"}}}
+    checker = compile_schema(
+        {
+            "type": "object",
+            "properties": {"flag": {"type": "boolean"}, "name": {"type": "string"}, "in": inner},
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+    )
+
+    checker.check({"flag": None, "name": "x", "in": {"b": None}})
+    for wrong in ({"name": None}, {"flag": None}, {"flag": None, "name": 1}):
+        with pytest.raises(BadArguments, match="name"):
+            checker.check(wrong)
+
+
 def test_the_first_errors_are_named_and_the_rest_counted():
     checker = compile_schema(schema(a={"items": {"type": "string"}}))
 
@@ -374,7 +391,6 @@ def test_a_schema_no_validator_accepts_goes_unchecked():
         (tool({"type": ["object"]}), "not 'object'"),
         (tool(schema(a={"type": "objct"})), "not a JSON Schema: .* at /properties/a/type"),
         (tool({"properties": []}), "not a JSON Schema: .* at /properties"),
-        (tool({}, execution={"taskSupport": "required"}), "only be run as a task"),
     ],
 )
 def test_d20_a_definition_that_cannot_be_used_is_named_with_its_reason(definition, reason):

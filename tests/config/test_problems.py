@@ -356,6 +356,23 @@ def test_problems_never_carry_values_that_could_be_secret():
     )
 
 
+@pytest.mark.parametrize(
+    ("word", "candidate", "is_near"),
+    [
+        ("everything_no-such-tool", "everything_echo", False),
+        ("no-such-tool", "everything_echo", False),
+        ("github_list_nothing", "github_list_issues", False),
+        ("github_list_issue", "github_list_issues", True),
+        ("github_lst_issues", "github_list_issues", True),
+        ("githb_list_issues", "github_list_issues", True),
+        ("everything_ehco", "everything_echo", True),
+        ("everything-Echo", "everything_echo", True),
+    ],
+)
+def test_a_name_is_near_by_more_than_the_server_that_it_shares(word, candidate, is_near):
+    assert (nearest(word, [candidate]) is not None) is is_near
+
+
 def test_the_nearest_name_ignores_case_and_separators():
     assert nearest("server_url", ["serverUrl", "url"]) == "serverUrl"
     assert nearest("Command", ["command"]) == "command"

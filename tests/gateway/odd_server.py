@@ -77,7 +77,32 @@ def leave(server, request):
     server.after(0, server.exit, 0)
 
 
-ODD = (weigh, refuse, garble, crumble, slumber, die_hinted, die, last_words, leave)
+@tool("Tells what its client declared", READ_ONLY)
+def declared(_server, request):
+    request.value(request.capabilities)
+
+
+@tool("Runs as a task only", READ_ONLY)
+def long_job(_server, request):
+    request.text("done")
+
+
+long_job.definition["execution"] = {"taskSupport": "required"}
+
+
+ODD = (
+    declared,
+    long_job,
+    weigh,
+    refuse,
+    garble,
+    crumble,
+    slumber,
+    die_hinted,
+    die,
+    last_words,
+    leave,
+)
 
 
 class Odd(Honest):

@@ -13,13 +13,17 @@ from typing import Any
 import anyio
 import pytest
 
+from multitap.wire.jsonrpc import vocabulary
 from tests.gateway import odd_server
 from tests.gateway.fronts import (
+    BEARER,
     CANCELLED,
     FRONTS,
     MODEL,
     NAME,
     Front,
+    dial,
+    stateless,
 )
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 from tests.waiting import until
@@ -297,12 +301,12 @@ async def log(stand):
 @case(
     error(
         BAD_PARAMS,
-        "no tool named 'SERVER_nothing'; did you mean 'SERVER_nonce'? `multitap tools` lists all "
+        "no tool named 'SERVER_nonse'; did you mean 'SERVER_nonce'? `multitap tools` lists all "
         "tools",
     )
 )
 async def unknown(stand):
-    return await stand.call("nothing")
+    return await stand.call("nonse")
 
 
 @case({"failed": '/text is not of type "string"'})
@@ -606,3 +610,28 @@ async def test_a_request_of_any_kind_waits_for_a_server_that_starts(tmp_path, er
             assert "result" in followed, followed
 
     assert "result" in answer, answer
+
+
+@pytest.mark.parametrize("front", ["library", "http-handshake", "http-stateless"])
+async def test_a_tool_that_only_runs_as_a_task_says_so_when_it_is_called(front, tmp_path):
+    opened = FRONTS[front]()
+    server = {"command": COMMAND[0], "args": [*COMMAND[1:], "handshake"], "era": "handshake"}
+    async with opened.opened({"odd": server}, tmp_path):
+        outcome = await opened.call("odd_long_job")
+
+    words = str(outcome)
+    assert "it can only be run as a task, which is not supported" in words
+    assert "did you mean" not in words
+
+
+async def test_a_client_that_declares_tasks_does_not_get_any(tmp_path):
+    front = FRONTS["http-stateless"]()
+    server = {"command": COMMAND[0], "args": [*COMMAND[1:], "stateless"], "era": "stateless"}
+    able = {"elicitation": {}, "extensions": {vocabulary.TASKS: {}, "com.example/other": {"a": 1}}}
+    async with front.opened({"odd": server}, tmp_path), dial(front.port) as line:
+        params = {"name": "odd_declared", "arguments": {}}
+        await line.send(stateless(1, "tools/call", able=able, headers=BEARER, **params))
+        answer = await front._answer(line, 1)
+
+    declared = answer["result"]["structuredContent"]["result"]
+    assert declared == {"elicitation": {}, "extensions": {"com.example/other": {"a": 1}}}

@@ -24,6 +24,7 @@ from multitap.upstream.offer_lists import Definition, Offers
 # of a tool; some servers send whole manuals, which every client would get
 MAX_DESCRIPTION = 16 * 1024
 _ALL = ("*",)
+_ONLY_TASK = "it can only be run as a task, which is not supported"
 
 
 @dataclass(frozen=True, eq=False)
@@ -309,6 +310,12 @@ def stock(
 def _hide(tool: Tool, policy: Policy) -> HiddenTool | None:
     """Why a tool is hidden; None if it is not."""
     config = tool.link.config
+    if schemas.needs_task(tool.definition):
+        return HiddenTool(
+            tool,
+            f"not offered: {_ONLY_TASK}",
+            "connect the client to that server directly for this tool",
+        )
     if not allowed(tool.names, config.filter, servers=(tool.server,)):
         return HiddenTool(tool, "hidden by a filter", "change the server's `filter`")
     guard = policy.guard(tool.names, config, tool.annotations)
@@ -408,6 +415,8 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
             )
         else:
             usable[definition["name"]] = definition
+            if schemas.needs_task(definition):
+                warnings.append(f"tool {quoted(definition['name'])} is skipped: {_ONLY_TASK}")
     return usable, warnings
 
 

@@ -1,13 +1,18 @@
 """What is wrong with a configuration, where, and how to fix it."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
 _LONGEST_WORD = 200
 """Characters of compared words; comparing takes quadratic time."""
+_NEAR, _NEAR_REST = 0.7, 0.6
+"""How alike two words have to be, and how alike without the beginning that they share."""
+_COMPARED = 3
+_SEPARATOR = re.compile(r"[\W_]+")
 
 
 class Severity(StrEnum):
@@ -66,8 +71,19 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     if len(word) > _LONGEST_WORD:
         return None
     plain = {_plain(candidate): candidate for candidate in reversed([*candidates])}
-    matches = get_close_matches(_plain(word), plain, n=1, cutoff=0.7)
-    return plain[matches[0]] if matches else None
+    matches = get_close_matches(_plain(word), plain, n=_COMPARED, cutoff=_NEAR)
+    return next((plain[match] for match in matches if _is_near(word, plain[match])), None)
+
+
+def _is_near(word: str, candidate: str) -> bool:
+    """Whether two words are alike even without the beginning that they share.
+
+    Names of one server begin alike, whatever comes after that.
+    """
+    parts, others = _SEPARATOR.split(word.lower()), _SEPARATOR.split(candidate.lower())
+    while len(parts) > 1 and len(others) > 1 and parts[0] == others[0]:
+        del parts[0], others[0]
+    return SequenceMatcher(None, "".join(parts), "".join(others)).ratio() >= _NEAR_REST
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:

@@ -15,7 +15,7 @@ from multitap.config.documents import is_table
 from multitap.config.models import LogLevel
 from multitap.errors import quoted, ungrouped
 from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed, WireFault
-from multitap.later import Later
+from multitap.later import Later, load
 from multitap.tasks import in_task
 from multitap.trust.questions.questions import QuestionRefused
 from multitap.upstream.handlers import Handlers, RequestOrigin
@@ -165,10 +165,11 @@ class Session:
         kind = _kind_of(result)
         if kind == "input_required":
             return self._screen(result, for_client=True)
-        return result if kind else _completed(result)  # its clients refuse one without a kind
+        return result if kind else _add_kind(result)  # its clients refuse one without a kind
 
     async def _rounds(self, request: Request, result: Raw) -> Raw:
         """Answer what the server asks back, until it returns a result."""
+        await load(host_answers, "questions")
         first, pause = request.params, _FIRST_PAUSE
         for _ in range(MAX_ROUNDS):
             asked = host_answers.questions(self._screen(result, for_client=False))
@@ -224,7 +225,10 @@ class Session:
         capabilities, level = client.capabilities, client.log_level
         last = self._last_guest
         if last is None or last[0] != capabilities or last[1] != level:
-            told = {**self._introduction, vocabulary.CLIENT_CAPABILITIES_KEY: capabilities}
+            told = {
+                **self._introduction,
+                vocabulary.CLIENT_CAPABILITIES_KEY: _strip_tasks(capabilities),
+            }
             told.pop(vocabulary.LOG_LEVEL_KEY, None)
             if level is not None:
                 told[vocabulary.LOG_LEVEL_KEY] = level
@@ -414,6 +418,18 @@ def screen_question(
         raise RpcError(vocabulary.SERVER_ERROR, str(exc)) from None
 
 
+def _strip_tasks(capabilities: Raw) -> Raw:
+    """A client's capabilities without tasks: their ids would lead nowhere through us."""
+    if b'"extensions"' not in bytes(capabilities):
+        return capabilities
+    declared = envelope.decode(capabilities)
+    extensions = declared.get("extensions")
+    if not is_table(extensions):
+        return capabilities
+    kept = {name: value for name, value in extensions.items() if name != vocabulary.TASKS}
+    return Raw(envelope.encode({**declared, "extensions": kept}))
+
+
 def _may_ask_back(result: Raw) -> bool:
     """Whether a result may ask back, by a search for the key: results can be long."""
     data = bytes(result)
@@ -434,7 +450,7 @@ def _kind_of(result: Raw) -> str:
         raise AnswerInvalid(f"the answer cannot be read: {exc}", sent=True) from None
 
 
-def _completed(result: Raw) -> Raw:
+def _add_kind(result: Raw) -> Raw:
     """A result with the `resultType` that it lacks."""
     rest = bytes(result)[1:].lstrip()
     return Raw(b"%b%b%b" % (_COMPLETE, b"" if rest[:1] == b"}" else b",", rest))
@@ -473,6 +489,7 @@ class _FromServer:
         decoded = envelope.decode(params) if len(params) else None
         if is_table(decoded):
             decoded = screen_question(self._handlers, self._name, method, decoded, for_client=False)
+        await load(host_answers, "answer")
         return await host_answers.answer(
             self._handlers, asked, method, decoded, version=self.version
         )

@@ -9,6 +9,14 @@ fetches what a schema refers to.
 from multitap.catalog.schemas.argument_checker import Checker, Unchecked, compile_schema
 from multitap.catalog.schemas.bounds import bounds
 from multitap.catalog.schemas.result_checker import ResultChecker
-from multitap.catalog.schemas.tool_definition import defect
+from multitap.catalog.schemas.tool_definition import defect, needs_task
 
-__all__ = ["Checker", "ResultChecker", "Unchecked", "bounds", "compile_schema", "defect"]
+__all__ = [
+    "Checker",
+    "ResultChecker",
+    "Unchecked",
+    "bounds",
+    "compile_schema",
+    "defect",
+    "needs_task",
+]

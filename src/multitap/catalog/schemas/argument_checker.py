@@ -70,6 +70,10 @@ class Checker:
         try:
             if self._validator.is_valid(plain):
                 return
+            # whether `null` means "not given" is for the server to decide
+            plain = _without_nulls(plain, self.schema)
+            if self._validator.is_valid(plain):
+                return
             work = evaluations(self.schema, depth) * (1 + items)
             errors = list(self._validator.iter_errors(plain)) if work <= _EXPLAINED else None
         except ValueError as exc:
@@ -140,6 +144,20 @@ def _patterns(*, linear: bool) -> "jsonschema_rs.RegexOptions | jsonschema_rs.Fa
 # A server must not make us request an address: it could be one of the local network.
 def _never_fetch(uri: str) -> Any:
     raise ValueError(f"{uri} is not part of the schema")
+
+
+def _without_nulls(value: Any, schema: Any) -> Any:
+    """A value without the optional members that are null."""
+    if not is_object(value) or not is_object(schema):
+        return value
+    required, properties = schema.get("required"), schema.get("properties")
+    needed = required if is_list(required) else ()
+    known = properties if is_object(properties) else {}
+    return {
+        name: _without_nulls(member, known.get(name))
+        for name, member in value.items()
+        if member is not None or name in needed
+    }
 
 
 _FLAT = frozenset({str, int, float, bool, type(None)})

@@ -17,10 +17,13 @@ def defect(definition: Mapping[str, Any]) -> str | None:
         return "it has no name"
     if len(name) > MAX_NAME:
         return f"its name is longer than {MAX_NAME:,} characters"
-    execution = definition.get("execution")
-    if is_object(execution) and execution.get("taskSupport") == "required":
-        return "it can only be run as a task, which is not supported"
     return _schema_defect(definition.get("inputSchema"))
+
+
+def needs_task(definition: Mapping[str, Any]) -> bool:
+    """Whether a tool can only be run as a task."""
+    execution = definition.get("execution")
+    return is_object(execution) and execution.get("taskSupport") == "required"
 
 
 def _schema_defect(schema: Any) -> str | None:

@@ -19,6 +19,8 @@ CLIENT_INFO_KEY: Final = "io.modelcontextprotocol/clientInfo"
 CLIENT_CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
 LOG_LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY: Final = "io.modelcontextprotocol/serverInfo"
+TASKS: Final = "io.modelcontextprotocol/tasks"
+"""The extension for calls that outlive their request."""
 SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 """Keys of `_meta`."""
 

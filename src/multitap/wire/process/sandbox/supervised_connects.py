@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LONGEST = 128  # bytes of an address
 _MOST_AT_A_TIME = 128
 _MOST_REPORTED = 64
+_LOOK_AGAIN = 0.09  # seconds; about 60 µs for each call that waits
 _FAMILY = struct.Struct("=H")
 _IPV4 = struct.Struct("=H2s4s8x")
 _IPV6 = struct.Struct("=H2s4x16s")
@@ -205,6 +206,7 @@ class SupervisedConnects:
         self._on_refused = on_refused
         self._refused: set[str] = set()
         self._waiting: dict[int, ConnectAttempt] = {}
+        self._next_look = 0.0
 
     @property
     def is_waiting(self) -> bool:
@@ -245,6 +247,10 @@ class SupervisedConnects:
 
     def tick(self) -> None:
         """Look after calls whose sockets say nothing: interrupted, late, or to be tried again."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return  # other calls wake us far more often
+        self._next_look = now + _LOOK_AGAIN
         for fd, attempt in tuple(self._waiting.items()):
             try:
                 attempt.caller.check()

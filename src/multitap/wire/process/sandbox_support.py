@@ -55,7 +55,6 @@ def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
         return SandboxSupport(reason=f"this machine cannot confine programs: {exc.strerror}")
     gaps = {
         2: "moving files between folders is refused altogether, so nothing runs under `guard`",
-        6: "signals can be sent to other programs",
     }
     return SandboxSupport(version, None, tuple(gaps[since] for since in gaps if version < since))
 

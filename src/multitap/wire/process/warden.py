@@ -264,6 +264,7 @@ class Warden:
             listener,
             orders,
             count=lambda: self._population(leader),
+            owns=lambda target: self._is_of(leader, target),
             on_refused=lambda address: self._say("refused", number, address),
             on_denied=lambda path: self._say("denied", number, path),
             on_used=lambda path, changes: self._say("used", number, (int(changes), path)),
@@ -285,6 +286,17 @@ class Warden:
             stat.session == leader or (stat.session not in others and _has_filter(pid))
             for pid, stat in found.items()
         )
+
+    def _is_of(self, leader: int, target: int) -> bool:
+        """Whether a process is of a confined server; for a negative number, all of a group."""
+        if target < 0:
+            group = [pid for pid, stat in _processes().items() if stat.group == -target]
+            return all(self._is_of(leader, pid) for pid in group)
+        stat = ProcessStat.of(target)
+        if stat is None or stat.session == leader:
+            return True  # the kernel itself says that there is none
+        is_other = stat.session in self.leaders
+        return not is_other and _has_filter(target) and target in _descendants(os.getpid())
 
     def _answer(self, fd: int, event: int) -> bool:
         """Answer calls of a server; False when there will be no more."""

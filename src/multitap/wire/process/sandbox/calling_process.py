@@ -111,6 +111,23 @@ class CallingProcess:
         finally:
             os.close(process)
 
+    def process_behind(self, number: int) -> int:
+        """The process that one of its descriptors is about.
+
+        Raises:
+            OSError: It is about none, or that process is gone.
+        """
+        ours = self.descriptor(number)
+        try:
+            with open(f"/proc/self/fdinfo/{ours}", encoding="ascii") as file:
+                for line in file:
+                    name, _, value = line.partition(":")
+                    if name == "Pid" and int(value) > 0:
+                        return int(value)
+        finally:
+            os.close(ours)
+        raise ProcessLookupError(errno.ESRCH, "no process")
+
     def place(self, folder: int, path: str, flags: int = 0) -> int:
         """Open what a path means to it, so that it cannot be exchanged later.
 

@@ -83,6 +83,7 @@ def confine(orders: SandboxOrders) -> int:
         watched=orders["watch"] or orders["network"],
         reading=orders["proc"],
         listing=bool(orders["listed"]),
+        signals=landlock.version() < landlock.WITH_SCOPES,
     )
     return syscall_filter.install(syscall_filter.assemble(code))
 

@@ -84,6 +84,12 @@ FILE_CHANGES = (
 _HANDED_OVER = ("connect", *FILE_CHANGES, "fork", "vfork")
 NEW_PROCESS = frozenset({"clone", "fork", "vfork"})
 """Calls that are only counted: they have no argument that could be changed meanwhile."""
+SIGNALS = (
+    *("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"),
+)
+"""Calls that send a signal; their first argument says to whom, and it is no pointer."""
+_SIGNALLED = (0x8901, 0x8902)  # FIOSETOWN and SIOCSPGRP: who gets signals about a descriptor
+_SIGNALLED_BY_FCNTL = (8, 15)  # F_SETOWN and F_SETOWN_EX: the same
 READING = {"openat": 2, "open": 1}
 """Calls that open a file, and which of their arguments says what for; the next is the mode."""
 _MODES = {"creat": 1, "mknod": 1, "mknodat": 2}
@@ -135,6 +141,7 @@ def confining(
     watched: bool = False,
     reading: bool = False,
     listing: bool = False,
+    signals: bool = False,
 ) -> list[Instruction]:
     """The filter of a confined process.
 
@@ -146,6 +153,7 @@ def confining(
         watched: Whether those that change something are.
         reading: Whether files that are opened to be read are handed over.
         listing: Whether folders that are opened to be listed are handed over.
+        signals: Whether signals are, since Landlock does not keep them inside.
     """
     numbers = ARCHITECTURES[name][1]
     shown = (*USED_PATHS,) if observed else CHANGES if watched else ()
@@ -156,7 +164,10 @@ def confining(
         blocks[call] = _open(
             flags, on_read, on_list, _notify() if observed or watched else _allow()
         )
-    blocks["ioctl"] = _ioctl()
+    blocks["ioctl"] = _ioctl((*_TERMINAL, *_SIGNALLED) if signals else _TERMINAL)
+    if signals:
+        refused = _if_one_of(_SIGNALLED_BY_FCNTL, _answer(_EPERM))
+        blocks["fcntl"] = [_argument(1), *refused, _allow()]
     for call, flags in (("sendmsg", 2), ("sendto", 3), ("sendmmsg", 3)):
         blocks[call] = [_argument(flags), *_if_any(_FAST_OPEN, _EACCES), _allow()]
     blocks["clone"] = [
@@ -169,7 +180,7 @@ def confining(
     blocks["socket"] = _any_socket() if network else _socket() if proxied else [_answer(_EACCES)]
     blocks["socketpair"] = _pair()
     for calls, verdict in (
-        ((*_HANDED_OVER, *shown), _notify()),
+        ((*_HANDED_OVER, *shown, *(SIGNALS if signals else ())), _notify()),
         (_FORBIDDEN, _answer(_EPERM)),
         (_ABSENT, _answer(_ENOSYS)),
         (_UNSUPPORTED, _answer(_EOPNOTSUPP)),
@@ -177,11 +188,7 @@ def confining(
     ):
         for call in calls:
             blocks.setdefault(call, [verdict])
-    for call in _OTHERS_BY_FIRST:
-        blocks[call] = [_argument(0), *_unless_equal(0, _EPERM), _allow()]
-    for call, kind in (("setpriority", 0), ("ioprio_set", 1)):
-        checked = [_argument(0), *_unless_equal(kind, _EPERM)]
-        blocks[call] = [*checked, _argument(1), *_unless_equal(0, _EPERM), _allow()]
+    blocks |= _on_itself()
     for call, mode in (*_MODES.items(), ("fchmod", 1)):
         allowed = blocks.get(call, [_allow()])
         blocks[call] = [_argument(mode), *_if_any(_SET_ID, _EPERM), *allowed]
@@ -190,6 +197,17 @@ def confining(
         if call in numbers:
             code += _when(numbers[call], block)
     return [*code, _allow()]
+
+
+def _on_itself() -> dict[str, list[Instruction]]:
+    """Calls that are about the caller, and never about another process."""
+    blocks = {
+        call: [_argument(0), *_unless_equal(0, _EPERM), _allow()] for call in _OTHERS_BY_FIRST
+    }
+    for call, kind in (("setpriority", 0), ("ioprio_set", 1)):
+        checked = [_argument(0), *_unless_equal(kind, _EPERM)]
+        blocks[call] = [*checked, _argument(1), *_unless_equal(0, _EPERM), _allow()]
+    return blocks
 
 
 def prologue(name: str) -> list[Instruction]:
@@ -231,10 +249,10 @@ def _open(
     ]
 
 
-def _ioctl() -> list[Instruction]:
+def _ioctl(refused: tuple[int, ...]) -> list[Instruction]:
     return [
         _argument(1),
-        *_if_one_of(_TERMINAL, _answer(_EPERM)),
+        *_if_one_of(refused, _answer(_EPERM)),
         *_if_one_of(_FILE_REQUESTS, _allow()),
         (_AND, 0, 0, 0xFF00),
         *_if_one_of(_FILE_SYSTEMS, _answer(_ENOTTY)),

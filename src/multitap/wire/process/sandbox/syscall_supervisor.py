@@ -20,7 +20,7 @@ from .own_devices import OwnDevices
 from .own_proc import open_own, own_place
 from .supervised_changes import SupervisedChanges
 from .supervised_connects import ConnectRules, SupervisedConnects
-from .syscall_filter import FILE_CHANGES, NEW_PROCESS, READING, machine
+from .syscall_filter import FILE_CHANGES, NEW_PROCESS, READING, SIGNALS, machine
 from .syscall_numbers import ARCHITECTURES
 from .used_paths import CHANGING, USED_PATHS, to_signed, used_paths
 
@@ -37,6 +37,7 @@ _DESCRIPTOR = struct.Struct("=QIIII")
 _AS_ANSWER = 2  # the caller gets a descriptor and its number in one step
 _MOST_USED = 20_000
 _CONTINUE = 1
+_EVERYBODY = -1  # that a signal may be sent to
 _OPENING = {"open": (1, 2), "openat": (2, 3)}
 """Calls that open a file, and which of their arguments are the flags and the mode."""
 _OF_DEVICES = {
@@ -58,6 +59,7 @@ class SyscallSupervisor:
         listener: The descriptor that they arrive on; closed by `close`.
         orders: How the server is confined.
         count: Counts its processes, by a look at all processes of the machine.
+        owns: Whether a process, or with a negative number all of a group, are of the server.
         on_refused: Called with refused addresses.
         on_denied: Called with paths whose change is refused while it starts.
         on_used: Called with used paths, and whether they are changed, if it is observed.
@@ -70,6 +72,7 @@ class SyscallSupervisor:
         orders: SandboxOrders,
         *,
         count: Callable[[], int],
+        owns: Callable[[int], bool],
         on_refused: Callable[[str], None],
         on_denied: Callable[[str], None],
         on_used: Callable[[str, bool], None],
@@ -87,6 +90,7 @@ class SyscallSupervisor:
         self._proc = orders["proc"]
         self._listed = frozenset(orders["listed"])
         self._count = count
+        self._owns = owns
         self._free = 0
         """How many more processes it may start before they are counted again."""
         self._full_until = 0.0
@@ -158,11 +162,31 @@ class SyscallSupervisor:
             self._make(caller, name, arguments)
         elif name in NEW_PROCESS:
             self._send(call, 0, _CONTINUE) if self._has_room() else self._send(call, -errno.EAGAIN)
+        elif name in SIGNALS:
+            is_inside = self._stays_inside(caller, name, to_signed(arguments[0]))
+            self._send(call, 0, _CONTINUE) if is_inside else self._send(call, -errno.EPERM)
         elif not self._use_device(caller, name, arguments) and not self._look(
             caller, name, arguments
         ):
             self._send(call, 0, _CONTINUE)  # Landlock decides, whatever we have seen
         return True
+
+    def _stays_inside(self, caller: CallingProcess, name: str, target: int) -> bool:
+        """Whether a signal goes to the server's own processes.
+
+        The kernel reads no memory to find out to whom, so the call can go on.
+        """
+        try:
+            if name == "pidfd_send_signal":
+                target = caller.process_behind(target)
+            if name == "kill" and target == 0:
+                return True  # its own group, which is in its own session
+            # a thread of its own, as runtimes signal all the time
+            if target > 0 and os.path.exists(f"/proc/{target}/task/{caller.pid}"):
+                return True
+            return target != _EVERYBODY and self._owns(target)
+        except OSError:
+            return False
 
     def _use_device(self, caller: CallingProcess, name: str, arguments: list[int]) -> bool:
         """Make a call that is about a terminal or shared memory; False if it is not."""

@@ -4,7 +4,7 @@ import base64
 import codecs
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -69,6 +69,21 @@ class Redactor:
             if form in text:
                 text = text.replace(form, MARK)
         return text
+
+    def with_values(self, values: Iterable[str]) -> Callable[[str], str]:
+        """Redacts other values as well, such as those of one call; short ones as whole words."""
+        secrets = {*values}
+        if not secrets:
+            return self
+        long = Redactor(secrets)
+        short = [re.escape(value) for value in secrets if len(value) < SHORTEST]
+        words = re.compile(rf"(?<!\w)(?:{'|'.join(short)})(?!\w)") if short else None
+
+        def redact(text: str) -> str:
+            text = long(self(text))
+            return words.sub(MARK, text) if words else text
+
+        return redact
 
     def data(self, value: Any) -> Any:
         """Plain data without the secrets; the same object if it contains none."""

@@ -15,10 +15,13 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 
-from multitap import HttpServer, Settings, StdioServer, open_hub
+from multitap import HttpServer, LocalServer, Settings, StdioServer, open_hub
 from multitap.config import Scope, expand_server
-from multitap.errors import MultitapError
+from multitap.config.models import Audit
+from multitap.errors import BadArguments, MultitapError
 from multitap.events import LinkState
 from multitap.gateway.client_errors import refusal_of
 from multitap.wire.jsonrpc.request import make_request
@@ -160,3 +163,58 @@ async def test_a_server_with_long_names_and_words_is_quoted_in_part(tmp_path):
     assert len(repr(server)) < 30_000
     assert max(len(repr(event)) for event in told) < 10_000
     assert len(str(caught.value)) < 1000
+
+
+ECHOED = "hunter2-correct-horse"
+
+
+def echoing():
+    server = MCPServer("forms")
+
+    @server.tool()
+    def sign_in(user: str, password: str = "", login: dict | None = None, pin: int = 0) -> str:
+        raise ToolError(f"wrong: {user} {password} {login} {pin}")
+
+    @server.tool()
+    def repeat(password: str) -> str:
+        return f"it is {password}"
+
+    return server
+
+
+@pytest.mark.parametrize("recording", ["off", "errors", "all"])
+async def test_a_secret_argument_that_a_server_repeats_is_not_kept(tmp_path, recording):
+    configured = Settings(
+        state_dir=tmp_path,
+        servers={"forms": LocalServer(server=echoing())},
+        record=recording,
+        audit=Audit(arguments=True),
+    )
+    arguments = {
+        "user": "ada",
+        "password": ECHOED,
+        "login": {"secret": "another-secret-value"},
+        "pin": 4711,
+    }
+    async with open_hub(configured) as hub:
+        await hub.settled()
+        with hub.events.subscribe() as events:
+            result = await hub.call("forms_sign_in", arguments)
+            repeated = await hub.call("forms_repeat", {"password": ECHOED})
+            with pytest.raises(BadArguments):
+                await hub.call("forms_repeat", {"password": {"value": ECHOED}})
+            told = [repr(events.receive_nowait()) for _ in range(3)]
+        kept = [
+            *told,
+            repr(hub.metrics.latest()),
+            repr(hub.metrics.servers()),
+            repr(hub.metrics.tools("forms")),
+        ]
+    kept += [path.read_bytes().decode("latin-1") for path in tmp_path.rglob("*") if path.is_file()]
+
+    assert ECHOED in result.text  # the caller gets what the server says
+    assert ECHOED in repeated.text
+    everything = "".join(kept)
+    assert "wrong: ada ***" in everything
+    for secret in (ECHOED, "another-secret-value", "4711"):
+        assert secret not in everything

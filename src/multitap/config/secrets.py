@@ -19,6 +19,11 @@ _TELLING = re.compile(
     r"(?i)key|token|secret|pass(?:w|phrase|[_-]|$)|pwd|credential|auth(?!or(?!i))|bearer|cookie"
     r"|signature|jwt|dsn|session|private|(?:^|[_-])(?:pat|pin|sig)(?:$|[_-])"
 )
+_HARMLESS = re.compile(
+    r"(?i)key(?:word|board|stroke|frame|code)s?|(?:mon|tur|hoc|joc|don)keys?"
+    r"|(?:max|min|num|total|input|output)[_-]?tokens|tokens?[_-]?(?:count|limit|budget|usage)"
+)
+"""Parts of names that look telling, and are not."""
 _WORD = re.compile(
     r"(?i)access|anonymous|api[_-]?key|basic|bearer|default|development|disabled?|enabled?|example"
     r"|external|internal|local|localhost|manual|none|optional|password|production|public|required"
@@ -49,14 +54,14 @@ _SCHEME = re.compile(r"(apikey|basic|bearer|token)\s+(\S.*)", re.DOTALL | re.IGN
 
 def is_telling(name: str) -> bool:
     """Whether a name suggests a secret value."""
-    return _TELLING.search(name) is not None
+    return _TELLING.search(_HARMLESS.sub("", name)) is not None
 
 
 def in_value(value: str, *, telling: bool) -> Iterator[str]:
     """The secret parts of a value; `telling` says whether its name suggests a secret."""
     yield from in_text(value)
     is_url = _URL.fullmatch(value) is not None
-    if not is_url and _is_secret(value, LEAST if telling else LEAST_NEUTRAL, certain=telling):
+    if not is_url and is_secret(value, LEAST if telling else LEAST_NEUTRAL, certain=telling):
         yield value
 
 
@@ -88,15 +93,15 @@ def in_url(url: str) -> Iterator[str]:
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
     # Some servers take a token in place of the user, without a password.
     for given in {password or user, unquote(password or user)}:
-        if _is_secret(given, LEAST, certain=True):
+        if is_secret(given, LEAST, certain=True):
             yield given
     for name, value in parse_qsl(parts.query):
-        if _is_secret(value, LEAST, certain=is_telling(name)):
+        if is_secret(value, LEAST, certain=is_telling(name)):
             yield value
     # Also in encoded form: logs and error messages quote the whole address.
     for pair in parts.query.split("&"):
         name, _, value = pair.partition("=")
-        if _is_secret(value, LEAST, certain=is_telling(name)):
+        if is_secret(value, LEAST, certain=is_telling(name)):
             yield value  # as it is written
     for given in (*parts.path.split("/"), parts.fragment):
         if _RANDOM.fullmatch(given) and not _ORDINARY.fullmatch(given):
@@ -119,7 +124,7 @@ def in_text(text: str) -> Iterator[str]:
     for url in _URL.findall(text):
         yield from in_url(url)
     for name, value in _ASSIGNED.findall(text):
-        if is_telling(name) and _is_secret(value, LEAST, certain=True):
+        if is_telling(name) and is_secret(value, LEAST, certain=True):
             yield value
     if (header := _HEADER.fullmatch(text)) and is_telling(header[1]):
         yield from in_headers({header[1]: header[2]})
@@ -127,7 +132,8 @@ def in_text(text: str) -> Iterator[str]:
         yield from in_headers(_members(text))
 
 
-def _is_secret(value: str, least: int, *, certain: bool) -> bool:
+def is_secret(value: str, least: int, *, certain: bool) -> bool:
+    """Whether a value is secret by its looks or, if its name is `certain`, unless it is a word."""
     text = value.strip()
     if len(text) < least or len({*text}) <= 2:  # noqa: PLR2004 - `xxxxxx` stands for a secret
         return False

@@ -11,6 +11,7 @@ from msgspec import Raw
 
 from multitap.catalog.catalog import Tool, allowed
 from multitap.config import ToolFilter
+from multitap.config.call_secrets import in_call
 from multitap.config.models import Recording
 from multitap.errors import (
     BadAnswer,
@@ -191,7 +192,7 @@ class Calls:
         except MultitapError as exc:
             ruling = exc.ruling if isinstance(exc, Denied) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
-                outcome, error = _outcome(exc), route.link.report.redact(str(exc))
+                outcome, error = _outcome(exc), _redactor(route, arguments)(str(exc))
                 raise
             outcome, result = _ERROR, _failure(exc, tool)
         finally:
@@ -201,7 +202,7 @@ class Calls:
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
                 if outcome is _ERROR:
-                    error = _failure_words(result, route)
+                    error = _failure_words(result, _redactor(route, arguments))
             record = CallRecord(
                 time(),
                 tool.server,
@@ -324,7 +325,8 @@ def _check(route: Route, arguments: Mapping[str, Any] | Raw) -> None:
     except BadArguments as exc:
         if route.check == "refuse":
             raise
-        route.link.report.note_misfit(route.tool.raw_name, str(exc))
+        words = _redactor(route, arguments)(str(exc))
+        route.link.report.note_misfit(route.tool.raw_name, words)
 
 
 def _decode_arguments(arguments: Raw) -> Mapping[str, Any]:
@@ -354,9 +356,14 @@ def _failure(exc: ServerError, tool: Tool) -> ToolResult:
     )
 
 
-def _failure_words(became: ToolResult, route: Route) -> str:
+def _failure_words(became: ToolResult, redact: Callable[[str], str]) -> str:
     """The error message of a failed call."""
-    return route.link.report.redact(became.beginning(_LONGEST_ERROR) or became.error or "")
+    return redact(became.beginning(_LONGEST_ERROR) or became.error or "")
+
+
+def _redactor(route: Route, arguments: Mapping[str, Any] | Raw) -> Callable[[str], str]:
+    """Redacts what is kept of a call: servers repeat what they were given."""
+    return route.link.report.redact.with_values(in_call(arguments))
 
 
 def _event(record: CallRecord) -> CallDone:

@@ -2,11 +2,13 @@
 
 import json
 import secrets
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from multitap.redaction import Redactor
+from multitap.config.call_secrets import in_call, mask_members
+from multitap.redaction import MARK, Redactor
 from multitap.store.log_query import encodable
 
 MAX_EXCHANGES = 2_000
@@ -15,6 +17,8 @@ MAX_AGE = 7 * 86_400.0
 """Seconds after which one is deleted."""
 LONGEST = 64 * 1024
 """Characters of a request or a response that are kept."""
+
+_MOST_MASKED = 1024 * 1024  # bytes of arguments that are decoded for it
 
 TABLE = """
 CREATE TABLE IF NOT EXISTS exchanges (
@@ -45,13 +49,28 @@ class RecordedExchange(msgspec.Struct, frozen=True):
 
 def keep_exchange(arguments: bytes, result: bytes, redact: Redactor) -> RecordedExchange:
     """The exchange of a call that has just ended."""
-    return RecordedExchange(secrets.token_hex(8), _bound(arguments, redact), _bound(result, redact))
+    values = {*in_call(arguments)}
+    room = LONGEST + max([redact.reach, *map(len, values)])
+    hide = redact.with_values(values)  # servers repeat what they were given
+    return RecordedExchange(
+        secrets.token_hex(8), _bound(_mask(arguments), hide, room), _bound(result, hide, room)
+    )
 
 
-def _bound(data: bytes, redact: Redactor) -> str:
+def _mask(arguments: bytes) -> bytes:
+    """Arguments without the values of telling names, however short they are."""
+    if len(arguments) > _MOST_MASKED:
+        return arguments  # of these, only the beginning is kept
+    try:
+        return msgspec.json.encode(mask_members(msgspec.json.decode(arguments), MARK))
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _bound(data: bytes, redact: Callable[[str], str], room: int) -> str:
     # redacted with a margin, so that a secret across the cut is found as a whole
-    text = bytes(memoryview(data)[: 4 * (LONGEST + redact.reach)]).decode("utf-8", "replace")
-    clean = redact(text[: LONGEST + redact.reach])
+    text = bytes(memoryview(data)[: 4 * room]).decode("utf-8", "replace")
+    clean = redact(text[:room])
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"
 
 

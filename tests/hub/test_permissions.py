@@ -169,3 +169,23 @@ async def test_the_person_sees_what_the_rule_looked_at_and_how_much_is_left_out(
     assert first == ("path", "/etc/passwd")
     assert left == f"… {61 - len(asked.arguments) + 1} more arguments"
     assert "characters): name" in words
+
+
+async def test_rules_are_about_calls_and_not_about_resources_and_prompts(tmp_path):
+    server = files()
+
+    @server.resource("notes://today")
+    def today() -> str:
+        return "a note"
+
+    @server.prompt()
+    def greet() -> str:
+        return "hello"
+
+    local = LocalServer(server=server, policy=[rule("deny")])
+    async with open_hub(Settings(servers={"files": local}, state_dir=tmp_path)) as hub:
+        await hub.settled()
+
+        assert not hub.catalog.tools
+        assert (await hub.read("notes://today")).contents[0].text == "a note"
+        assert (await hub.prompt("files_greet")).messages[0].content.text == "hello"

@@ -6,7 +6,14 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from multitap.config.documents import is_table
-from multitap.config.secrets import in_text, in_url, is_telling
+from multitap.config.secrets import (
+    in_arguments,
+    in_text,
+    in_url,
+    named_values,
+    takes_secret,
+    whole_value,
+)
 
 MASK = "********"
 SECRET_TABLES = ("env", "headers")
@@ -19,7 +26,6 @@ SECRET_FIELDS = (
 
 _REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
 _SCHEME = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)
-_OPTION = re.compile(r"(--?[\w-]+)=(.*)", re.DOTALL)
 
 
 def masked(key: str, value: Any) -> Any:
@@ -31,6 +37,8 @@ def masked(key: str, value: Any) -> Any:
         return masked_arguments(value)
     if not isinstance(value, str):
         return value
+    if key == "command":
+        return masked_words(value)
     if key.endswith(SECRET_FIELDS) or (table in SECRET_TABLES and name):
         return masked_text(value)
     return masked_url(value) if key.endswith("url") else value
@@ -63,21 +71,32 @@ def masked_url(url: str) -> str:
 def masked_arguments(arguments: Iterable[str]) -> list[str]:
     """Arguments without the values of options with telling names."""
     shown: list[str] = []
+    before = ""
     for argument in arguments:
-        before = shown[-1] if shown else ""
-        option = _OPTION.fullmatch(argument)
-        if option and is_telling(option[1]):
-            shown.append(f"{option[1]}={masked_text(option[2])}")
-        elif before.startswith("-") and is_telling(before) and not argument.startswith("-"):
+        if takes_secret(before, argument):
             shown.append(masked_text(argument))
+        elif (value := whole_value(before, argument)) is not None:
+            shown.append(argument.removesuffix(value) + masked_text(value))
         else:
-            shown.append(_without(argument, in_text(argument)))
+            shown.append(_without(masked_words(argument), in_arguments((before, argument))))
+        before = argument
     return shown
+
+
+def masked_words(text: str) -> str:
+    """A text without the values of telling names in it, and without what looks like a secret."""
+    last = len(text)
+    for start, end in sorted({*named_values(text)}, reverse=True):
+        if end <= last:  # otherwise it contains one that is masked
+            text = f"{text[:start]}{masked_text(text[start:end])}{text[end:]}"
+            last = start
+    return _without(text, in_text(text))
 
 
 def _without(text: str, secrets: Iterable[str]) -> str:
     for secret in sorted({*secrets}, key=len, reverse=True):
-        text = text.replace(secret, MASK)
+        if MASK not in secret:
+            text = text.replace(secret, MASK)
     return text
 
 

@@ -47,8 +47,25 @@ _TOKEN = re.compile(
 )
 """Tokens with a known prefix."""
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s'\"<>]+")
-_ASSIGNED = re.compile(r"([A-Za-z_][\w.-]{0,60})=([^\s'\";&|]+)")
+_NUMBERED = r"(?:[Bb]earer\s+)?\d+\|\w{16,}"  # a token of Laravel, and no pipe
+_VALUE = r"(?:\"([^\"]+)\"|'([^']+)'|([^\s'\";&|]+))"
+_NAMED = (
+    re.compile(rf"(?<![^\s'\"(])(--?[A-Za-z][\w.-]{{0,60}})(?:\s+(?!-)|[=:](?!//)){_VALUE}"),
+    re.compile(rf"(?<![\w.-])([A-Za-z_][\w.-]{{0,60}})={_VALUE}"),
+    re.compile(r'"([^"\\]{1,60})"\s*:\s*"((?:[^"\\]|\\.)+)"'),
+    re.compile(rf"(?:^|(?<=[\s'\"=]))([A-Za-z][\w-]{{0,60}}):[^\S\n]+({_NUMBERED}|[^'\"\r\n;|&]+)"),
+)
+"""Options, assignments, members of JSON and headers within a text: a name, and its value."""
 _HEADER = re.compile(r"([A-Za-z][\w-]*):(?!//)\s*(\S.*)", re.DOTALL)
+_NO_VALUE = re.compile(
+    r"(?i)^-*(?:no|disable|skip|without)[_-]"
+    r"|(?:file|path|dir|type|method|mode|env|var|host|port|ttl|timeout|header)s?$"
+)
+"""Names that look telling, and whose values say where a secret is, or what is done with it."""
+_ASSIGNMENT = re.compile(r"(-{0,2}[A-Za-z_][\w.-]*)=(.+)", re.DOTALL)
+_CODE = re.compile(r"`|\$\(|<\(")
+_OPERATOR = re.compile(rf"{_CODE.pattern}|[;|&]")
+_SWITCH = re.compile(r"--.*|-[A-Za-z]", re.DOTALL)
 _SCHEME = re.compile(r"(apikey|basic|bearer|token)\s+(\S.*)", re.DOTALL | re.IGNORECASE)
 
 
@@ -108,14 +125,81 @@ def in_url(url: str) -> Iterator[str]:
             yield given
 
 
+def takes_secret(option: str, argument: str) -> bool:
+    """Whether an argument is the secret of the option before it."""
+    if not option.startswith("-") or "=" in option or _SWITCH.fullmatch(argument):
+        return False
+    return _is_secret_name(option)
+
+
+def whole_value(option: str, argument: str) -> str | None:
+    """The value of an argument that is a telling name and its value; None for any other.
+
+    Args:
+        option: The argument before it.
+        argument: Such as `--password=a b`, or `PASSWORD=a b` after `-e`.
+    """
+    match = _ASSIGNMENT.fullmatch(argument)
+    if match is None or not _is_secret_name(match[1]):
+        return None
+    return match[2] if argument.startswith("-") or option in {"-e", "--env"} else None
+
+
 def in_arguments(arguments: Iterable[str]) -> Iterator[str]:
     """The secrets in a program's arguments."""
     before = ""
     for argument in arguments:
-        if before.startswith("-") and is_telling(before) and not argument.startswith("-"):
+        if takes_secret(before, argument):
             yield from in_value(argument, telling=True)
+        elif (value := whole_value(before, argument)) is not None:
+            yield from in_value(value, telling=True)
+        elif _SWITCH.fullmatch(before) and not before.startswith("--"):
+            yield from _after_letter(before, argument)
         yield from in_text(argument)
         before = argument
+
+
+def named_values(text: str) -> Iterator[tuple[int, int]]:
+    """Where the values behind telling names are within a text: their starts and ends.
+
+    What a shell would run is none of them: it decides what a person is asked.
+    """
+    for pattern in _NAMED:
+        for match in pattern.finditer(text):
+            start, end = match.span(match.lastindex or 0)
+            if _is_secret_name(match[1]) and not _CODE.search(text, start, end):
+                yield start, end
+    for match in _URL.finditer(text):
+        yield from _named_in_url(match[0], match.start())
+
+
+def _is_secret_name(name: str) -> bool:
+    return is_telling(name) and not _NO_VALUE.search(name)
+
+
+def _named_in_url(url: str, start: int) -> Iterator[tuple[int, int]]:
+    place, _, query = url.partition("?")
+    head, sign, _ = place.partition("://")[2].partition("/")[0].rpartition("@")
+    if sign:
+        user, _, password = head.partition(":")
+        begin = start + place.index(head)
+        yield begin + (len(user) + 1 if password else 0), begin + len(head)
+    at = start + len(place) + 1
+    for pair in query.split("&"):
+        name, _, value = pair.partition("=")
+        if value and _is_secret_name(name):
+            yield at + len(name) + 1, at + len(pair)
+        at += len(pair) + 1
+
+
+def _after_letter(letter: str, argument: str) -> Iterator[str]:
+    """The secret after an option of one letter, which says little about its value."""
+    if letter == "-u" and ":" in argument:  # as curl has it
+        password = argument.partition(":")[2]
+        if is_secret(password, LEAST, certain=True):
+            yield password
+    elif _RANDOM.fullmatch(argument) and is_secret(argument, LEAST_NEUTRAL, certain=False):
+        yield argument
 
 
 def in_text(text: str) -> Iterator[str]:
@@ -123,11 +207,17 @@ def in_text(text: str) -> Iterator[str]:
     yield from _TOKEN.findall(text)
     for url in _URL.findall(text):
         yield from in_url(url)
-    for name, value in _ASSIGNED.findall(text):
-        if is_telling(name) and is_secret(value, LEAST, certain=True):
+    for start, end in named_values(text):
+        value = text[start:end]
+        scheme = _SCHEME.fullmatch(value)
+        if is_secret(value := scheme[2] if scheme else value, LEAST, certain=True):
             yield value
     if (header := _HEADER.fullmatch(text)) and is_telling(header[1]):
-        yield from in_headers({header[1]: header[2]})
+        if not _OPERATOR.search(header[2]) or re.fullmatch(_NUMBERED, header[2]):
+            yield from in_headers({header[1]: header[2]})
+        else:  # several cookies, or a script that begins like a header
+            for value in re.findall(r"=([^\s;|&]+)", header[2]):
+                yield from in_value(value, telling=True)
     if text.startswith("{"):
         yield from in_headers(_members(text))
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from multitap.config.models import HttpServer, OAuth, StdioServer
-from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables, is_telling
+from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import slug
 
 NewSecrets = dict[str, str]
@@ -72,7 +72,7 @@ def clear_secrets(config: StdioServer | HttpServer) -> Iterator[str]:
 def _arguments(arguments: Iterable[str], names: "_SecretNames") -> Iterator[str]:
     before = ""
     for argument in arguments:
-        pair = (before, argument) if before.startswith("-") and is_telling(before) else (argument,)
+        pair = (before, argument)
         option = argument.partition("=")[0] if argument.startswith("-") else before
         key = option.lstrip("-") if option.startswith("-") else "argument"
         yield names.hide(key, argument, in_arguments(pair))

@@ -11,7 +11,9 @@ from itertools import chain
 import pytest
 
 from multitap.cli.commands import SECTIONS
+from multitap.trust.projects.trusted_projects import Projects
 from tests.attacks.hostile_repository import CANARY, build, listening
+from tests.terminals import terminal
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.timeout(600)  # two dozen processes, on a machine that may be busy
@@ -208,21 +210,41 @@ def test_the_library_starts_nothing_either(repository):
     assert nothing_happened(repository)
 
 
+@pytest.mark.parametrize("line", ["status", "call run_echo text=x"])
+def test_trustfall_a_mere_enter_at_the_question_of_a_command_trusts_nothing(
+    repository, monkeypatch, line
+):
+    folder, home, *_ = repository
+    monkeypatch.chdir(folder)
+    # content that was not refused before
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / f"state of {line[:4]}"))
+    for name, value in environment(home).items():
+        monkeypatch.setenv(name, value)
+    with terminal((sys.executable, "-P", "-m", "multitap", *line.split())) as person:
+        person.reads(r"(?s)project .*Trust it\?")
+        person.type("")
+        code, _ = person.ends()
+
+    assert code != 0
+    assert Projects().trusted() == {}
+    assert nothing_happened(repository)
+
+
 def test_trustfall_a_mere_enter_trusts_nothing(repository):
     folder, home, *_ = repository
-    screen, terminal = pty.openpty()
+    screen, keyboard = pty.openpty()
     os.write(screen, b"\n")
     done = subprocess.run(
         [sys.executable, "-P", "-m", "multitap", "trust"],
         cwd=folder,
         env=environment(home),
-        stdin=terminal,
+        stdin=keyboard,
         capture_output=True,
         text=True,
         timeout=PATIENCE,
         check=False,
     )
-    os.close(terminal)
+    os.close(keyboard)
     os.close(screen)
     listed = typed(repository, "trust", "--list", "--json")
 

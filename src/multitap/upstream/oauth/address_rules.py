@@ -80,7 +80,7 @@ class AddressRules:
             LoginFailed: None of the host's addresses is allowed.
         """
         found = await self._resolve(loop, host, port)
-        usable = await self._permitted(loop, found)
+        usable = await self._usable_among(loop, found)
         if found and not usable:
             raise LoginFailed(_inner(host))
         return usable
@@ -97,10 +97,10 @@ class AddressRules:
                 found = await self._resolve(loop, host, url.port or 0)
         except (OSError, UnicodeError):
             return  # only the proxy knows, and applies its own rules
-        if len(await self._permitted(loop, found)) < len(found):
+        if len(await self._usable_among(loop, found)) < len(found):
             raise LoginFailed(_inner(host))
 
-    async def _permitted(
+    async def _usable_among(
         self, loop: asyncio.AbstractEventLoop, found: Sequence[Address]
     ) -> Sequence[Address]:
         if all(permitted(_ip(address), self._proven) for address in found):

@@ -53,7 +53,7 @@ def test_a_command_shows_the_review_asks_once_and_goes_on_with_what_is_trusted(p
     assert "server calm (multitap.toml): new" in review
     assert "env       LEVEL=high" in review
     assert "level     " in review
-    assert "Not watched: " in review
+    assert "Also not watched: " in review
     assert code == 0
     assert "calm_echo" in listed
     assert "Trust it?" not in at_a_terminal("status")[1]

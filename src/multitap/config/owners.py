@@ -48,6 +48,11 @@ def is_foreign(status: os.stat_result) -> bool:
     return hasattr(os, "geteuid") and status.st_uid not in {os.geteuid(), 0}
 
 
+def is_shared(status: os.stat_result) -> bool:
+    """Whether others can change something, or own it; the folders around it are not looked at."""
+    return is_foreign(status) or _others(status) is not None
+
+
 def _writers(path: Path, written: Path, *, named: bool) -> Problem | None:
     status = _status(path)
     if status is None:

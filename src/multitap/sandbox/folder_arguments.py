@@ -40,13 +40,14 @@ def folder_arguments(
     folders = (
         os.path.realpath(cwd / word)
         for before, word in pairwise(("", *args))
-        if word and not _TAKES_TEXT.fullmatch(before) and "\0" not in word and _is_folder(cwd, word)
+        if word and not _TAKES_TEXT.fullmatch(before) and is_folder(cwd / word)
     )
     return outermost(path for path in folders if _may_open(path, house, private))
 
 
-def _is_folder(cwd: Path, word: str) -> bool:
-    return os.path.isdir(cwd / word)
+def is_folder(path: Path) -> bool:
+    """Whether a path is an existing folder; false for what no file can be called."""
+    return os.path.isdir(path)
 
 
 def _may_open(path: str, home: str, private: Collection[str]) -> bool:

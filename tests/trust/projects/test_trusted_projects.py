@@ -87,7 +87,9 @@ def test_a_word_of_a_command_is_shown_so_that_nothing_in_it_hides(word):
 def test_a_file_that_decides_what_runs_counts_too(project, name, keys):
     path = project / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    (project / "multitap.toml").write_text(f"[servers.a]\n{keys}\n[servers.b]\ncommand = 'b'\n")
+    (project / "multitap.toml").write_text(
+        f"[servers.a]\n{keys}\n[servers.b]\nurl = 'https://b.example'\n"
+    )
     path.write_text("1")
     trust(project)
     before = load_trusted()

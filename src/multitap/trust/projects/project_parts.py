@@ -20,7 +20,7 @@ from multitap.config.trust_gate import PartKind, Proposal
 from multitap.errors import ConfigError
 from multitap.printable import is_seen
 from multitap.records import dataclass
-from multitap.sandbox.folder_arguments import folder_arguments
+from multitap.sandbox.folder_arguments import folder_arguments, is_folder
 from multitap.sandbox.levels import decide
 from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects import project_files
@@ -139,13 +139,15 @@ def server_part(
         usual: The level of confinement, unless it asks for a stricter one.
         replaces: The user's entry that it replaces.
     """
-    files = project_files.of_server(config, root, folder)
+    watched = project_files.of_server(config, root, folder)
+    files = watched.files
     said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
     writes = _writes(config, root, folder)
     lines = (
         *_replacement(replaces),
         *_server_lines(config, said),
         *_reach(config, usual, writes),
+        *(("note", f"not watched: {visible(gap)}") for gap in watched.gaps),
         *_files(files),
     )
     wants = dict.fromkeys(
@@ -190,6 +192,8 @@ def writable_folders(args: Sequence[str], cwd: Path) -> tuple[str, ...]:
         args: Its arguments, with variables expanded.
         cwd: The folder in which its program starts.
     """
+    if not any(is_folder(cwd / word) for word in args):  # the rest takes some milliseconds
+        return ()
     home = Path.home().resolve()
     private = PrivatePaths.of_user(home, USER_FOLDERS.user_state_path)
     return folder_arguments(args, cwd, home, (*private.never, *private.by_name))

@@ -24,8 +24,8 @@ _STATES = {
     TrustState.TRUSTED: "trusted, and asks for more",
 }
 _NOT_WATCHED = (
-    "Not watched: what these files and programs import, download or start. A change there does "
-    "not ask again."
+    "Also not watched: programs and packages outside the project. A change there does not ask "
+    "again."
 )
 _FOLLOWED = "It is followed: you trusted its future changes, and this is beyond them."
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from multitap.config.documents import is_list, is_table
 from multitap.regular_file import read_regular
 
 _LARGEST = 256 * 1024
@@ -69,8 +70,8 @@ def _npm(home: Path, env: Mapping[str, str]) -> dict[str, str]:
 
 def _bun(home: Path) -> dict[str, str]:
     install = _table(home / ".bunfig.toml").get("install")
-    registry = install.get("registry") if isinstance(install, dict) else None
-    address = registry.get("url") if isinstance(registry, dict) else registry
+    registry = install.get("registry") if is_table(install) else None
+    address = registry.get("url") if is_table(registry) else registry
     return {"BUN_CONFIG_REGISTRY": address} if isinstance(address, str) else {}
 
 
@@ -97,8 +98,8 @@ def _uv(home: Path) -> dict[str, str]:
     }
     others: list[str] = []
     indexes = table.get("index")
-    for index in indexes if isinstance(indexes, list) else ():
-        if isinstance(index, dict) and isinstance(address := index.get("url"), str):
+    for index in indexes if is_list(indexes) else ():
+        if is_table(index) and isinstance(address := index.get("url"), str):
             name = index.get("name")
             if index.get("default") is True:
                 settings["UV_DEFAULT_INDEX"] = address

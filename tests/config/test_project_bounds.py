@@ -4,10 +4,12 @@ import json
 
 import pytest
 
-from multitap.config.models import StdioServer
+from multitap.config.models import OAuth, StdioServer
 from multitap.config.project_bounds import check_expanded, leads_inside
 from multitap.errors import ConfigError
 from multitap.trust.projects.trusted_projects import Projects, expand_trusted, load_trusted
+from multitap.upstream.oauth.oauth_errors import LoginFailed
+from multitap.upstream.oauth.workload_identity import bearer_form
 from tests.trusting import trust
 
 
@@ -126,3 +128,17 @@ def test_what_a_variable_makes_of_a_path_is_checked_again(project):
     assert check_expanded(config, project).cwd == project / "sub"
     with pytest.raises(ConfigError, match="`cwd`"):
         check_expanded(config, project / "sub" / "deeper")
+
+
+async def test_a_statement_is_read_only_in_the_project_whenever_it_is_needed(project, tmp_path):
+    (tmp_path / "key").write_text("s3cret")
+    file = project / "token"
+    file.write_text("mine")
+    login = OAuth(grant="jwt_bearer", client_id="x", assertion_file=file)
+    before = await bearer_form(login, "https://i.example", "https://r.example", within=project)
+    file.unlink()
+    file.symlink_to(tmp_path / "key")
+
+    assert before["assertion"] == "mine"
+    with pytest.raises(LoginFailed, match="outside the project"):
+        await bearer_form(login, "https://i.example", "https://r.example", within=project)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from multitap.config import Severity, Surroundings
+from multitap.config import Severity, Surroundings, native
 from multitap.config.models import SandboxRules
 from multitap.config.seed_files import at_prompt
 from multitap.config.trust_gate import TrustState
@@ -225,3 +225,13 @@ def test_the_users_login_is_not_that_of_a_server_that_replaces_it(project, tmp_p
     }
     assert len(names) == 2
     assert "a" in names
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_file_of_a_project_can_claim_to_be_the_users(project, dialect):
+    entry = {**COMMANDS.get(dialect, THEIRS), "provenance": "user"}
+    path = write(project, dialect, **entry)
+    trust(project)
+
+    assert loaded().settings.servers["a"].provenance == "project"
+    assert load_trusted(native(Surroundings.here(), [path])).project_of("a") is None

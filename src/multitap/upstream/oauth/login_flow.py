@@ -84,7 +84,13 @@ class LoginFlow:
             raise LoginFailed("`oauth.client_id` is needed to log in without a person")
         scope = self._known.scope or found.scope
         if self._known.grant == "jwt_bearer":
-            form = await bearer_form(self._known, found.issuer.issuer, found.resource)
+            config = self._config
+            form = await bearer_form(
+                self._known,
+                found.issuer.issuer,
+                found.resource,
+                within=config.home.paths if config.provenance == "project" else None,
+            )
         else:
             form = {"grant_type": "client_credentials", "resource": found.resource}
         if scope:

@@ -82,7 +82,9 @@ class KnownParts:
     """Caches the parts of servers within one command."""
 
     def __init__(self) -> None:
-        self._parts: dict[tuple[str, Path, str], tuple[ServerConfig, ProjectPart]] = {}
+        self._parts: dict[
+            tuple[str, Path, str], tuple[ServerConfig, Place | None, ProjectPart]
+        ] = {}
 
     def part(self, name: str, proposal: Proposal) -> ProjectPart:
         config = proposal.servers[name]
@@ -90,7 +92,7 @@ class KnownParts:
         before = self._parts.get(key)
         replaced = proposal.replaces.get(name)
         # most files are found by several searches, and not all of them find the replaced entry
-        if before is None or before[0] != config or replaced is not None:
+        if before is None or before[0] != config or replaced not in {None, before[1]}:
             part = server_part(
                 name,
                 config,
@@ -100,8 +102,8 @@ class KnownParts:
                 usual=proposal.usual_level,
                 replaces=replaced,
             )
-            before = self._parts[key] = (config, part)
-        return before[1]
+            before = self._parts[key] = (config, replaced, part)
+        return before[2]
 
 
 def parts_of(proposal: Proposal, known: KnownParts | None = None) -> tuple[ProjectPart, ...]:

@@ -30,6 +30,12 @@ def call(tool, given):
         case "connect":
             socket.create_connection((given["host"], given["port"]), timeout=5).close()
             return "connected"
+        case "listen":
+            with socket.socket() as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                listener.bind((given["host"], given["port"]))
+                listener.listen()
+                return "listening"
         case "fork":
             return str(forked(given["count"]))
         case "threads":
@@ -74,7 +80,7 @@ def threaded(count):
 
 TOOLS = (
     *("read", "read_in_child", "write", "fetch", "connect", "fork", "threads", "allocate", "where"),
-    *("list", "read_by_folder"),
+    *("list", "read_by_folder", "listen"),
 )
 
 

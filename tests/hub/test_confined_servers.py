@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import shutil
+import socket
 import sys
 import threading
 import venv
@@ -14,6 +15,7 @@ import pytest
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.config.models import SandboxRules
+from multitap.http.server.http_server import open_listener
 from multitap.wire.process.sandbox_support import sandbox_support
 from tests.waiting import until
 
@@ -23,7 +25,7 @@ pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.r
 
 
 @pytest.fixture(autouse=True)
-def with_sandboxes(monkeypatch, tmp_path):
+def with_sandboxes(monkeypatch, tmp_path, own_logins):
     monkeypatch.delenv("MULTITAP_SANDBOX")
     monkeypatch.setenv("HOME", str(tmp_path / "user"))
     (tmp_path / "user" / ".ssh").mkdir(parents=True)
@@ -266,6 +268,22 @@ async def test_under_guard_folders_around_private_places_can_be_listed_and_no_mo
         by_folder = await asked(hub, "read_by_folder", folder=str(user), name=".ssh/id_rsa")
         assert "PermissionError" in by_folder
         assert await asked(hub, "read_by_folder", folder=str(user), name="notes.txt") == "a note"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "127.0.0.2"])
+async def test_under_guard_a_server_listens_but_never_where_a_gateway_is_or_was(tmp_path, host):
+    async with open_hub(confined(tmp_path, sandbox="guard")) as hub:
+        await hub.settled()
+        with open_listener("127.0.0.1", 0) as gateway:
+            gateway.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            port = gateway.getsockname()[1]
+            assert "Address already in use" in await asked(hub, "listen", host=host, port=port)
+        assert await asked(hub, "listen", host=host, port=port) == "listening"
+        with open_listener("127.0.0.1", port):
+            pass
+
+        assert "Address already in use" in await asked(hub, "listen", host=host, port=port)
+        assert await asked(hub, "listen", host=host, port=0) == "listening"
 
 
 @pytest.mark.parametrize("swapped", ["folder", "parent"])

@@ -30,6 +30,14 @@ def closed_ports() -> frozenset[int]:
     return frozenset(_records(closed_ports_folder()).values())
 
 
+def reserve_port(port: int) -> None:
+    """Keep confined servers from listening on a port for good: clients come back to it."""
+    folder = closed_ports_folder() / "reserved"
+    with suppress(OSError):  # reported by `close_port`, which comes next
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (folder / str(port)).touch()
+
+
 @contextmanager
 def close_port(port: int) -> Generator[None]:
     """Within the block, confined servers cannot connect to a port of this machine.

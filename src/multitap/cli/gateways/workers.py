@@ -22,7 +22,7 @@ from multitap.cli.gateways.cluster_serving import fingerprint
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
-from multitap.http.closed_ports import close_port
+from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.http_server import bind, start_listening
 from multitap.later import Later
 from multitap.own_program import own_program
@@ -186,6 +186,8 @@ def _open_listeners(count: int, address: tuple[str, int]) -> Generator[list[sock
     if not hasattr(socket, "SO_REUSEPORT"):
         raise ConfigError("this system cannot spread clients over several workers")
     host, port = address
+    if port:
+        reserve_port(port)
     with contextlib.ExitStack() as stack:
         # alone at first: otherwise another gateway, or any program of ours, could have the port too
         first = stack.enter_context(bind(host, port))

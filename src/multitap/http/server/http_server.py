@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 import anyio
 
 from multitap.errors import ConfigError, ungrouped
-from multitap.http.closed_ports import close_port
+from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.http_request import HttpApp
 from multitap.http.server.server_connection import ServerConnection
@@ -44,6 +44,8 @@ def open_listener(host: str, port: int) -> Generator[socket.socket]:
     Raises:
         ConfigError: The address cannot be used.
     """
+    if port:
+        reserve_port(port)
     with (
         contextlib.closing(bind(host, port)) as listener,
         close_port(listener.getsockname()[1]),

@@ -15,6 +15,8 @@ _DESTINATION, _DEVICE = 1, 4
 _UNICAST = 1  # of a route: to another machine
 _NEW_ROUTE = 24
 _TYPE = 7  # which field of a route
+RESERVED = "reserved"
+"""A folder in that of closed ports: its files are named like the ports that gateways had."""
 _MAPPED = bytes(10) + b"\xff\xff"
 
 
@@ -30,6 +32,11 @@ def is_closed(folder: str, port: int) -> bool:
         and (_is_alive(name.removesuffix(ending)) or _is_locked(os.path.join(folder, name)))
         for name in names
     )
+
+
+def is_reserved(folder: str, port: int) -> bool:
+    """Whether a port belongs to a gateway of the user: one that runs, or that ran before."""
+    return is_closed(folder, port) or os.path.exists(os.path.join(folder, RESERVED, str(port)))
 
 
 def is_here(address: bytes, device: int = 0) -> bool:

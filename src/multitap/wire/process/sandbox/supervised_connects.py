@@ -18,7 +18,7 @@ import time
 
 from .calling_process import AT_FDCWD, is_inside, real_path
 from .kernel import syscall
-from .local_ports import is_closed, is_here
+from .local_ports import is_closed, is_here, is_reserved
 from .syscall_filter import machine
 from .syscall_numbers import ARCHITECTURES
 from .used_paths import to_signed
@@ -40,6 +40,8 @@ _SCOPE = struct.Struct("=I")
 _NETLINK = struct.Struct("=HHII")
 _TIME = struct.Struct("ll")
 _CONNECT = ARCHITECTURES[machine()][1]["connect"]
+_BIND = ARCHITECTURES[machine()][1]["bind"]
+_FIRST_FREE_PORT = 1024
 _OTHER = "an address of another kind"
 _RESTART = 512  # ERESTARTSYS: the signal's own flags decide what becomes of the call
 
@@ -238,6 +240,33 @@ class SupervisedConnects:
             self._poll.register(attempt.theirs.fileno(), select.EPOLLOUT)
         return result
 
+    def bind(self, caller: CallingProcess, arguments: list[int]) -> int | None:
+        """The result of giving a socket an address; None if the kernel decides.
+
+        A server that listens on a gateway's port, beside it or while it is down, would get the
+        requests of its clients, with their tokens.
+        """
+        number, pointer, size = (to_signed(arguments[0]), arguments[1], to_signed(arguments[2]))
+        if not _FAMILY.size <= size <= _LONGEST:
+            return -errno.EINVAL
+        with socket.socket(fileno=caller.descriptor(number)) as theirs:
+            # of the socket, not of the address, which may be another one by the time it counts
+            if theirs.family not in {socket.AF_INET, socket.AF_INET6}:
+                return None
+            data = caller.memory(pointer, size)
+            try:
+                port = InternetAddress(data).port
+            except struct.error:
+                return -errno.EINVAL
+            if 0 < port < _FIRST_FREE_PORT:
+                return -errno.EACCES  # we might have the privilege, the caller has not
+            is_stream = theirs.type == socket.SOCK_STREAM
+            folder = self._rules.closed_ports
+            if is_stream and folder and is_reserved(folder, port):
+                self._refuse(f"port {port}")
+                return -errno.EADDRINUSE
+            return _call(_BIND, theirs.fileno(), data)
+
     def resume(self, fd: int) -> None:
         """Look at a socket that is ready."""
         attempt = self._waiting.get(fd)
@@ -314,7 +343,11 @@ class SupervisedConnects:
 
 
 def _connect(fd: int, data: bytes) -> int:
+    return _call(_CONNECT, fd, data)
+
+
+def _call(number: int, fd: int, data: bytes) -> int:
     try:
-        return syscall(_CONNECT, fd, ctypes.c_char_p(data), len(data))
+        return syscall(number, fd, ctypes.c_char_p(data), len(data))
     except OSError as exc:
         return -(exc.errno or errno.EPERM)

@@ -181,6 +181,7 @@ def confining(
     blocks["socketpair"] = _pair()
     for calls, verdict in (
         ((*_HANDED_OVER, *shown, *(SIGNALS if signals else ())), _notify()),
+        (("bind",) if network else (), _notify()),
         (_FORBIDDEN, _answer(_EPERM)),
         (_ABSENT, _answer(_ENOSYS)),
         (_UNSUPPORTED, _answer(_EOPNOTSUPP)),

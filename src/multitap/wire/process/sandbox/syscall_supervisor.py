@@ -158,7 +158,9 @@ class SyscallSupervisor:
         call, pid, _, number, _, _, *arguments = _CALL.unpack(buffer)
         caller = CallingProcess(self._listener, call, pid)
         name = self._names.get(number, "")
-        if name in FILE_CHANGES or name == "connect":
+        if name == "bind":
+            self._bind(caller, arguments)
+        elif name in FILE_CHANGES or name == "connect":
             self._make(caller, name, arguments)
         elif name in NEW_PROCESS:
             self._send(call, 0, _CONTINUE) if self._has_room() else self._send(call, -errno.EAGAIN)
@@ -211,6 +213,16 @@ class SyscallSupervisor:
             self._send(caller.call, -(exc.errno or errno.EACCES))
             is_made = True
         return is_made
+
+    def _bind(self, caller: CallingProcess, arguments: list[int]) -> None:
+        try:
+            result = self._connects.bind(caller, arguments)
+        except OSError as exc:
+            result = -(exc.errno or errno.EPERM)
+        if result is None:
+            self._send(caller.call, 0, _CONTINUE)
+        else:
+            self._send(caller.call, result)
 
     def _make(self, caller: CallingProcess, name: str, arguments: list[int]) -> None:
         """Make a call for its caller."""

@@ -70,3 +70,14 @@ async def test_a_page_without_items_is_no_page(page):
 
     with pytest.raises(AnswerInvalid):
         await fetch(ask, "tools", 15)
+
+
+@pytest.mark.parametrize(
+    ("items", "words"),
+    [("nope", "a text"), ({}, "an object"), (3, "a number"), (True, "a boolean"), (None, "null")],
+)
+async def test_items_that_are_no_list_are_named(items, words):
+    ask, _ = server(lambda _: {"tools": items})
+
+    with pytest.raises(AnswerInvalid, match=f"'tools' in the list of tools is {words}, not an"):
+        await fetch(ask, "tools", 100)

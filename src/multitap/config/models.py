@@ -240,7 +240,8 @@ class _Server(_SecretHolder):
     timeouts: Mapping[str, Duration] = {}
     """The same for single tools, by the server's own names."""
     hard_timeout: Duration = setting(default_factory=_hard_timeout)
-    """Seconds after which a call ends despite progress; 600, or the longest `timeout`."""
+    """Seconds after which a call ends despite progress; by default ten times its timeout, and 600
+    or the longest `timeout` at most."""
     connect_timeout: Duration = 60.0
     """Seconds from start to the first list; `npx` may have to download first."""
     health_interval: Duration | None = None

@@ -51,8 +51,12 @@ class CallDefaults:
             since: When its time begins, by the loop's clock.
             tool: The server's own name of the tool, if it is a tool.
         """
-        timeout = self.timeout_of(config, tool)
-        return limits(timeout, config.hard_timeout).deadline(context, since)
+        return self.limits_of(config, tool).deadline(context, since)
+
+    def limits_of(self, config: ServerConfig, tool: str = "") -> TimeLimits:
+        """The time limits of a tool, or of its server."""
+        is_chosen = "hard_timeout" in config.model_fields_set
+        return limits(self.timeout_of(config, tool), config.hard_timeout, is_chosen=is_chosen)
 
 
 LIBRARY = CallDefaults()
@@ -91,11 +95,13 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
     guard = None
     if defaults.policy is not None:
         guard = defaults.policy.guard(tool.names, config, tool.annotations)
-    time = limits(defaults.timeout_of(config, tool.raw_name), config.hard_timeout)
+    time = defaults.limits_of(config, tool.raw_name)
     scan = scan_mode(config) if config.scan_results else "off"
     return Route(
         time.timeout,
         time.hard_timeout,
+        time.ceiling,
+        time.renewals,
         tool,
         link,
         # encoded once for each tool, not for each call

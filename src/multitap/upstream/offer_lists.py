@@ -93,13 +93,20 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
     return pages
 
 
+_KINDS = {str: "a text", dict: "an object", bool: "a boolean", int: "a number", float: "a number"}
+
+
 def _decode(result: Raw, key: str) -> dict[str, Any]:
     try:
         page: dict[str, Any] = envelope.decode(result)
     except envelope.UNPARSABLE as exc:
         raise AnswerInvalid(f"the list of {key} cannot be read: {exc}", sent=True) from None
-    if not isinstance(page.get(key), list):
+    if key not in page:
         raise AnswerInvalid(f"the list of {key} has no {key!r}", sent=True)
+    items: object = page[key]
+    if not isinstance(items, list):
+        kind = _KINDS.get(type(items), "null")
+        raise AnswerInvalid(f"{key!r} in the list of {key} is {kind}, not an array", sent=True)
     return page
 
 

@@ -93,7 +93,13 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
     return pages
 
 
-_KINDS = {str: "a text", dict: "an object", bool: "a boolean", int: "a number", float: "a number"}
+_KINDS: dict[type[object], str] = {
+    str: "a text",
+    dict: "an object",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+}
 
 
 def _decode(result: Raw, key: str) -> dict[str, Any]:

@@ -38,6 +38,10 @@ class OwnerUnreachable(RequestFailed):
         self.hint = hint
 
 
+class OwnerMoving(OwnerUnreachable):
+    """Not a failure: the replica that was asked no longer runs the server, or not yet."""
+
+
 class AnswerTimeout(WireFault):
     """No answer within the deadline."""
 

@@ -12,6 +12,7 @@ import pytest
 from multitap import CallContext, Handlers, StdioServer
 from multitap.cluster import peer_messages as say
 from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.cluster.ownership import Owner, Ownership
 from multitap.cluster.peer_connection import PeerConnection
 from multitap.cluster.peers import open_peers
 from multitap.errors import CallTimeout, ServerError, UpstreamError
@@ -293,3 +294,84 @@ async def test_requests_that_are_withdrawn_leave_a_connection_that_is_not_read(t
     assert arrived == [one.number for one in received if isinstance(one, say.Cancel)][:-1]
     sender.close("done")
     receiver.close("done")
+
+
+@pytest.mark.parametrize("way", ["drain", "lose"])
+async def test_calls_that_never_ran_go_to_the_next_owner(tmp_path, way):
+    ledger, coordinator = Ledger(tmp_path), LocalCoordinator()
+    servers = {"zoo": zoo(env=ledger.env)}
+    failures, answers, is_over = [], [], False
+
+    async def call_on(node):
+        while not is_over:
+            try:
+                answers.append(await node.hub.call("zoo_echo", {"text": "x"}))
+            except UpstreamError as exc:
+                failures.append(str(exc))
+
+    async with (
+        open_node(coordinator, tmp_path, name="a", servers=servers) as first,
+        open_node(coordinator, tmp_path, name="b", servers=servers) as second,
+        open_node(coordinator, tmp_path, name="c", servers=servers) as third,
+    ):
+        nodes = [first, second, third]
+        owner, _ = await pair(nodes, "zoo")
+        async with anyio.create_task_group() as tasks:
+            for node in nodes:
+                for _ in range(10):
+                    tasks.start_soon(call_on, node)
+            await until(lambda: len(answers) > 100)
+            if way == "drain":
+                await owner.replica.drain(5)
+            else:
+                await owner.replica.ownership.hand_over()
+            await until(lambda: any(node.owns("zoo") for node in nodes if node is not owner))
+            seen = len(answers)
+            await until(lambda: len(answers) > seen + 100)
+            is_over = True
+
+    # a call may fail only if the server that was lost may have executed it
+    assert ledger.calls.count("echo") >= len(answers) + len(failures), failures
+    if way == "drain":
+        assert not failures
+
+
+async def test_calls_wait_while_it_is_not_clear_which_replica_runs_their_server(
+    tmp_path, monkeypatch
+):
+    coordinator, servers, outcomes = LocalCoordinator(), {"zoo": zoo()}, []
+    look = Ownership._look
+
+    async def call_on(node):
+        try:
+            outcomes.append((await node.hub.call("zoo_echo", {"text": "x"})).text)
+        except UpstreamError as exc:
+            outcomes.append(str(exc))
+
+    async with (
+        open_node(coordinator, tmp_path, name="a", servers=servers) as first,
+        open_node(coordinator, tmp_path, name="b", servers=servers) as second,
+    ):
+        _, wrong = await pair([first, second], "zoo")
+        stale = Owner(wrong.replica.id, 1, f"unix:{tmp_path}/{wrong.replica.id}.sock")
+
+        async def look_late(ownership):
+            """As it is for a moment after every change, only longer."""
+            if ownership._replica != "new":
+                await look(ownership)
+            elif ownership.owners.get("zoo") != (stale,):
+                ownership.owners["zoo"] = (stale,)
+                ownership._announce("zoo")
+
+        monkeypatch.setattr(Ownership, "_look", look_late)
+        async with (
+            open_node(coordinator, tmp_path, name="new", servers=servers) as node,
+            anyio.create_task_group() as tasks,
+        ):
+            for starts in range(1, 5):
+                tasks.start_soon(call_on, node)
+                await until(lambda starts=starts: node.hub.snapshot().servers[0].starts > starts)
+            monkeypatch.undo()
+            await until(lambda: len(outcomes) == 4)
+
+    assert outcomes == ["x"] * 4

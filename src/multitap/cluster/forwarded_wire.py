@@ -12,7 +12,14 @@ from msgspec import Raw
 from multitap.cluster import peer_messages as say
 from multitap.cluster.peer_connection import PeerConnection
 from multitap.errors import BadAnswer, CallTimeout, Overloaded, Unavailable, ungrouped
-from multitap.faults import AnswerTimeout, OwnerChanged, OwnerUnreachable, RequestFailed, WireFault
+from multitap.faults import (
+    AnswerTimeout,
+    OwnerChanged,
+    OwnerMoving,
+    OwnerUnreachable,
+    RequestFailed,
+    WireFault,
+)
 from multitap.redaction import Redactor
 from multitap.tasks import Tasks, in_task
 from multitap.wire.jsonrpc import envelope
@@ -72,7 +79,7 @@ class ForwardedWire:
     async def request(self, request: Request) -> Raw:
         exchange, connection = self._exchange, self._connection
         if request.is_relayed:  # from a third replica, which has to ask the owner itself
-            raise OwnerUnreachable("another replica owns it now", sent=False)
+            raise OwnerMoving("another replica owns it now", sent=False)
         if self._is_leaving:
             await in_task(request.light)
             raise await self._leave(request)
@@ -204,7 +211,7 @@ class ForwardedWire:
             data = envelope.decode(message.data) if message.data else None
             return RpcError(message.code, words, data)
         if message.kind == "unsent":
-            return OwnerUnreachable(words, sent=False)
+            return OwnerMoving(words, sent=False)
         if message.kind == "down":
             return OwnerUnreachable(words, sent=False, hint=hint)
         public: Exception = _PUBLIC.get(message.kind, Unavailable)(self._server, words, hint=hint)

@@ -12,7 +12,7 @@ from multitap.config import ServerConfig, StdioServer
 from multitap.config.expand import may_wait
 from multitap.errors import ConfigError, sole
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
-from multitap.faults import AnswerTimeout, OwnerChanged, OwnerUnreachable
+from multitap.faults import AnswerTimeout, OwnerChanged, OwnerMoving, OwnerUnreachable
 from multitap.upstream.approach import era_after, first_approach, next_approach
 from multitap.upstream.attempt import Attempt, now
 from multitap.upstream.attribution import Attribution
@@ -34,6 +34,7 @@ from multitap.upstream.start_queue import Rank, StartQueue
 from multitap.upstream.tracing import Tracing
 
 _OWNER_PAUSE = 1.0  # seconds at most: asking another replica is cheap
+_MOVING_PAUSE = 0.2  # seconds; about as long as it takes to hear of a new owner
 
 Expand = Callable[[str, ServerConfig], ServerConfig]
 """Expands the variables of a server's configuration; raises `ConfigError` if one has no value."""
@@ -345,6 +346,10 @@ class Link:
         if isinstance(exc, RestartRequested | OwnerChanged):
             availability.become(LinkState.CONNECTING)
             return 0.0
+        if isinstance(exc, OwnerMoving):
+            # as while it starts: calls wait for the new owner, within their deadlines
+            availability.become(LinkState.CONNECTING)
+            return _MOVING_PAUSE
         if isinstance(exc, IdleTimeout):
             self.listing.is_stale = True
             availability.fall_asleep()

@@ -22,6 +22,7 @@ from multitap.faults import (
     AnswerTimeout,
     AuthRequired,
     OwnerChanged,
+    OwnerMoving,
     RequestFailed,
     WireClosed,
     WireFault,
@@ -223,6 +224,8 @@ class RequestPath:
         """
         await in_task(request.light)
         fault.__traceback__ = None  # or it would keep the frames and the response alive
+        if request.is_relayed and isinstance(fault, OwnerChanged | OwnerMoving) and not fault.sent:
+            raise fault  # it never ran: the replica that it comes from sends it to the new owner
         self._doubt(fault)
         repeats = 0
         while repeats < _MOST_REPEATS and _may_repeat(

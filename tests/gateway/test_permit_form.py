@@ -5,6 +5,7 @@ import pytest
 
 from multitap.config import Settings
 from multitap.config.policy_rules import PolicyRule
+from multitap.http.server.access import Token
 from tests.gateway.talking import MODES, Talker, gate, served_cells
 
 CELLS = [(client, server) for client in MODES for server in MODES]
@@ -24,6 +25,7 @@ class Decider(Talker):
         return types.ElicitResult(action="accept", content={"decision": self.decision})
 
 
+ADA, BOB = (Token(f"{name}-0123456789abcdef".encode(), name) for name in ("ada", "bob"))
 ASK = PolicyRule(decision="ask", tools=["add", "ask*"], reason="sums are serious")
 
 
@@ -87,3 +89,84 @@ async def test_a_server_that_asks_in_the_same_call_is_answered_too(opened, era, 
 
     assert not result.is_error
     assert len(talker.asked) == 2
+
+
+ALLOWED = types.ElicitResult(action="accept", content={"decision": "once"})
+NAMED = types.ElicitResult(action="accept", content={"name": "Ada"})
+
+
+async def call_once(talker, tool, arguments=None, *, answers=None, state=None):
+    """One round of a call, as a client sends it that keeps its own books."""
+    return await talker.client.session.call_tool(
+        tool,
+        arguments or {},
+        input_responses=answers,
+        request_state=state,
+        allow_input_required=True,
+    )
+
+
+def is_permit(result):
+    """Whether a result is our question, rather than a server's or an answer."""
+    if not isinstance(result, types.InputRequiredResult):
+        return False
+    return any("Multitap asks" in one.params.message for one in result.input_requests.values())
+
+
+async def allow(talker, tool, arguments=None):
+    """What the server says after the person allows a call."""
+    question = await call_once(talker, tool, arguments)
+    assert is_permit(question)
+    answers = dict.fromkeys(question.input_requests, ALLOWED)
+    return await call_once(talker, tool, arguments, answers=answers, state=question.request_state)
+
+
+async def test_a_made_up_state_or_answer_does_not_stand_for_a_permission(opened):
+    async with Decider("new", opened.url) as talker:
+        done = await allow(talker, "new_add", {"a": 2, "b": 3})
+        tries = [
+            {"state": "made up"},
+            {"state": ""},
+            {"answers": {"who": NAMED}},
+            {"answers": {}, "state": "made up"},
+        ]
+        again = [await call_once(talker, "new_add", {"a": 2, "b": 3}, **more) for more in tries]
+
+    assert done.structured_content == {"sum": 5}
+    assert [is_permit(result) for result in again] == [True] * len(tries)
+
+
+async def test_an_answer_to_the_servers_question_continues_the_call_once(opened):
+    async with Decider("new", opened.url) as talker:
+        question = await allow(talker, "new_ask_twice")
+        first = await call_once(talker, "new_ask_twice", answers={"first": NAMED})
+        state = first.request_state
+        wrong = await call_once(talker, "new_ask_twice", answers={"second": NAMED}, state="Eve")
+        done = await call_once(talker, "new_ask_twice", answers={"second": NAMED}, state=state)
+        replays = [
+            await call_once(talker, "new_ask_twice", answers={"second": NAMED}, state=state),
+            await call_once(talker, "new_ask_twice", answers={"first": NAMED}),
+        ]
+
+    assert [*question.input_requests] == ["first"]
+    assert [*first.input_requests] == ["second"]
+    assert is_permit(wrong)
+    assert done.content[0].text == "{'name': 'Ada'} {'name': 'Ada'}"
+    assert all(map(is_permit, replays))
+
+
+async def test_the_answer_of_another_client_tool_or_argument_is_asked_about(servers, tmp_path):
+    settings = Settings(servers=servers, policy=(ASK,), state_dir=tmp_path)
+    async with (
+        gate(settings, tokens=(ADA, BOB)) as opened,
+        Decider("new", opened.url, token=ADA.secret.decode()) as ada,
+        Decider("new", opened.url, token=BOB.secret.decode()) as bob,
+    ):
+        await allow(ada, "new_ask")
+        stolen = await call_once(bob, "new_ask", answers={"who": NAMED})
+        swapped = await call_once(ada, "new_ask_both", answers={"who": NAMED})
+        changed = await call_once(ada, "new_ask", {"more": 1}, answers={"who": NAMED})
+        done = await call_once(ada, "new_ask", answers={"who": NAMED})
+
+    assert all(map(is_permit, (stolen, swapped, changed)))
+    assert "Ada" in done.content[0].text

@@ -10,9 +10,9 @@ import msgspec
 
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown
 from multitap.cluster.owner_lease import OwnerLease
-from multitap.cluster.seal import Seal
 from multitap.faults import RequestFailed
 from multitap.tasks import Tasks
+from multitap.trust.single_use import Seal
 from multitap.upstream.oauth.login_sharing import RenewalPermit, SharedLogin
 
 TTL = 6.0
@@ -106,7 +106,7 @@ class SharedLogins:
     def _open_sealed(self, name: str, found: bytes | None) -> SharedLogin | None:
         opened = None if found is None else self._seal.unseal(found, name)
         try:
-            return None if opened is None else _decode(opened)
+            return None if opened is None else _decode(opened.data)
         except msgspec.MsgspecError:
             return None  # written by another version
 

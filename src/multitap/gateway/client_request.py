@@ -51,6 +51,10 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True):
     """Whether the client itself answers what servers ask back."""
 
     @property
+    def holder(self) -> str:
+        return self.client.holder
+
+    @property
     def owner(self) -> object:
         # without a session, two requests of one token may come from two programs
         return self.client if self.client.single else self

@@ -188,6 +188,8 @@ class Calls:
             else:
                 await in_task(light)
                 result = await _vet_large(route, raw)
+            if ruling is not None and ruling.decision is Decision.ASK:
+                await self.permissions.expect_answer(route, given, context, raw)
             outcome = _ERROR if result.is_error_known else _OK
         except MultitapError as exc:
             ruling = exc.ruling if isinstance(exc, Denied) else ruling
@@ -275,8 +277,7 @@ class Calls:
         self.permissions.check(route, ruling)
         if ruling.decision is Decision.ASK:
             await in_task(light)
-            # members that a client adds are answers to earlier questions of the server
-            await self.permissions.ask(route, ruling, given, context, again=bool(extra))
+            await self.permissions.ask(route, ruling, given, context, extra)
         return ruling
 
     def _permit(self, agent: str, tool: Tool) -> None:

@@ -1,27 +1,28 @@
 """Asks a person about calls that the policy does not decide, and remembers answers."""
 
-import hashlib
 from itertools import islice
-from time import monotonic
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, quoted
 from multitap.hub.router import Route
+from multitap.results.sifting import UNREADABLE
 from multitap.trust.policy.argument_tests import decode_arguments, find_places
 from multitap.trust.policy.policy import Decision, Ruling
 from multitap.trust.policy.shown_arguments import show_arguments
+from multitap.trust.single_use import SingleUse
 from multitap.upstream.handlers import Permit, PermitRequest
 from multitap.upstream.on_behalf_of import CallContext
 
-ROUNDS = 600.0
-"""Seconds for which a permitted call may be continued by its client without another question."""
+CONTINUATION = 600.0
+"""Seconds that a client has to answer what the server asks back in a permitted call."""
 MOST_KEPT = 1024
-"""Answers that are kept: for calls of the host itself, and for calls in several rounds."""
+"""Answers that are kept for one client, and for calls of the host itself."""
 
 MOST_PLACES = 100
 """Values that are shown first, because a rule looks at them."""
@@ -29,7 +30,22 @@ SMALL = 64 * 1024
 """Bytes of arguments that are prepared in the loop: a thread costs more."""
 
 _Subject = tuple[str, str, PolicyRule | None]
-_Round = tuple[object, str, str, bytes]
+
+
+class _Round(msgspec.Struct):
+    """A server's question, or the call that answers it."""
+
+    request_state: str | None = msgspec.field(default=None, name="requestState")
+    result_type: str = msgspec.field(default="", name="resultType")
+
+    @property
+    def state(self) -> str:
+        # a server may ask without a state, which is not the same as an empty one
+        return "" if self.request_state is None else f"={self.request_state}"
+
+
+_parse_round = msgspec.json.Decoder(_Round).decode
+_UNREADABLE = _Round("", "unreadable")
 
 
 class Permissions:
@@ -44,7 +60,8 @@ class Permissions:
         # weak: what a person allowed a client ends with the client
         self._of_clients: WeakKeyDictionary[object, list[_Subject]] = WeakKeyDictionary()
         self._of_hosts: dict[tuple[str | None, str | None], list[_Subject]] = {}
-        self._rounds: dict[_Round, float] = {}
+        self.continuations = SingleUse(CONTINUATION)
+        """Permitted calls in which a server has asked its stateless client something."""
 
     def forget(self) -> None:
         """Forget all answers, as the rules may have changed."""
@@ -65,7 +82,12 @@ class Permissions:
             )
 
     async def ask(
-        self, route: Route, ruling: Ruling, given: bytes | Raw, context: CallContext, *, again: bool
+        self,
+        route: Route,
+        ruling: Ruling,
+        given: bytes | Raw,
+        context: CallContext,
+        extra: bytes = b"",
     ) -> None:
         """Ask a person to approve a call.
 
@@ -74,20 +96,21 @@ class Permissions:
             ruling: The policy's decision.
             given: The arguments, as JSON.
             context: The caller.
-            again: Whether the call continues an earlier one.
+            extra: Members that a stateless client adds to answer the server's question in an
+                earlier round of the call; see `Calls.make`.
 
         Raises:
             Denied: They do not agree, or nobody can be asked.
         """
         tool = route.tool
         subject = (tool.server, tool.raw_name, ruling.rule)
-        round_ = (_holder(context), tool.server, tool.raw_name, hashlib.sha256(given).digest())
         if context.approved or subject in self._always(context):
             return
-        # a stateless client repeats the whole call to answer a server's question: the same
-        # arguments were permitted a moment ago, and others have another digest
-        if again and self._rounds.get(round_, 0.0) > monotonic():
-            return
+        # a stateless client repeats the whole call to answer what the server asked in it
+        if extra:
+            continued = _read_round(b"{%b}" % extra[1:])
+            if await self.continuations.take(*_binding(route, given, context, continued)):
+                return
         request = PermitRequest(
             server=tool.server,
             tool=tool.raw_name,
@@ -117,7 +140,18 @@ class Permissions:
                     ruling=ruling,
                     asks=True,
                 )
-        self._note_round(round_)
+
+    async def expect_answer(
+        self, route: Route, given: bytes | Raw, context: CallContext, result: bytes | Raw
+    ) -> None:
+        """Let a stateless client answer what the server asks back in a permitted call, once."""
+        client = context.client
+        # others are asked during the call, or the result is the last of it
+        if client is None or not client.drives_rounds or b"input_required" not in bytes(result):
+            return
+        question = _read_round(result)
+        if question.result_type == "input_required":
+            await self.continuations.issue(*_binding(route, given, context, question))
 
     def _always(self, context: CallContext) -> list[_Subject]:
         """The tools that a caller's user has allowed for the whole session."""
@@ -144,13 +178,6 @@ class Permissions:
         elif len(self._of_hosts) < MOST_KEPT:
             self._of_hosts[context.agent_id, context.session_id] = [*known, subject]
 
-    def _note_round(self, round_: _Round) -> None:
-        # removed and added again, so that the oldest is dropped first
-        self._rounds.pop(round_, None)
-        self._rounds[round_] = monotonic() + ROUNDS
-        if len(self._rounds) > MOST_KEPT:
-            del self._rounds[next(iter(self._rounds))]
-
 
 async def _shown_arguments(route: Route, ruling: Ruling, given: bytes | Raw) -> dict[str, Any]:
     """The arguments for the person who decides; first those that the rules look at."""
@@ -172,5 +199,17 @@ def _show(route: Route, ruling: Ruling, given: bytes | Raw) -> dict[str, Any]:
     return show_arguments(arguments, route.link.report.redact, first=first)
 
 
-def _holder(context: CallContext) -> object:
-    return None if context.client is None else context.client.slot_holder
+def _read_round(message: bytes | Raw) -> _Round:
+    try:
+        return _parse_round(message)
+    except UNREADABLE:  # such as a state that is a number
+        return _UNREADABLE
+
+
+def _binding(
+    route: Route, given: bytes | Raw, context: CallContext, round_: _Round
+) -> tuple[str | bytes, ...]:
+    """What a person's permission holds for: one caller, one call, and one question in it."""
+    client, tool = context.client, route.tool
+    principal, holder = ("", "") if client is None else (client.principal, client.holder)
+    return ("call", principal, holder, tool.server, tool.raw_name, bytes(given), round_.state)

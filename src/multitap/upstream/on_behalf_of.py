@@ -43,6 +43,11 @@ class OnBehalfOf(Protocol):
         ...
 
     @property
+    def holder(self) -> str:
+        """Its principal, or its address if it has none."""
+        ...
+
+    @property
     def drives_rounds(self) -> bool:
         """Whether it answers what a stateless server asks back by itself."""
         ...

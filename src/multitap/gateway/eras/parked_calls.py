@@ -110,6 +110,10 @@ class ParkedCall:
         return self.client.principal
 
     @property
+    def holder(self) -> str:
+        return self.client.holder
+
+    @property
     def owner(self) -> object:
         return self.client if self.client.single else self
 

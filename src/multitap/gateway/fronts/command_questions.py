@@ -84,6 +84,7 @@ class CommandUser:
     """
 
     principal = ""
+    holder = ""
     log_level = None
     drives_rounds = False
 

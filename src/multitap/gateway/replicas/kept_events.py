@@ -163,7 +163,7 @@ class KeptEvents:
     def _open(self, entry: StreamEntry, key: str) -> KeptEvent | None:
         opened = self._bus.seal.unseal(entry.data, key)
         try:
-            return _decode(opened) if opened is not None else None
+            return _decode(opened.data) if opened is not None else None
         except msgspec.MsgspecError:
             return None
 

@@ -10,10 +10,10 @@ import anyio
 import msgspec
 
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown
-from multitap.cluster.seal import Seal
 from multitap.errors import MultitapError, Unavailable
 from multitap.records import dataclass
 from multitap.tasks import Tasks
+from multitap.trust.single_use import Seal
 
 logger = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ class ReplicaBus:
                     logger.warning("a message to the cluster is not sealed with our key")
                     continue
                 with suppress(msgspec.MsgspecError):
-                    self._take(_unpack(opened))
+                    self._take(_unpack(opened.data))
 
     def _take(self, note: ReplicaMessage) -> None:
         if note.kind == "reply":

@@ -85,7 +85,7 @@ class SessionRecords:
         sealed = await self._records.read(_key(session_id))
         opened = sealed and self._seal.unseal(sealed, f"{_PURPOSE} {session_id}")
         try:
-            return _decode(opened) if opened else None
+            return _decode(opened.data) if opened else None
         except msgspec.MsgspecError:  # written by another version with other fields
             return None
 

@@ -113,7 +113,7 @@ class SharedAudit:
     def _open(self, entry: StreamEntry) -> AuditBatch | None:
         opened = self._bus.seal.unseal(entry.data, _STREAM)
         try:
-            return None if opened is None else _decode(opened)
+            return None if opened is None else _decode(opened.data)
         except msgspec.MsgspecError:
             logger.warning("a batch of audit entries cannot be read: %s", entry.id)
             return None

@@ -39,16 +39,25 @@ types: setup  ## mypy and pyright
 	$(BIN)/pyright
 
 # Thousands of tests start real programs side by side, and a busy machine may delay one of them for too long.
-# A test that fails there must pass alone right afterwards; one that fails twice has failed.
+# A test that fails there must pass alone right afterwards; one that fails twice has failed. More than RETRY=5
+# failures have another cause, and so has any other exit code: interrupted, a wrong option, an error of pytest.
+RETRY ?= 5
 ALONE := --last-failed --last-failed-no-failures none --numprocesses 0
 
-fast: setup  ## The tests that take seconds
-	$(BIN)/python -m pytest -m "not slow and not wide" --numprocesses $(WORKERS) --dist worksteal \
-		|| $(BIN)/python -m pytest -m "not slow and not wide" $(ALONE)
+define run_tests
+	@$(BIN)/python -m pytest -m "$(1)" --numprocesses $(WORKERS) $(2) || { code=$$?; \
+		[ $$code -eq 1 ] && [ $(RETRY) -gt 0 ] || exit $$code; \
+		failed=$$($(BIN)/python -m pytest -m "$(1)" $(ALONE) --collect-only | grep ::); \
+		[ -n "$$failed" ] && [ $$(echo "$$failed" | wc -l) -le $(RETRY) ] || exit 1; \
+		echo "again, alone:"; echo "$$failed"; \
+		$(BIN)/python -m pytest -m "$(1)" $(ALONE); }
+endef
+
+fast: setup  ## The tests that take seconds; RETRY=0 runs none of them twice
+	$(call run_tests,not slow and not wide,--dist worksteal)
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(BIN)/python -m pytest -m "slow and not wide" --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder \
-		|| $(BIN)/python -m pytest -m "slow and not wide" $(ALONE)
+	$(call run_tests,slow and not wide,--dist loadscope --no-loadscope-reorder)
 
 conformance: setup  ## Run the official conformance suite on our gateway and client
 	$(BIN)/python -m pytest tests/conformance

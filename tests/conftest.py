@@ -30,6 +30,9 @@ def pytest_configure():
     # a suite that a shell runs in the background ignores Ctrl-C, and so would all that it starts
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # likewise SIGHUP under `nohup`; a handler is not inherited, and the suite still survives it
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
 def pytest_collection_finish():

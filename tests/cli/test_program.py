@@ -247,3 +247,11 @@ def test_a_shell_completes_commands_servers_and_known_tools(multitap, configure,
     assert completed("import cod") == ["codex"]
     assert completed("export vs") == ["vscode"]
     assert completed("add files") == ["filesystem"]
+
+
+def test_files_that_may_not_be_read_are_left_to_the_commands():
+    types = [param.type for command in DECLARED.values() for param in command.params]
+    files = [kind for kind in types if isinstance(kind, click.Path)]
+
+    assert len(files) > 20
+    assert not any(kind.readable for kind in files)

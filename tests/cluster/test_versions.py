@@ -27,7 +27,8 @@ def earlier(tmp_path):
     if done.returncode:
         pytest.skip("there is no history")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as files:
-        files.extractall(tmp_path / "earlier", filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.2 has none
+        files.extractall(tmp_path / "earlier")
     return tmp_path / "earlier" / "src"
 
 

@@ -100,7 +100,8 @@ def _fetch_sdk(target):
         raise NotFetched(f"{SDK}: {exc}") from None
     assert hashlib.sha256(data).hexdigest() == archive["hashes"]["sha256"]
     with tarfile.open(fileobj=io.BytesIO(data)) as files:
-        files.extractall(target, filter="data")
+        files.extraction_filter = getattr(tarfile, "data_filter", None)  # 3.11.2 has none
+        files.extractall(target)
     (root,) = target.glob("mcp-*")
     for path in root.iterdir():
         path.rename(target / path.name)

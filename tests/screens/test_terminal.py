@@ -50,7 +50,7 @@ def state(tmp_path_factory):
 
 
 @asynccontextmanager
-async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, **servers):
+async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, kind=Terminal, **servers):
     settings = Settings(
         state_dir=state,
         servers=servers or {"calculator": LocalServer(server=calculator)},
@@ -62,7 +62,7 @@ async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, **servers):
         open_control(ControlService(gateway), state),
     ):
         await gateway.hub.settled()
-        app = Terminal(GatewayClient(own_socket(state)), ("true",), desktop)
+        app = kind(GatewayClient(own_socket(state)), ("true",), desktop)
         async with app.run_test(size=size) as pilot:
             await until(lambda: len(app.view.servers) == len(settings.servers))
             yield app, pilot, gateway
@@ -433,8 +433,15 @@ async def test_without_colour_what_needs_attention_is_still_plain(state, monkeyp
         )
 
 
-async def test_what_is_typed_at_once_goes_to_the_prompt_line(state):
-    async with opened(state) as (app, pilot, _):
+class Impatient(Terminal):
+    """As one on a machine that is too busy to handle a key in time."""
+
+    longest = 0.0
+
+
+@pytest.mark.parametrize("kind", [Terminal, Impatient])
+async def test_what_is_typed_at_once_goes_to_the_prompt_line(state, kind):
+    async with opened(state, kind=kind) as (app, pilot, _):
         for key in ("slash", *"mcp tools"):  # as fast as a terminal that pastes
             app.post_message(events.Key(key, None if len(key) > 1 else key))
         await until(lambda: app.query_one("#prompt").value == "/mcp tools")

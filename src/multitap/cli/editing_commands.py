@@ -1,7 +1,6 @@
 """Declares the commands that change configurations, ours and other clients'; see `commands`."""
 
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +13,7 @@ from multitap.cli.completion import (
     complete_setting,
 )
 from multitap.cli.options import (
+    FILE,
     CommonOptions,
     EditOptions,
     Work,
@@ -235,7 +235,7 @@ def import_() -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Add the servers to FILE instead of printing them",
 )

@@ -1,13 +1,13 @@
 """Declares the commands about tools, resources and prompts; see `commands`."""
 
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
 
 from multitap.cli.completion import complete_server, complete_tool
 from multitap.cli.options import (
+    FILE,
     CommonOptions,
     ServerCommand,
     Work,
@@ -57,9 +57,7 @@ def tools() -> None:
 @click.argument("given", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
 @_watch_option
 @click.option("--full", is_flag=True, help="Print long results in full")
-@click.option(
-    "--save", type=click.Path(path_type=Path), metavar="DIR", help="Save images and files in DIR"
-)
+@click.option("--save", type=FILE, metavar="DIR", help="Save images and files in DIR")
 @with_either
 @json_option
 @_watching
@@ -105,7 +103,7 @@ def resources() -> None:
 @click.option(
     "-s", "--server", shell_complete=complete_server, help="Which server, if several have it"
 )
-@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save it in DIR")
+@click.option("--save", type=FILE, metavar="DIR", help="Save it in DIR")
 @with_either
 @json_option
 @runs("offers.resources_command.read")
@@ -141,7 +139,7 @@ def prompt() -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write to FILE instead of printing",
 )

@@ -173,11 +173,14 @@ def _number(text: str) -> float | str:
         return text
 
 
+FILE = click.Path(readable=False, path_type=Path)
+"""A path that the command itself opens, and reports better than the option parser would."""
+
 config_option = click.option(
     "-c",
     "--config",
     "files",
-    type=click.Path(path_type=Path),
+    type=FILE,
     multiple=True,
     metavar="FILE",
     help="Use only this file, in any dialect; may be repeated  [env: MULTITAP_CONFIG]",

@@ -1,12 +1,11 @@
 """Declares the commands about gateways; see `commands`."""
 
-from pathlib import Path
-
 import click
 
 from multitap.cli.completion import complete_server
 from multitap.cli.exits import Exit
 from multitap.cli.options import (
+    FILE,
     CommandGroup,
     json_option,
     runs,
@@ -25,7 +24,7 @@ from multitap.cli.options import (
 )
 @click.option(
     "--token-file",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Require a bearer token from FILE or from `multitap token`",
 )
@@ -55,7 +54,7 @@ from multitap.cli.options import (
 )
 @click.option(
     "--cluster-key-file",
-    type=click.Path(path_type=Path),
+    type=FILE,
     metavar="FILE",
     help="Key that all replicas share; by default the cluster creates one",
 )

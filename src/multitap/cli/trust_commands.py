@@ -6,6 +6,7 @@ import click
 
 from multitap.cli.completion import complete_server, complete_tool
 from multitap.cli.options import (
+    FILE,
     CommandGroup,
     duration,
     json_option,
@@ -19,7 +20,7 @@ from multitap.cli.options import (
 
 
 @click.command()
-@click.argument("path", type=click.Path(path_type=Path), default=Path())
+@click.argument("path", type=FILE, default=Path())
 @click.option("-y", "--yes", is_flag=True, help="Do not ask (for CI)")
 @click.option(
     "--grant",

@@ -31,7 +31,8 @@ def given_key(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as exc:
-            raise ConfigError(f"the cluster key {str(path)!r} cannot be read: {exc}") from None
+            reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+            raise ConfigError(f"the cluster key {str(path)!r} cannot be read: {reason}") from None
         source = str(path)
     elif VARIABLE in environ:
         text, source = environ[VARIABLE], VARIABLE

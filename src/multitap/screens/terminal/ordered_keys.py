@@ -2,14 +2,17 @@
 
 import asyncio
 from collections.abc import Coroutine
+from contextlib import suppress
 
 from textual import events
 from textual.app import App
+from textual.widget import Widget
 from textual.worker import Worker
 
-LONGEST = 0.3
-"""Seconds that a key may delay the next one; actions that wait for a server take longer."""
 _LOOK = 0.005  # seconds between two checks
+_STUCK = 10.0
+"""Seconds. Queues and windows wait for nothing but the processor, however busy that is; only a
+widget that is removed meanwhile does not answer."""
 
 
 class OrderedKeysApp(App[None]):
@@ -19,6 +22,9 @@ class OrderedKeysApp(App[None]):
     arrive at once, and the second could be handled before the first is done: it would be typed
     into the wrong field, or act on another row.
     """
+
+    longest = 0.3
+    """Seconds that the action of a key may delay the next key; it may be waiting for a server."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -44,24 +50,32 @@ class OrderedKeysApp(App[None]):
             typed = await self._typed.get()
             focused = self.focused
             await super().on_event(typed)
-            try:
-                async with asyncio.timeout(LONGEST):
-                    # twice: a key bubbles up to the app, which makes the widget act; the message
-                    # of the widget then bubbles up as well
-                    for _ in range(2):
-                        for node in focused.ancestors_with_self if focused else [self.screen]:
-                            passed = asyncio.Event()
-                            if node.call_later(passed.set):
-                                await passed.wait()
-                    while not self._is_ready():
+            with suppress(TimeoutError):
+                await self._pass_on(focused)
+                async with asyncio.timeout(self.longest):
+                    while not self._is_done():
                         await asyncio.sleep(_LOOK)
-            except TimeoutError:
-                continue
+                async with asyncio.timeout(_STUCK):
+                    while not self._takes_keys():
+                        await asyncio.sleep(_LOOK)
 
-    def _is_ready(self) -> bool:
-        """Whether the last action is done, or has opened a window that takes keys."""
+    async def _pass_on(self, focused: Widget | None) -> None:
+        """Wait until a key has passed all queues on its way from the widget to the app."""
+        async with asyncio.timeout(_STUCK):
+            # twice: a key bubbles up to the app, which makes the widget act; the message
+            # of the widget then bubbles up as well
+            for _ in range(2):
+                for node in focused.ancestors_with_self if focused else [self.screen]:
+                    passed = asyncio.Event()
+                    if node.call_later(passed.set):
+                        await passed.wait()
+
+    def _is_done(self) -> bool:
+        """Whether the last action is done, or has opened a window."""
         opened, action = self._begun
-        if action is not None and len(self.screen_stack) == opened and not action.is_finished:
-            return False
+        return action is None or len(self.screen_stack) != opened or action.is_finished
+
+    def _takes_keys(self) -> bool:
+        """Whether the top window is complete."""
         top = self.screen
         return top.is_mounted and (top.focused is not None or not top.focus_chain)

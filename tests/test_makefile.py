@@ -1,0 +1,55 @@
+"""What `make` does with tests that fail."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FLAKY = """
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range({failures}))
+def test_flaky(number, request):
+    tried = Path(request.config.rootpath, f"tried-{{number}}")
+    assert tried.exists() or tried.touch()
+"""
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+
+
+def make_fast(folder, tests, *options):
+    """`make fast` in a project that has only these tests."""
+    shutil.copy(ROOT / "Makefile", folder)
+    (folder / ".venv").symlink_to(sys.prefix)
+    (folder / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\naddopts = ["-q"]\nmarkers = ["slow", "wide"]\n'
+    )
+    (folder / "test_it.py").write_text(tests)
+    command = ["make", "--assume-old=setup", "WORKERS=1", *options, "fast"]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_a_test_that_failed_on_a_busy_machine_is_run_again_alone(tmp_path):
+    ended = make_fast(tmp_path, FLAKY.format(failures=2))
+
+    assert ended.returncode == 0, ended.stderr
+    _, again = ended.stdout.split("again, alone:\n")
+    assert again.splitlines()[:2] == ["test_it.py::test_flaky[0]", "test_it.py::test_flaky[1]"]
+
+
+@pytest.mark.parametrize(
+    ("tests", "options"),
+    [
+        pytest.param(FLAKY.format(failures=6), (), id="too many"),
+        pytest.param(FLAKY.format(failures=1), ("RETRY=0",), id="switched off"),
+        pytest.param("import nothing_of_this_name", (), id="not collected"),
+    ],
+)
+def test_other_failures_are_final(tmp_path, tests, options):
+    ended = make_fast(tmp_path, tests, *options)
+
+    assert ended.returncode == 2
+    assert "again, alone" not in ended.stdout

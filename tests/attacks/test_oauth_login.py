@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address
 
 import aiohttp
@@ -16,7 +16,7 @@ from yarl import URL
 from multitap import HttpServer
 from multitap.cli.terminal.browser import is_safe, open_page
 from multitap.config import OAuth
-from multitap.faults import WireFault
+from multitap.faults import AuthRequired, WireFault
 from multitap.http.client.origin_route import resolve_host
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
@@ -26,8 +26,9 @@ from multitap.upstream.oauth.address_rules import AddressRules, permitted
 from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
+from multitap.wire.streamable.http_origin import Challenge
 from multitap.wire.streamable.streamable_wire import open_streamable
-from tests.upstream.oauth.provider import Person, provided, visit
+from tests.upstream.oauth.provider import Person, Provider, provided, visit
 from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask
@@ -343,6 +344,160 @@ async def test_a_client_secret_goes_only_to_the_issuer_it_was_given_for():
             await log_in(provider, **mine, issuer=provider.origin)
 
     assert thief.server.connections == 0 or thief.forms == []
+
+
+SECRET = "s3cret-of-a-machine"
+BY_SECRET = {"grant": "client_credentials", "client_id": "ci", "client_secret": SECRET}
+BY_STATEMENT = {"grant": "jwt_bearer", "client_id": "ci", "assertion": SECRET}
+
+
+def machine():
+    """What a provider knows of a program with a secret."""
+    return {"ci": {"secret": SECRET, "redirects": [REDIRECT]}}
+
+
+async def log_in_as_machine(provider, known, **more):
+    """What a program does when its server refuses a request."""
+    async with account_at(provider.url, **known, **more) as account:
+        challenge = Challenge(401, provider.challenge.format(origin=provider.origin), None)
+        with anyio.fail_after(PATIENCE):
+            return await account.answer(challenge, "POST", URL(provider.url), waits=False)
+
+
+@pytest.mark.parametrize("known", [BY_SECRET, BY_STATEMENT], ids=["secret", "statement"])
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_a_machines_credentials_go_to_the_first_issuer_only(known, slash):
+    async with provided(clients=machine()) as provider, provided(clients=machine()) as thief:
+        with suppress(AuthRequired):  # this provider reads statements, but accepts none
+            await log_in_as_machine(provider, known)
+        provider.resource = {"authorization_servers": [f"{thief.origin}{slash}"]}
+        with pytest.raises(AuthRequired) as refused:
+            await log_in_as_machine(provider, known)
+
+    assert len(provider.forms) == 1
+    assert thief.forms == []
+    assert provider.origin in str(refused.value)
+    assert thief.origin in str(refused.value)
+    assert "run `multitap login guarded`" in refused.value.hint
+
+
+async def test_a_machines_credentials_stay_with_the_first_token_endpoint():
+    async with provided(clients=machine()) as provider, provided(clients=machine()) as thief:
+        await log_in_as_machine(provider, BY_SECRET)
+        provider.issuer = {"token_endpoint": f"{thief.origin}/token"}
+        with pytest.raises(AuthRequired, match="token, and they were given for"):
+            await log_in_as_machine(provider, BY_SECRET)
+
+    assert thief.forms == []
+
+
+async def test_a_machine_prefers_the_issuer_that_it_knows():
+    async with provided(clients=machine()) as provider, provided(clients=machine()) as thief:
+        await log_in_as_machine(provider, BY_SECRET)
+        provider.resource = {"authorization_servers": [thief.origin, provider.origin]}
+        await log_in_as_machine(provider, BY_SECRET)
+
+    assert (len(provider.forms), thief.forms) == (2, [])
+
+
+async def test_an_issuer_that_refuses_a_machine_is_the_first_one_all_the_same():
+    async with provided() as provider, provided(clients=machine()) as thief:
+        with pytest.raises(AuthRequired, match="invalid_client"):
+            await log_in_as_machine(provider, BY_SECRET)
+        provider.resource = {"authorization_servers": [thief.origin]}
+        with pytest.raises(AuthRequired, match="were given for"):
+            await log_in_as_machine(provider, BY_SECRET)
+
+    assert thief.forms == []
+
+
+async def test_an_id_token_is_exchanged_for_the_first_issuer_only():
+    audiences = []
+
+    async def exchange(form):
+        audiences.append(form["audience"])
+        return {"error": "invalid_target"}
+
+    async with (
+        provided(on_token=exchange) as company,
+        provided() as provider,
+        provided() as thief,
+    ):
+        known = {**BY_STATEMENT, "identity_provider": f"{company.origin}/token"}
+        for issuer in (provider.origin, thief.origin):
+            provider.resource = {"authorization_servers": [issuer]}
+            with pytest.raises(AuthRequired):
+                await log_in_as_machine(provider, known)
+
+    assert audiences == [provider.origin]
+    assert thief.forms == []
+
+
+@pytest.mark.parametrize("known", [BY_SECRET, BY_STATEMENT], ids=["secret", "statement"])
+async def test_a_token_endpoint_that_redirects_gets_nothing_sent_on(known):
+    async with provided(clients=machine()) as thief:
+
+        async def redirect(request, caller):
+            if request.path == "/token":
+                await caller.respond(status=307, location=f"{thief.origin}/token")
+            else:
+                await provider(request, caller)
+
+        provider = Provider(clients=machine())
+        async with zoo.serve(redirect) as server:
+            provider.url, provider.origin = server.url, server.url.removesuffix("/mcp")
+            with pytest.raises(AuthRequired, match="redirects"):
+                await log_in_as_machine(provider, known)
+
+    assert thief.forms == []
+
+
+async def test_a_server_cannot_describe_the_configured_issuer_to_a_machine():
+    async with provided(clients=machine()) as issuer, _impostor_of(issuer) as thief:
+        issuer.protects = thief.url
+        await log_in_as_machine(thief, BY_SECRET, issuer=issuer.origin)
+
+    assert (len(issuer.forms), thief.forms) == (1, [])
+
+
+async def test_a_server_cannot_describe_the_configured_issuer_to_a_person():
+    async with provided(clients=machine()) as issuer, _impostor_of(issuer) as thief:
+        pages = []
+
+        async def look(_origin, page):
+            pages.append(page)
+            raise LoginFailed("they have seen enough")
+
+        async with account_at(
+            thief.url, client_id="ci", client_secret=SECRET, issuer=issuer.origin
+        ) as account:
+            with pytest.raises(LoginFailed, match="seen enough"):
+                await account.log_in(look, REDIRECT, "Bearer")
+
+    assert URL(pages[0]).origin() == URL(issuer.origin)
+
+
+@asynccontextmanager
+async def _impostor_of(issuer):
+    """A server without metadata, which by an old rule describes its issuer itself."""
+    async with provided(clients=machine()) as thief:
+        thief.challenge = "Bearer"
+        thief.resource = {"authorization_servers": []}
+        thief.issuer = {"issuer": issuer.origin}
+        yield thief
+
+
+async def test_where_the_first_issuer_cannot_be_stored_it_has_to_be_configured():
+    async with provided(clients=machine()) as provider:
+        folder = TokenStore().file.parent
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.write_text("not a folder")
+        with pytest.raises(AuthRequired) as refused:
+            await log_in_as_machine(provider, BY_SECRET)
+        assert provider.forms == []
+        await log_in_as_machine(provider, BY_SECRET, issuer=provider.origin)
+
+    assert "set `oauth.issuer`" in refused.value.hint
 
 
 async def test_an_error_page_with_tokens_is_not_quoted():

@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from multitap.trust.secrets.token_store import TokenStore
+from tests.terminals import terminal
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import provided, visit
 from tests.waiting import PATIENCE
@@ -174,7 +175,8 @@ async def test_an_open_server_is_left_alone(folder):
         pytest.param('command = "x"', "is a program, and has no login", id="program"),
         pytest.param('url = "https://x.test/"\noauth = false', "`oauth` is `false`", id="never"),
         pytest.param(
-            'url = "https://x.test/"\noauth = { grant = "client_credentials" }',
+            'url = "https://x.test/"\n'
+            'oauth = { grant = "client_credentials", issuer = "https://i.test" }',
             "logs in by itself",
             id="machine",
         ),
@@ -187,3 +189,50 @@ def test_what_cannot_be_logged_in_to_says_why(folder, multitap, monkeypatch, ser
 
     assert ended.code == 3
     assert words in ended.err
+
+
+MACHINE = """[servers.guarded.oauth]
+grant = "client_credentials"
+client_id = "ci"
+client_secret = "s3cret-of-ci"
+"""
+CLIENTS = {"ci": {"secret": "s3cret-of-ci", "redirects": []}}
+
+
+async def test_a_person_decides_where_a_program_logs_in_from_now_on(folder):
+    async with provided(clients=CLIENTS) as provider, provided(clients=CLIENTS) as other:
+        configure(folder, provider.url, MACHINE)
+        code, output = await ran(folder, "call", "guarded_whoami", "--no-live")
+        assert code == 0, output
+        provider.resource = {"authorization_servers": [other.origin]}
+
+        code, output = await ran(folder, "call", "guarded_whoami", "--no-live")
+        assert "run `multitap login guarded`" in output
+        assert {provider.origin, other.origin} <= set(re.findall(r"http://[\d.:]+\d", output))
+
+        code, output = await ran(folder, "login", "guarded")
+        assert (code, "there is no terminal to agree at" in output) == (4, True), output
+        code, output = await anyio.to_thread.run_sync(answered, folder, "n")
+        assert (code, "nothing was sent" in output) == (4, True), output
+        assert other.forms == []
+
+        other.protects, other.access = provider.url, provider.access
+        code, output = await anyio.to_thread.run_sync(answered, folder, "y")
+        assert code == 0, output
+        code, output = await ran(folder, "call", "guarded_whoami", "--no-live")
+        assert code == 0, output
+        assert [form["grant_type"] for form in other.forms] == ["client_credentials"] * 2
+        assert TokenStore().find("guarded", provider.url).issuer == other.origin
+
+        code, output = await ran(folder, "logout", "guarded")
+        assert TokenStore().find("guarded", provider.url) is None
+
+
+def answered(folder, answer):
+    """Run `multitap login` at a terminal, and answer its question; its exit code and output."""
+    command = [sys.executable, "-m", "multitap", "--config", str(folder / "multitap.toml")]
+    quiet = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring"}
+    with terminal([*command, "login", "guarded"], **quiet) as person:
+        person.reads("log in there")
+        person.type(answer)
+        return person.ends()

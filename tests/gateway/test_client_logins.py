@@ -4,8 +4,10 @@ import msgspec
 import pytest
 from mcp import MCPError
 from msgspec import Raw
+from msgspec.structs import replace
 
 from multitap import Handlers, HttpServer, Settings, open_hub
+from multitap.config import OAuth
 from multitap.events import LinkState
 from multitap.gateway.fronts.control_actions import CommandProgress, run
 from multitap.gateway.fronts.control_messages import AskLogin, CommandReply
@@ -113,6 +115,36 @@ async def test_a_running_gateway_notices_logins_and_logouts_of_others(tmp_path):
 
         store.remove("guarded", provider.url)
         await until(lambda: link.state is LinkState.NEEDS_AUTH)
+
+
+async def test_nobody_is_asked_in_place_of_a_program_whose_issuer_changed(tmp_path):
+    clients = {"ci": {"secret": "s3cret", "redirects": []}}
+    alone = OAuth(grant="client_credentials", client_id="ci", client_secret="s3cret")
+    async with (
+        provided(clients=clients) as provider,
+        provided(clients=clients) as other,
+        anyio.create_task_group() as tasks,
+    ):
+        server = HttpServer(url=provider.url, oauth=alone)
+        chosen = Settings(servers={"guarded": server}, state_dir=tmp_path)
+        async with open_hub(chosen) as hub:
+            await until(lambda: hub.links["guarded"].state is LinkState.CONNECTED)
+        provider.access.clear()
+        provider.resource = {"authorization_servers": [other.origin]}
+        async with (
+            gate(chosen) as gateway,
+            Browsing(tasks, "old", gateway.url) as talker,
+        ):
+            link = gateway.hub.links["guarded"]
+            assert link.state is LinkState.NEEDS_AUTH
+            with pytest.raises(MCPError, match="run `multitap login guarded`"):
+                await talker.client.call_tool("guarded_whoami", {})
+            assert (talker.asked, other.forms) == ([], [])
+
+            provider.resource = {}
+            store = TokenStore()
+            store.save(replace(store.find("guarded", provider.url), changed_at=1.0))
+            await until(lambda: link.state is LinkState.CONNECTED)
 
 
 @pytest.mark.parametrize("is_visited", [True, False], ids=["visited", "left"])

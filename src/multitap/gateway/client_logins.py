@@ -144,7 +144,9 @@ class ClientLogins:
 
     def _account(self, server: str) -> "Account | None":
         logins = self._hub.logins
-        return None if logins is None else logins.find(server)
+        account = None if logins is None else logins.find(server)
+        # nobody is asked in place of a program, whose secret a page would not protect
+        return None if account is None or account.is_machine else account
 
 
 def _is_owner(client: Client) -> bool:

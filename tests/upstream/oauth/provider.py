@@ -42,6 +42,8 @@ class Provider:
     anonymous: bool = False
     on_token: Callable | None = None
     """Asked before a token request is answered; what it returns is the answer."""
+    protects: str | None = None
+    """The resource of its tokens, if that is another provider's MCP server."""
     tools: tuple = ({"name": "whoami", "inputSchema": {"type": "object"}},)
 
     forms: list = field(default_factory=list)
@@ -205,7 +207,7 @@ class Provider:
 
     def _granted(self, form, client_id):
         """The scope that a grant is good for; None: it is not."""
-        assert form["resource"] == f"{self.origin}/mcp"
+        assert form["resource"] == (self.protects or f"{self.origin}/mcp")
         match form["grant_type"]:
             case "authorization_code":
                 page = self._codes.pop(form["code"], None)

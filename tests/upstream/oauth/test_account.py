@@ -265,7 +265,7 @@ async def test_a_client_that_is_known_already_shows_its_secret_as_is_wanted(meth
     assert ("client_secret" in provider.forms[0]) is (method == "client_secret_post")
 
 
-async def test_a_client_logs_in_by_itself_and_leaves_nothing_behind():
+async def test_a_client_logs_in_by_itself_and_leaves_no_token_behind():
     known = {"ci": {"secret": "s3cret", "redirects": []}}
     async with (
         provided(clients=known) as provider,
@@ -283,7 +283,9 @@ async def test_a_client_logs_in_by_itself_and_leaves_nothing_behind():
 
     assert answer["content"][0]["text"] == "read"
     assert grants(provider) == ["client_credentials"] * 2
-    assert not TokenStore().file.exists()
+    assert TokenStore().find("guarded", provider.url).secrets is None
+    stored = TokenStore().file.read_text()
+    assert not [secret for secret in (*provider.access, "s3cret") if secret in stored]
 
 
 async def test_a_statement_of_the_platform_is_read_anew_for_each_login(tmp_path):

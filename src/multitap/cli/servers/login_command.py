@@ -3,6 +3,7 @@
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from urllib.parse import urlsplit
 
 import anyio
@@ -15,6 +16,7 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.browser import is_safe, open_page
 from multitap.cli.terminal.output import advise, complain, note
+from multitap.cli.terminal.typed_lines import is_somebody_there
 from multitap.config import HttpServer, OAuth
 from multitap.errors import ConfigError, Unavailable
 from multitap.faults import WireFault
@@ -38,10 +40,14 @@ def login(options: CommonOptions, name: str, *, browser: bool, scope: str | None
     if config.oauth is False:
         raise ConfigError(f"`oauth` is `false` for {name!r}", hint="remove it to log in")
     if known.grant != "authorization_code":
-        raise ConfigError(
-            f"{name!r} logs in by itself (`oauth.grant` is `{known.grant}`)",
-            hint=f"`multitap doctor {name}` says whether that works",
-        )
+        if known.issuer is not None:
+            raise ConfigError(
+                f"{name!r} logs in by itself (`oauth.grant` is `{known.grant}`)",
+                hint=f"`multitap doctor {name}` says whether that works",
+            )
+        kept = run_async(lambda: _log_in_alone(name, config))
+        note(f"{name!r} logs in by itself at {kept.issuer}{_rights(kept)}")
+        return Exit.DONE
     kept = run_async(lambda: _log_in(name, config, browser=browser, scope=scope))
     note(f"logged in to {name!r} at {kept.issuer}{_rights(kept)}")
     note(f"stored in {_place(name, config)}; running gateways connect by themselves")
@@ -102,6 +108,30 @@ async def _log_in(
     except (LoginFailed, WireFault) as exc:
         words = f"cannot log in: {config.redact(str(exc))}"
     raise Unavailable(name, words)
+
+
+async def _log_in_alone(name: str, config: HttpServer) -> StoredLogin:
+    """Log in as a program does; the person decides where."""
+    try:
+        challenge = await wanted_login(config)
+        async with Tasks() as tasks:
+            account = Account(name, config, storage=LoginStorage(TokenStore()), tasks=tasks)
+            return await account.log_in_alone(challenge, partial(_ask_about_place, name))
+    except (LoginFailed, WireFault) as exc:
+        raise Unavailable(name, f"cannot log in: {config.redact(str(exc))}") from None
+
+
+async def _ask_about_place(name: str, place: StoredLogin, before: StoredLogin | None) -> None:
+    if before is not None:
+        note(f"before: {before.issuer}")
+        note(f"  credentials were sent to {before.token_endpoint}")
+    note(f"{name!r} names the authorization server {place.issuer}")
+    note(f"  credentials are sent to {place.token_endpoint}")
+    if not is_somebody_there():
+        raise LoginFailed("there is no terminal to agree at; set `oauth.issuer` instead")
+    agrees = partial(click.confirm, f"Let {name!r} log in there?", default=False, err=True)
+    if not await anyio.to_thread.run_sync(agrees, abandon_on_cancel=True):
+        raise LoginFailed("you did not agree; nothing was sent")
 
 
 @asynccontextmanager

@@ -64,8 +64,10 @@ class StoredLogin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True)
     """The granted scope, or the requested one if the answer has none."""
     changed_at: float = 0.0
     """By the system's clock; the later of two copies wins."""
+    by_machine: bool = False
+    """Whether a program logs in by itself: then only where it does so is stored, never a token."""
     secrets: LoginSecrets | None = None
-    """None if the keyring has them."""
+    """None if the keyring has them, or if there are none to store."""
 
 
 class _Content(msgspec.Struct, omit_defaults=True):
@@ -105,7 +107,7 @@ class TokenStore:
     def find(self, server: str, url: str) -> StoredLogin | None:
         """The login of a server, with its secrets; None if there is none for that URL."""
         login = self._read().logins.get(_key(server, url))
-        if login is None or login.secrets is not None:
+        if login is None or login.secrets is not None or login.by_machine:
             return login
         try:
             text = system_keyring.recall(_keyring_name(login))
@@ -132,9 +134,8 @@ class TokenStore:
         """Store a login, in place of an earlier one of that server."""
         with self._file.hold_lock():
             content = self._read()
-            text = msgspec.json.encode(login.secrets).decode()
             # The keyring first: otherwise a crash could leave a login without its secrets.
-            if system_keyring.keep(_keyring_name(login), text):
+            if login.by_machine or _keep_secrets(login):
                 login = msgspec.structs.replace(login, secrets=None)
             content.logins[_key(login.server, login.url)] = login
             self._file.write(msgspec.json.encode(content))
@@ -147,7 +148,7 @@ class TokenStore:
             if login is None:
                 return False
             self._file.write(msgspec.json.encode(content))
-        if login.secrets is None:
+        if login.secrets is None and not login.by_machine:
             system_keyring.forget(_keyring_name(login))
         self._record("logout", server=server, decision="deny", detail=f"at {login.issuer}")
         return True
@@ -169,6 +170,11 @@ class TokenStore:
 
     def _read(self) -> _Content:
         return self._file.load(_Content, repair="move it away, and log in again")
+
+
+def _keep_secrets(login: StoredLogin) -> bool:
+    text = msgspec.json.encode(login.secrets).decode()
+    return system_keyring.keep(_keyring_name(login), text)
 
 
 def _taken(lock: int) -> bool:

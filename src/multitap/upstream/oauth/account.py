@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
@@ -17,9 +18,10 @@ from multitap.http.client.headers import Headers
 from multitap.http.client.response import Response
 from multitap.later import Later
 from multitap.tasks import Tasks
-from multitap.trust.secrets.token_store import StoredLogin
+from multitap.trust.secrets.token_store import StoredLogin, TokenStoreError
 from multitap.upstream.handlers import Login, RequestOrigin
 from multitap.upstream.oauth.challenge_words import parameters
+from multitap.upstream.oauth.credential_place import Agree, CredentialPlace
 from multitap.upstream.oauth.credentials import Credentials, token_of
 from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.upstream.oauth.oauth_errors import GrantRefused, LoginFailed
@@ -67,6 +69,8 @@ class Account:
         self._stored_as = config.login_name(name)
         self.config = config
         self.known = config.oauth or OAuth()
+        self.is_machine = self.known.grant != "authorization_code"
+        """Whether a program logs in by itself, and nobody is asked to."""
         self.challenge = ""
         """The last `WWW-Authenticate` header of the server."""
         self._storage = storage
@@ -82,10 +86,11 @@ class Account:
         """Why the last login failed; nobody is asked again until `forgive`."""
         self._asked: str | None = None
         """The last requested scope."""
+        self._place = CredentialPlace(name, config, storage)
 
     @property
     def is_logged_in(self) -> bool:
-        return self._now.login is not None
+        return self._now.token is not None
 
     @property
     def ready(self) -> Headers | None:
@@ -136,6 +141,8 @@ class Account:
 
     async def reload(self) -> bool:
         """Read the store again; returns whether the login has changed."""
+        if self.is_machine:
+            return await self._place.reload()
         before = self._now.login
         await self._load()
         if self._now.login != before:
@@ -177,8 +184,22 @@ class Account:
         self._on_change(self)
         return kept
 
+    async def log_in_alone(self, challenge: str | None, agree: Agree) -> StoredLogin:
+        """Log in without a person, who only agrees to where.
+
+        Raises:
+            LoginFailed: The login failed, or the person does not agree.
+            RequestFailed: A server cannot be reached now.
+        """
+        await self._place.reload()
+        flow = login_flow.LoginFlow(self.config, self.known, self._place.first)
+        check = partial(self._place.ask_about, agree)
+        login = await flow.by_machine(self._stored_as, challenge, check)
+        self._use(login)
+        return login
+
     async def _meet(self, challenge: Challenge, *, waits: bool) -> None:
-        if self.known.grant != "authorization_code":
+        if self.is_machine:
             await self._work.wait("grant", self._grant, challenge.words)
             return
         if challenge.status == HTTPStatus.UNAUTHORIZED and self._can_renew():
@@ -249,18 +270,22 @@ class Account:
         self._use(await self._storage.save(renewed))
 
     async def _grant(self, challenge: str) -> None:
-        """Log in without a person; the result is not stored."""
+        """Log in without a person; of the result, only the place is stored."""
         try:
-            flow = login_flow.LoginFlow(self.config, self.known, None)
-            self._use(await flow.by_machine(self._stored_as, challenge))
+            await self._place.reload()
+            flow = login_flow.LoginFlow(self.config, self.known, self._place.first)
+            self._use(await flow.by_machine(self._stored_as, challenge, self._place.check))
         except LoginFailed as exc:
             words = f"cannot log in: {self.config.redact(str(exc))}"
             raise AuthRequired(words, hint="correct `oauth` in its configuration") from None
+        except TokenStoreError as exc:
+            hint = "set `oauth.issuer`, the authorization server that may get its credentials"
+            raise AuthRequired(f"cannot log in: {exc}", hint=exc.hint or hint) from None
 
     async def _load(self) -> None:
-        if self.known.grant != "authorization_code":
-            self._is_loaded = True
-            self._stand()
+        if self.is_machine:  # its tokens are in memory only
+            if not self._is_loaded:
+                self._use(None)
             return
         try:
             kept = await self._storage.find(self._stored_as, self.config.url, self._now.login)
@@ -272,9 +297,6 @@ class Account:
     def _use(self, login: StoredLogin | None) -> None:
         self._is_loaded = True
         self._now.use(login)
-        self._stand()
-
-    def _stand(self) -> None:
         lasts = self._now.renew_at is None
         self.standing = self._now.shared_headers if lasts else None
 
@@ -282,8 +304,7 @@ class Account:
         return self._now.is_due and self._can_renew()
 
     def _can_renew(self) -> bool:
-        is_person = self.known.grant == "authorization_code"
-        return is_person and self._now.refresh_token not in {None, self._dead}
+        return not self.is_machine and self._now.refresh_token not in {None, self._dead}
 
     def _needs_login(self, challenge: Challenge, scope: str | None) -> AuthRequired:
         words = self._refusal or ("it wants more rights" if scope else "it wants a login")

@@ -54,9 +54,8 @@ async def discover(
     said = parameters(challenge)
     described = await _resource(fetch, server, said.get("resource_metadata"))
     if described is None:
-        issuer = await _legacy_issuer(fetch, server, known)
+        issuer = await _undescribed_issuer(fetch, server, known)
         found = issuer or _usual_endpoints(server)
-        _check_expected(found.issuer, known)
     else:
         name = _choose_issuer(described.authorization_servers, known, usual)
         issuer = found = await _issuer(fetch, name, known)
@@ -105,7 +104,10 @@ def _choose_issuer(names: tuple[str, ...], known: OAuth, usual: str | None) -> s
     if known.issuer is not None:
         wanted = [name for name in names if same_issuer(name, known.issuer)]
         if not wanted:
-            _refuse_issuer(names[0], known.issuer)
+            raise LoginFailed(
+                f"it wants a login at {clean(names[0])}, and `oauth.issuer` is "
+                f"{clean(known.issuer)}"
+            )
         return wanted[0]
     return next((name for name in names if usual and same_issuer(name, usual)), names[0])
 
@@ -135,13 +137,17 @@ def _issuer_addresses(name: str) -> list[str]:
     return [f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}", f"{origin}{path}{_OPENID}"]
 
 
-async def _legacy_issuer(fetch: GuardedFetch, server: str, known: OAuth) -> IssuerMetadata | None:
+async def _undescribed_issuer(
+    fetch: GuardedFetch, server: str, known: OAuth
+) -> IssuerMetadata | None:
     """The issuer by the rules of 2025-03-26: the server is its own authorization server."""
     origin = str(URL(server).origin())
+    # or the server could describe the configured issuer with a token endpoint of its own
+    if known.issuer is not None and not same_issuer(known.issuer, origin):
+        return await _issuer(fetch, known.issuer, known)
     reply = await fetch.describe(known.metadata_url or f"{origin}{_OAUTH}", _HEADERS)
     found = parse_metadata(reply.body, IssuerMetadata) if _is_ok(reply) else None
-    expected = known.issuer or origin
-    if found is not None and not same_issuer(found.issuer, expected):
+    if found is not None and not same_issuer(found.issuer, origin):
         raise LoginFailed(f"its metadata is about another issuer: {clean(found.issuer)}")
     return found
 
@@ -153,17 +159,6 @@ def _usual_endpoints(server: str) -> IssuerMetadata:
         authorization_endpoint=f"{origin}/authorize",
         token_endpoint=f"{origin}/token",
         registration_endpoint=f"{origin}/register",
-    )
-
-
-def _check_expected(issuer: str, known: OAuth) -> None:
-    if known.issuer is not None and not same_issuer(issuer, known.issuer):
-        _refuse_issuer(issuer, known.issuer)
-
-
-def _refuse_issuer(named: str, expected: str) -> None:
-    raise LoginFailed(
-        f"it wants a login at {clean(named)}, and `oauth.issuer` is {clean(expected)}"
     )
 
 

@@ -5,8 +5,10 @@ from dataclasses import replace
 from http import HTTPStatus
 
 import msgspec
+from yarl import URL
 
 from multitap.config import HttpServer, OAuth
+from multitap.http.client.origins import same_origin
 from multitap.records import dataclass
 from multitap.trust.secrets.token_store import LoginSecrets, StoredLogin
 from multitap.upstream.oauth.authorization_code import AuthorizationRequest
@@ -30,6 +32,8 @@ OFFLINE = "offline_access"
 
 Send = Callable[[str], Awaitable[str]]
 """Sends a person to a URL; returns the URL that they were redirected to."""
+Check = Callable[[StoredLogin], Awaitable[None]]
+"""Raises `LoginFailed` unless credentials may be sent to the issuer of a login without tokens."""
 
 
 class LoginFlow:
@@ -58,13 +62,14 @@ class LoginFlow:
             challenge: The server's challenge; None if it accepted the request.
             scope: The scope to request instead of the server's.
         """
-        found = await self._discover(challenge or "")
-        if challenge is None and not found.is_described:
-            raise LoginFailed("it does not ask for a login")
+        found = await self._discover(challenge)
         wanted = _with_offline(scope or self._known.scope or found.scope, found)
         client = await self._client(found, redirect, wanted)
         proof_key = ProofKey() if found.takes_proofs else None
         terms = _Terms(found, client, proof_key, redirect, wanted)
+        if self._known.client_secret or self._known.private_key:
+            # a compromised server must not get our secret by naming another issuer
+            self._check_issuer(self._login(server, terms))
         try:
             grant = await self._request_grant(send, terms)
         except GrantRefused as exc:
@@ -76,13 +81,23 @@ class LoginFlow:
             grant = await self._request_grant(send, terms)
         return self._login(server, terms, grant)
 
-    async def by_machine(self, server: str, challenge: str) -> StoredLogin:
-        """Log in with what the configuration has: a secret, a key or a signed statement."""
+    async def by_machine(self, server: str, challenge: str | None, check: Check) -> StoredLogin:
+        """Log in with what the configuration has: a secret, a key or a signed statement.
+
+        Args:
+            server: The server's name.
+            challenge: The server's challenge; None if it accepted the request.
+            check: Called before any of that is used.
+        """
         found = await self._discover(challenge)
         client = configured_client(self._known, found.issuer)
         if client is None:
             raise LoginFailed("`oauth.client_id` is needed to log in without a person")
         scope = self._known.scope or found.scope
+        proof_key = ProofKey() if found.takes_proofs else None
+        terms = _Terms(found, client, proof_key, "", scope)
+        self._fetch.rules.check(found.issuer.token_endpoint)  # a person may have to judge it
+        await check(self._login(server, terms))
         if self._known.grant == "jwt_bearer":
             config = self._config
             form = await bearer_form(
@@ -95,10 +110,9 @@ class LoginFlow:
             form = {"grant_type": "client_credentials", "resource": found.resource}
         if scope:
             form["scope"] = scope
-        proof_key = ProofKey() if found.takes_proofs else None
         endpoint = TokenEndpoint(self._fetch, found.issuer.issuer, client, proof_key)
         grant = await endpoint.grant(found.issuer.token_endpoint, form)
-        return self._login(server, _Terms(found, client, proof_key, "", scope), grant)
+        return self._login(server, terms, grant)
 
     async def renew(self, kept: StoredLogin, proof_key: ProofKey | None) -> StoredLogin:
         """Renew a login, only at the issuer and with the client that it was granted to."""
@@ -131,18 +145,18 @@ class LoginFlow:
             await endpoint.revoke(address, secrets.refresh_token, "refresh_token")
         await endpoint.revoke(kept.revocation_endpoint, secrets.access_token, "access_token")
 
-    async def _discover(self, challenge: str) -> Discovery:
+    async def _discover(self, challenge: str | None) -> Discovery:
         usual = self._before.issuer if self._before else None
-        found = await discover(self._fetch, self._config.url, challenge, self._known, usual)
-        name = found.issuer.issuer
-        secret = self._known.client_secret or self._known.private_key
-        if secret and self._known.issuer is None and usual and not same_issuer(name, usual):
-            # a compromised server must not get our secret by naming another issuer
-            raise LoginFailed(
-                f"it wants a login at {clean(name)}, and the client secret was given for "
-                f"{clean(usual)}; if that is right, set `oauth.issuer`"
-            )
+        server = self._config.url
+        found = await discover(self._fetch, server, challenge or "", self._known, usual)
+        if challenge is None and not found.is_described:
+            raise LoginFailed("it does not ask for a login")
         return found
+
+    def _check_issuer(self, login: StoredLogin) -> None:
+        if self._known.issuer is None and self._before and not same_place(self._before, login):
+            words = describe_change(self._before, login)
+            raise LoginFailed(f"{words}; if that is right, set `oauth.issuer`")
 
     async def _client(self, found: Discovery, redirect: str, scope: str | None) -> ClientIdentity:
         return (
@@ -166,12 +180,10 @@ class LoginFlow:
         endpoint = TokenEndpoint(self._fetch, found.issuer.issuer, client, terms.proof_key)
         return await endpoint.grant(found.issuer.token_endpoint, form)
 
-    def _login(self, server: str, terms: "_Terms", grant: Grant) -> StoredLogin:
+    def _login(self, server: str, terms: "_Terms", grant: Grant | None = None) -> StoredLogin:
+        """The login that a grant gives; without one, where it would be asked for."""
         issuer, client = terms.found.issuer, terms.client
-        # announcing proofs does not oblige a server to bind its tokens to them
-        proof_key = terms.proof_key if grant.is_bound else None
-        if grant.is_bound and proof_key is None:
-            raise LoginFailed("the authorization server bound the token to a key that is not ours")
+        scope = grant.scope if grant else None
         return StoredLogin(
             server=server,
             url=self._config.url,
@@ -183,15 +195,9 @@ class LoginFlow:
             client_auth=client.auth,
             registered=client.registered,
             redirect_uri=terms.redirect,
-            scope=grant.scope or terms.scope or "",
-            secrets=LoginSecrets(
-                access_token=grant.access_token,
-                expires_at=grant.expires_at,
-                refresh_token=grant.refresh_token,
-                # a configured secret stays in the configuration; an issued one is stored here
-                client_secret=client.secret if client.registered else None,
-                proof_key=proof_key.pem if proof_key else None,
-            ),
+            scope=scope or terms.scope or "",
+            by_machine=self._known.grant != "authorization_code",
+            secrets=None if grant is None else _new_secrets(terms, grant),
         )
 
 
@@ -222,6 +228,41 @@ def _with_offline(scope: str | None, found: Discovery) -> str | None:
     if scope is None or OFFLINE not in offered or OFFLINE in scope.split():
         return scope
     return f"{scope} {OFFLINE}"
+
+
+def same_place(kept: StoredLogin, other: StoredLogin) -> bool:
+    """Whether what is secret goes to the same issuer, and to a token endpoint of one origin."""
+    if not same_issuer(kept.issuer, other.issuer):
+        return False
+    return same_origin(URL(kept.token_endpoint), URL(other.token_endpoint))
+
+
+def describe_change(kept: StoredLogin, other: StoredLogin) -> str:
+    """What is new about where a login is asked for."""
+    if not same_issuer(kept.issuer, other.issuer):
+        return (
+            f"it wants a login at {clean(other.issuer)}, and its credentials were given for "
+            f"{clean(kept.issuer)}"
+        )
+    return (
+        f"{clean(kept.issuer)} wants credentials sent to {clean(other.token_endpoint)}, and they "
+        f"were given for {clean(kept.token_endpoint)}"
+    )
+
+
+def _new_secrets(terms: _Terms, grant: Grant) -> LoginSecrets:
+    # announcing proofs does not oblige a server to bind its tokens to them
+    proof_key = terms.proof_key if grant.is_bound else None
+    if grant.is_bound and proof_key is None:
+        raise LoginFailed("the authorization server bound the token to a key that is not ours")
+    return LoginSecrets(
+        access_token=grant.access_token,
+        expires_at=grant.expires_at,
+        refresh_token=grant.refresh_token,
+        # a configured secret stays in the configuration; an issued one is stored here
+        client_secret=terms.client.secret if terms.client.registered else None,
+        proof_key=proof_key.pem if proof_key else None,
+    )
 
 
 def _secrets(kept: StoredLogin) -> LoginSecrets:

@@ -7,8 +7,9 @@ from dataclasses import field
 from pathlib import Path, PurePath
 
 from multitap.records import dataclass
+from multitap.sandbox.private_places import is_within
 
-CLIENTS = frozenset({"docker", "podman", "nerdctl", "container"})
+CLIENTS = frozenset({"docker", "podman", "nerdctl", "finch", "container"})
 """Programs that have a container engine run containers."""
 
 _GLOBAL_FLAGS = frozenset({"-D", "--debug", "--noout", "--syslog", "--trace"})
@@ -209,8 +210,8 @@ def is_real_client(program: str, strangers: Collection[Path]) -> bool:
 
 def _long_option(word: str, queue: list[str], options: list[tuple[str, str]]) -> Iterator[str]:
     """Take one option with its value from a queue; yields it if it is not understood."""
-    given, sign, value = word[2:].partition("=")
-    name = _SAME.get(given, given)
+    name, sign, value = word[2:].partition("=")
+    name = _SAME.get(name, name)
     if name in _FLAGS or name in _GRANTING_FLAGS:
         if value not in _FALSE:
             options.append((name, value))
@@ -278,7 +279,7 @@ def _mount_objections(name: str, value: str, workspace: Path | None) -> Iterator
         return
     base = str(workspace or "/")
     real = os.path.realpath(os.path.join(base, os.path.expanduser(source)))
-    if workspace is None or not _is_inside(real, os.path.realpath(workspace)):
+    if workspace is None or not is_within(real, os.path.realpath(workspace)):
         yield f"it may use {real} of this machine"
 
 
@@ -306,7 +307,3 @@ def _mount(value: str) -> tuple[str | None, bool]:
     if kind == "bind" or (source and "/" in source):
         return source, True
     return source, False
-
-
-def _is_inside(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(folder.rstrip("/") + "/")

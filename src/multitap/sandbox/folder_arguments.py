@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from multitap.sandbox.private_places import is_within, outermost
+from multitap.sandbox.private_places import PrivatePaths, is_within, outermost
+from multitap.user_folders import USER_FOLDERS
 
 _SYSTEM = (
     *("/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/run"),
@@ -36,24 +37,36 @@ def folder_arguments(
         home: The user's home folder.
         private: Real paths of private places.
     """
-    house = os.path.realpath(home)
+    real_home = os.path.realpath(home)
     folders = (
         os.path.realpath(cwd / word)
         for before, word in pairwise(("", *args))
-        if word and not _TAKES_TEXT.fullmatch(before) and is_folder(cwd / word)
+        if word and not _TAKES_TEXT.fullmatch(before) and os.path.isdir(cwd / word)
     )
-    return outermost(path for path in folders if _may_open(path, house, private))
+    return outermost(path for path in folders if _may_open(path, real_home, private))
 
 
-def is_folder(path: Path) -> bool:
-    """Whether a path is an existing folder; false for what no file can be called."""
-    return os.path.isdir(path)
+def writable_folders(args: Sequence[str], cwd: Path, state: Path | None = None) -> tuple[str, ...]:
+    """The folders among a server's arguments that it may write to once they were shown.
+
+    Args:
+        args: Its arguments, with variables expanded.
+        cwd: The folder in which its program starts.
+        state: The state folder of the hub; by default, the user's.
+    """
+    if not any(os.path.isdir(cwd / word) for word in args):  # the rest takes some milliseconds
+        return ()
+    home = Path.home().resolve()
+    private = PrivatePaths.of_user(home, state or USER_FOLDERS.user_state_path)
+    return folder_arguments(args, cwd, home, private.paths)
 
 
 def _may_open(path: str, home: str, private: Collection[str]) -> bool:
-    if path in _WHOLE or is_within(home, path) or any(is_within(path, one) for one in _SYSTEM):
+    if path in _WHOLE or is_within(home, path):
+        return False
+    if any(is_within(path, place) for place in _SYSTEM):
         return False
     # `~/.local/bin`, `~/.config/autostart`: what is written there runs unconfined later.
     if is_within(path, home) and os.path.relpath(path, home).startswith("."):
         return False
-    return not any(is_within(path, one) or is_within(one, path) for one in private)
+    return not any(is_within(path, place) or is_within(place, path) for place in private)

@@ -14,7 +14,7 @@ from multitap.regular_file import open_regular, read_regular
 from multitap.sandbox.folder_arguments import folder_arguments
 from multitap.sandbox.levels import ShownLevel
 from multitap.sandbox.package_settings import package_settings
-from multitap.sandbox.private_places import PrivatePaths, outermost
+from multitap.sandbox.private_places import PrivatePaths, is_within, outermost
 
 _PROGRAMS = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"),
@@ -139,24 +139,24 @@ def plan_sandbox(
     is_guarded = level != "strict"
     writable = [(str(path), private.openable(str(path))) for path in config.sandbox_rules.write]
     # a server must not widen its rules by a link in a folder that it may change
-    mine = tuple(os.path.abspath(path) for path, _ in writable)
+    own = tuple(os.path.abspath(path) for path, _ in writable)
     readable = [
         (str(path), private.openable(str(path)))
         for path in config.sandbox_rules.read
-        if not any(_is_below(str(path), one) for one in mine)
+        if not any(is_within(os.path.abspath(path), folder) for folder in own)
     ]
     write = [path for _, opened in writable for path in opened]
     if is_guarded:
         places = [str(work)] if work is not None else []
         places += _argument_folders(config, home, private, here)
         write += (path for place in places for path in _workspace(place, home, private))
-        given = ["/", *_name_service()]
+        usual = ["/", *_name_service()]
     else:
-        given = [*_needed_to_run(config, program, home, ours)]
-        given += [str(work)] if work is not None else []
+        usual = [*_needed_to_run(config, program, home, ours)]
+        usual += [str(work)] if work is not None else []
     read = outermost(
         [
-            *(path for place in given for path in private.openable(place)),
+            *(path for place in usual for path in private.openable(place)),
             *(path for _, opened in readable for path in opened),
             *_own_bundles(config),
             *(path for path in _MACHINE if Path(path).exists()),
@@ -189,8 +189,7 @@ def _argument_folders(
     """The folders in a server's arguments: of a project's, only those that a person was shown."""
     if config.provenance == "project":
         return config.home.writes
-    secrets = (*private.never, *private.by_name)
-    return folder_arguments(config.args, config.start_folder or here, home, secrets)
+    return folder_arguments(config.args, config.start_folder or here, home, private.paths)
 
 
 def _workspace(folder: str, home: Path, private: PrivatePaths) -> tuple[str, ...]:
@@ -241,7 +240,7 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
     arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     arguments += ["--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
     private = PrivatePaths.of_user(home, state)
-    hidden = (*private.never, *(one for one in private.by_name if one.startswith(f"{home}/")))
+    hidden = (*private.never, *(path for path in private.by_name if path.startswith(f"{home}/")))
     for path in outermost(hidden):
         if os.path.isdir(path):
             arguments += ["--tmpfs", path]
@@ -420,8 +419,3 @@ def _environment(
 def _holds(folder: Path, home: Path) -> bool:
     """Whether a folder is or contains the home folder."""
     return Path(os.path.realpath(folder)) in {home, *home.parents}
-
-
-def _is_below(path: str, folder: str) -> bool:
-    whole = os.path.abspath(path)
-    return whole == folder or whole.startswith(f"{folder}/")

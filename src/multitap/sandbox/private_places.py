@@ -120,10 +120,14 @@ class PrivatePaths:
         by_name += _elsewhere(variables, home)
         return cls(tuple(map(os.path.realpath, never)), tuple(map(os.path.realpath, by_name)))
 
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (*self.never, *self.by_name)
+
     def holds(self, path: str) -> bool:
         """Whether a path is private, or inside a private one."""
         real = os.path.realpath(path)
-        return any(is_within(real, private) for private in (*self.never, *self.by_name))
+        return any(is_within(real, private) for private in self.paths)
 
     def openable(self, path: str) -> tuple[str, ...]:
         """The paths that a rule for `path` opens: itself, or its entries that are not private.
@@ -133,16 +137,16 @@ class PrivatePaths:
         """
         real = os.path.realpath(path)
         # By real path: a link to `.ssh` with a harmless name opens nothing.
-        if any(is_within(real, one) for one in self.never):
+        if any(is_within(real, private) for private in self.never):
             return ()
         below = real if real.endswith("/") else f"{real}/"
-        holes = [one for one in (*self.never, *self.by_name) if one.startswith(below)]
+        holes = [private for private in self.paths if private.startswith(below)]
         return tuple(_around(real, holes))
 
     def surroundings(self) -> tuple[str, ...]:
         """The folders around private places, which are opened entry by entry."""
         folders: set[str] = set()
-        for private in (*self.never, *self.by_name):
+        for private in self.paths:
             folder = os.path.dirname(private)
             while folder not in folders:
                 folders.add(folder)
@@ -206,8 +210,8 @@ def is_within(path: str, folder: str) -> bool:
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:
     """The paths that are not inside another one."""
-    kept: list[str] = []
+    outer: list[str] = []
     for path in sorted(set(paths)):
-        if not kept or not is_within(path, kept[-1]):
-            kept.append(path)
-    return tuple(kept)
+        if not outer or not is_within(path, outer[-1]):
+            outer.append(path)
+    return tuple(outer)

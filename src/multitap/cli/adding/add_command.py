@@ -49,9 +49,8 @@ from multitap.errors import ConfigError
 from multitap.look_alikes import skeleton
 from multitap.printable import is_seen, printable
 from multitap.records import dataclass
-from multitap.sandbox.folder_arguments import folder_arguments
+from multitap.sandbox.folder_arguments import writable_folders
 from multitap.sandbox.levels import MEANINGS, Confinement
-from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.pins.lock_places import LockPlaces, places_of
 from multitap.trust.secrets.vault import Vault
 from multitap.wire.process.sandbox_support import confinement_of, support_here
@@ -346,11 +345,9 @@ def _confinement(addition: Addition, loaded: Loaded) -> Confinement | None:
 
 def _writable(config: StdioServer, loaded: Loaded) -> tuple[str, ...]:
     """The folders that a confined program may change, besides its own."""
-    home = Path.home().resolve()
-    private = PrivatePaths.of_user(home, loaded.state_directory, os.environ)
-    words = [*config.args, *([str(config.cwd)] if config.cwd else ())]
-    folders = folder_arguments(
-        words, config.cwd or Path.cwd(), home, (*private.never, *private.by_name)
+    cwd = [str(config.cwd)] if config.cwd else []
+    folders = writable_folders(
+        [*config.args, *cwd], config.cwd or Path.cwd(), loaded.state_directory
     )
     return tuple(dict.fromkeys((*map(str, config.sandbox_rules.write), *folders)))
 
@@ -436,7 +433,7 @@ def _explain_failure(name: str, trial: Trial) -> int:
         note(f"it ran in a sandbox, under `{trial.level}`: {MEANINGS[trial.level]}")
         advise(
             f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`;"
-            f" `multitap set {name} sandbox=off` lets it run without one"
+            f" `multitap sandbox set {name} off` lets it run without one"
         )
     return Exit.UNAVAILABLE
 

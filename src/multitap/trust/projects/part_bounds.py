@@ -17,6 +17,7 @@ from multitap.config.owners import is_within
 from multitap.config.project_bounds import folders_only, paths_of
 from multitap.config.scope import expand, locate
 from multitap.errors import ConfigError
+from multitap.sandbox.containers import CLIENTS
 from multitap.trust.pins.packages import launch_of
 
 NARROWING = frozenset(("enabled", "sandbox", "sandbox_rules", "limits"))
@@ -29,8 +30,6 @@ _FREE = frozenset(
     )
 )
 """Fields that may change in a project that is followed; of the command, only within bounds."""
-_ENGINES = frozenset(("docker", "podman", "nerdctl", "container", "finch"))
-"""Programs whose arguments decide what of this machine is opened."""
 _STRENGTH: Mapping[str, int] = {"strict": 1, "bubblewrap": 2}
 
 
@@ -63,7 +62,11 @@ class PartBounds(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def bounds_of(config: ServerConfig) -> PartBounds:
     """The bounds of a server's entry, with unexpanded variables."""
     amounts = {name: getattr(config.limits, name) for name in Limits.model_fields}
-    names = {f"{one.source} {one.name}" for _, one in variables(config) if one.source != "folder"}
+    names = {
+        f"{variable.source} {variable.name}"
+        for _, variable in variables(config)
+        if variable.source != "folder"
+    }
     if not isinstance(config, StdioServer):
         return PartBounds(enabled=config.enabled, amounts=amounts, variables=tuple(sorted(names)))
     rules: SandboxRules = config.sandbox_rules
@@ -83,7 +86,7 @@ def program_of(config: ServerConfig, root: Path, folder: Path) -> str:
     """What runs, whatever its arguments: a package, a program outside, or code of the project."""
     if not isinstance(config, StdioServer):
         return f"address {getattr(config, 'url', '')}"
-    if Path(config.command).name in _ENGINES:
+    if Path(config.command).name in CLIENTS:  # its arguments decide what of this machine it opens
         return " ".join(("container", config.command, *config.args))
     if launch := launch_of(config.command, config.args):
         return f"{launch.kind} {launch.name}@{launch.version} by {config.command}"
@@ -125,14 +128,13 @@ def fixed_content(
 def _value_files(config: ServerConfig, root: Path, folder: Path) -> Collection[str]:
     scope = folders_only(folder, root)
     home = os.path.realpath(root)
-    names = [one.name for _, one in variables(config) if one.source == "file"]
+    names = [variable.name for _, variable in variables(config) if variable.source == "file"]
     names += (str(path) for key, path in paths_of(config) if key != "cwd")
-    found: list[str] = []
+    paths: list[str] = []
     for name in names:
         try:
-            found.append(
-                os.path.relpath(os.path.realpath(locate(expand(name, scope), scope)), home)
-            )
+            real = os.path.realpath(locate(expand(name, scope), scope))
+            paths.append(os.path.relpath(real, home))
         except (ConfigError, ValueError):
             continue
-    return found
+    return paths

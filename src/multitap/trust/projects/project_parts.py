@@ -20,9 +20,8 @@ from multitap.config.trust_gate import PartKind, Proposal
 from multitap.errors import ConfigError
 from multitap.printable import is_seen
 from multitap.records import dataclass
-from multitap.sandbox.folder_arguments import folder_arguments, is_folder
+from multitap.sandbox.folder_arguments import writable_folders
 from multitap.sandbox.levels import decide
-from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects import project_files
 from multitap.trust.projects.part_bounds import (
     NARROWING,
@@ -31,7 +30,6 @@ from multitap.trust.projects.part_bounds import (
     fixed_content,
     program_of,
 )
-from multitap.user_folders import USER_FOLDERS
 
 _SHOWN = {"command", "args", "cwd", "env", "env_file", "url", "headers", "oauth", "provenance"}
 """Fields of a server with their own lines."""
@@ -153,7 +151,9 @@ def server_part(
         *_files(files),
     )
     wants = dict.fromkeys(
-        one.name for _, one in variables(config) if one.source == "auth" and one.name.isprintable()
+        variable.name
+        for _, variable in variables(config)
+        if variable.source == "auth" and variable.name.isprintable()
     )
     content = {key: value for key, value in said.items() if key not in NARROWING}
     return ProjectPart(
@@ -175,30 +175,16 @@ def _writes(config: ServerConfig, root: Path, folder: Path) -> tuple[str, ...]:
     if not isinstance(config, StdioServer):
         return ()
     scope = folders_only(folder, root)
-    words: list[str] = []
+    args: list[str] = []
     for argument in config.args:
         try:
-            words.append(expand(argument, scope))
+            args.append(expand(argument, scope))
         except ConfigError:
-            words.append("")
-    place = root
+            args.append("")
+    cwd = root
     with suppress(ConfigError):
-        place = locate(expand(str(config.cwd or root), scope), scope)
-    return writable_folders(words, place)
-
-
-def writable_folders(args: Sequence[str], cwd: Path) -> tuple[str, ...]:
-    """The folders among a server's arguments that it may write to once they were shown.
-
-    Args:
-        args: Its arguments, with variables expanded.
-        cwd: The folder in which its program starts.
-    """
-    if not any(is_folder(cwd / word) for word in args):  # the rest takes some milliseconds
-        return ()
-    home = Path.home().resolve()
-    private = PrivatePaths.of_user(home, USER_FOLDERS.user_state_path)
-    return folder_arguments(args, cwd, home, (*private.never, *private.by_name))
+        cwd = locate(expand(str(config.cwd or root), scope), scope)
+    return writable_folders(args, cwd)
 
 
 def settings_part(proposal: Proposal) -> ProjectPart:

@@ -35,6 +35,7 @@ from multitap.config.trust_gate import (
     trust_hint,
 )
 from multitap.errors import MultitapError, UnknownName
+from multitap.sandbox.folder_arguments import writable_folders
 from multitap.sandbox.learning import LearnedRules
 from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
@@ -44,7 +45,6 @@ from multitap.trust.projects.project_parts import (
     parts_of,
     server_part,
     skill_part,
-    writable_folders,
 )
 from multitap.trust.secrets.vault import scope_for
 from multitap.user_folders import USER_FOLDERS

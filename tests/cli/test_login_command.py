@@ -2,6 +2,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -108,6 +109,27 @@ async def test_without_a_browser_the_address_is_pasted(folder):
 
         assert process.returncode == 0, said.decode()
         assert TokenStore().find("guarded", provider.url) is not None
+
+
+async def test_ctrl_c_ends_a_login_that_waits_for_an_address(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        async with typed(folder, "login", "guarded", "--no-browser") as process:
+            await page_of(process)
+            process.send_signal(signal.SIGINT)
+            output = (await process.stdout.read()).decode()
+
+            assert await process.wait() == 130
+            assert "killing" not in output
+
+
+async def test_without_an_address_nobody_is_logged_in(folder):
+    async with provided() as provider:
+        configure(folder, provider.url)
+        async with typed(folder, "login", "guarded", "--no-browser") as process:
+            output, _ = await process.communicate(b"")
+
+        assert (process.returncode, "no address was pasted" in output.decode()) == (4, True)
 
 
 async def test_rights_can_be_asked_for(folder):

@@ -52,6 +52,20 @@ import multitap.cli.offers.tools_command
 sys.stderr.write(" ".join(name for name in ("mcp", "mcp_types") if name in sys.modules))
 """
 """What a shell completes from, all about files, and what a gateway is asked, need no SDK."""
+INTERRUPTED = """
+import os, signal, sys
+from multitap.cli import main
+
+class Interruption:
+    def find_spec(self, name, path=None, target=None):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+
+module = sys.argv.pop(1)
+sys.meta_path.insert(0, Interruption())
+main()
+"""
+"""A command that gets Ctrl-C when it begins to import a module."""
 
 
 class SignatureCheck:
@@ -197,6 +211,52 @@ def test_a_reader_that_has_seen_enough_is_no_traceback():
         err = process.stderr.read()
 
     assert (process.returncode, err) == (1, "")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("line", ["--help", "--version", "config schema", "tools --json"])
+def test_an_output_that_is_full_is_one_line(line, unbuffered):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "multitap", *line.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            text=True,
+            check=False,
+        )
+
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: the output cannot be written: No space left on device\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.usefixtures("home")
+def test_messages_that_cannot_be_written_do_not_end_a_command():
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "multitap", "tools", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            check=False,
+        )
+
+    assert (done.returncode, done.stdout) == (0, "[]\n")
+
+
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("module", ["multitap.cli.program", "click", "multitap.config"])
+def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(module):
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, module, "status"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
 
 
 def test_on_a_terminal_servers_are_shown_while_they_start_and_then_the_table(configure):

@@ -1,5 +1,6 @@
 """Runs a command, and turns failures into messages and exit codes."""
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ import click
 from multitap.cli.commands import COMMANDS, multitap
 from multitap.cli.exits import Exit, exit_for
 from multitap.cli.stopping import Terminated, on_signal, stop
-from multitap.cli.terminal.output import complain, quote_last_lines
+from multitap.cli.terminal.output import complain, drop_lost_output, quote_last_lines
 from multitap.errors import MultitapError, Unavailable
 
 
@@ -33,26 +34,38 @@ def run(arguments: Sequence[str]) -> int:
     """
     try:
         with on_signal(stop):
-            return multitap.main([*arguments], "multitap", standalone_mode=False) or Exit.DONE
+            code = multitap.main([*arguments], "multitap", standalone_mode=False) or Exit.DONE
+            sys.stdout.flush()
     except click.UsageError as exc:
         complain(_words(exc), _advice(exc))
-        return Exit.USAGE
+        code = Exit.USAGE
     except click.ClickException as exc:
         complain(_words(exc))
-        return Exit.FAILED
+        code = Exit.FAILED
     except MultitapError as exc:
         if isinstance(exc, Unavailable) and _is_server_typed(arguments):
             _explain_typed(exc)
         else:
             complain(str(exc), exc.hint)
-        return exit_for(exc)
+        code = exit_for(exc)
     except Terminated:
         # a stopped gateway exits with 0, even if it was stopped before it began
-        if _command(arguments) == "serve":
-            return Exit.DONE
-        raise
+        if _command(arguments) != "serve":
+            raise
+        code = Exit.DONE
     except (KeyboardInterrupt, click.Abort):
-        return Exit.INTERRUPTED
+        code = Exit.INTERRUPTED
+    except OSError as exc:
+        if exc.errno not in _FULL:
+            raise
+        drop_lost_output()
+        complain(f"the output cannot be written: {exc.strerror}")
+        code = Exit.FAILED
+    return code
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Why a write fails that was right: the disk, the quota or the terminal is at an end."""
 
 
 def _command(arguments: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ LONGEST = 5.5
 Then the program ends as it is, and the warden ends the servers."""
 LOOK = 0.5
 """Seconds between two checks that the terminal still exists."""
-_MOMENT = 0.005  # seconds until a signal is tried again; the lock is freed long before
+_MOMENT = 0.005  # seconds until a signal that was lost is tried again
 
 _SIGNALS = tuple(
     number for name in ("SIGINT", "SIGTERM", "SIGHUP") if (number := getattr(signal, name, None))
@@ -29,6 +29,7 @@ class Terminated(SystemExit):
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
+        self.number = number
 
 
 def stop(number: int) -> NoReturn:
@@ -45,12 +46,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
     What was ignored from the start, as SIGHUP is under `nohup`, stays ignored.
     """
 
-    def first(number: int, frame: FrameType | None) -> None:
-        # with a timer, not by waiting: the interrupted frame continues only after we return
-        if _swallows(frame):
-            signal.signal(signal.SIGALRM, lambda _, now: first(number, now))
-            signal.setitimer(signal.ITIMER_REAL, _MOMENT)
-            return
+    def first(number: int, _frame: FrameType | None) -> None:
         for one in _SIGNALS:
             signal.signal(
                 one, _ignore
@@ -59,6 +55,20 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
         _hurry(number)
         act(number)
 
+    def on_lost(lost: "sys.UnraisableHookArgs") -> None:
+        """Try again: where Python cannot pass an exception on, as in a callback, it drops it."""
+        match lost.exc_value:
+            case KeyboardInterrupt():
+                number = int(signal.SIGINT)
+            case Terminated(number=number):
+                pass
+            case _:
+                hook(lost)
+                return
+        # with a timer, not by waiting: the interrupted frame continues only after we return
+        signal.signal(signal.SIGALRM, lambda _, frame: first(number, frame))
+        signal.setitimer(signal.ITIMER_REAL, _MOMENT)
+
     before = {
         number: handler
         for number in _SIGNALS
@@ -66,9 +76,12 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
     }
     for number in before:
         signal.signal(number, first)
+    hook = sys.unraisablehook
+    sys.unraisablehook = on_lost
     try:
         yield
     finally:
+        sys.unraisablehook = hook
         for number, handler in before.items():
             if signal.getsignal(number) is first:
                 signal.signal(number, handler)
@@ -116,15 +129,6 @@ def _is_gone(stream: TextIO | None) -> bool:
     except (OSError, ValueError):  # closed by ourselves
         return False
     return False
-
-
-def _swallows(frame: FrameType | None) -> bool:
-    """Whether an exception would be lost here: in the callback that frees a module's lock.
-
-    Python calls it after every import, and a command is busy with little else before it starts.
-    """
-    code = frame and frame.f_code
-    return bool(code and code.co_name == "cb" and "importlib" in code.co_filename)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:

@@ -1,13 +1,12 @@
 """`multitap login` and `logout`: grant and revoke a person's access to a server."""
 
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from urllib.parse import urlsplit
 
 import anyio
-import click
+from anyio import from_thread, to_thread
 from yarl import URL
 
 from multitap.cli.configuration.chosen_configuration import load_configuration, require
@@ -16,7 +15,7 @@ from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
 from multitap.cli.terminal.browser import is_safe, open_page
 from multitap.cli.terminal.output import advise, complain, note
-from multitap.cli.terminal.typed_lines import is_somebody_there
+from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.config import HttpServer, OAuth
 from multitap.errors import ConfigError, Unavailable
 from multitap.faults import WireFault
@@ -129,8 +128,8 @@ async def _ask_about_place(name: str, place: StoredLogin, before: StoredLogin | 
     note(f"  credentials are sent to {place.token_endpoint}")
     if not is_somebody_there():
         raise LoginFailed("there is no terminal to agree at; set `oauth.issuer` instead")
-    agrees = partial(click.confirm, f"Let {name!r} log in there?", default=False, err=True)
-    if not await anyio.to_thread.run_sync(agrees, abandon_on_cancel=True):
+    answer = await _ask(f"Let {name!r} log in there? [y/N]: ")
+    if answer.lower() not in ("y", "yes"):
         raise LoginFailed("you did not agree; nothing was sent")
 
 
@@ -151,7 +150,7 @@ async def _person(
             _check(page)
             opened = open_page(page)
             note("log in with the browser that opens, or visit:" if opened else "visit to log in:")
-            click.echo(page, err=True)
+            note(page)
             return await callback.wait(page)
 
         yield callback.address, send
@@ -160,9 +159,20 @@ async def _person(
 async def _ask_to_paste(_: RequestOrigin, page: str) -> str:
     _check(page)
     note("visit to log in, with any browser:")
-    click.echo(page, err=True)
-    note("the last page may fail to load; paste its address here:")
-    line: str = await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True)
+    note(page)
+    address = await _ask("the last page may fail to load; paste its address here:\n")
+    if not address:
+        raise LoginFailed("no address was pasted")
+    return address
+
+
+async def _ask(words: str) -> str:
+    """The line that the user types; empty at the end of the input."""
+    try:
+        # unlike `input`, it ends with the command
+        line = await to_thread.run_sync(TypedLines().ask, words, from_thread.check_cancelled)
+    except EOFError:
+        return ""
     return line.strip()
 
 

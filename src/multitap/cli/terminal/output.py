@@ -20,19 +20,43 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """A line about the data."""
-    click.echo(printable(text), err=True)
+    _tell(printable(text))
 
 
 def complain(text: str, hint: str | None = None) -> None:
     """Print an error and its hint."""
-    click.echo(f"{colour_text('error', 'red', sys.stderr)}: {printable(text)}", err=True)
+    _tell(f"{colour_text('error', 'red', sys.stderr)}: {printable(text)}")
     if hint:
         advise(hint)
 
 
 def advise(hint: str) -> None:
     """Print what to do next."""
-    click.echo(f"{colour_text('hint', 'green', sys.stderr)}: {printable(hint)}", err=True)
+    _tell(f"{colour_text('hint', 'green', sys.stderr)}: {printable(hint)}")
+
+
+def _tell(message: str) -> None:
+    """Write to standard error; a message that cannot be written does not end the command."""
+    try:
+        click.echo(message, err=True)
+    except OSError:
+        _drop(sys.stderr)
+
+
+def drop_lost_output() -> None:
+    """Forget what standard output could not write."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop(sys.stdout)
+
+
+def _drop(stream: TextIO) -> None:
+    """Write what a stream holds to nowhere: at exit, Python would try again and complain."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, stream.fileno())
+    os.close(null)
+    stream.flush()
 
 
 def quote_last_lines(stderr: str) -> None:

@@ -15,6 +15,7 @@ from multitap.faults import RequestFailed
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
 from multitap.upstream.oauth.account import Account
+from multitap.upstream.oauth.login_sharing import SharedLogin
 from multitap.upstream.oauth.login_storage import LoginStorage
 from multitap.wire.streamable.streamable_wire import open_streamable
 from tests.trust.keyrings import no_keyring
@@ -167,3 +168,16 @@ async def test_a_login_of_another_cluster_key_is_not_used(tmp_path):
         sharing = SharedLogins(coordinator, b"o" * 32, "stranger")
 
         assert await sharing.find("guarded", provider.url) is None
+
+
+async def test_an_old_copy_of_a_login_that_is_put_back_is_not_used(tmp_path):
+    coordinator = LocalCoordinator()
+    sharing = SharedLogins(coordinator, KEY, "one")
+    await sharing.tell("guarded", "https://a.test", SharedLogin(None, 1.0))
+    ((name, old),) = (await coordinator.records.scan("login/")).items()
+    await sharing.tell("guarded", "https://a.test", SharedLogin(None, 2.0))
+    await coordinator.records.write(name, old)
+
+    assert await sharing.find("guarded", "https://a.test") is None
+    await sharing.tell("guarded", "https://a.test", SharedLogin(None, 2.0))
+    assert await sharing.find("guarded", "https://a.test") == SharedLogin(None, 2.0)

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Generator, Mapping
 from collections.abc import Set as AbstractSet
@@ -16,6 +17,9 @@ from multitap.upstream.signals import Bell
 
 WINDOW_PARTS = 60
 """Parts of a window, which expire one by one: a window of a minute is exact to a second."""
+
+
+_JUMP = 1.0  # seconds; slower drift is corrected by the regular look
 
 
 class CoordinatorDown(MultitapError):
@@ -242,6 +246,45 @@ class Coordinator(ABC):
     @abstractmethod
     async def time(self) -> float:
         """Seconds since 1970 by the coordinator's clock, the same for all replicas."""
+
+
+class CoordinatorClock:
+    """The coordinator's clock, read without asking it each time.
+
+    Before it is asked for the first time, this machine's clock, which may differ by seconds.
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator = coordinator
+        self._ahead = self._own_ahead = _wall_ahead()
+
+    def __call__(self) -> float:
+        return time.monotonic() + self._ahead
+
+    async def adjust(self) -> None:
+        """Ask the coordinator.
+
+        Raises:
+            CoordinatorDown: It does not answer.
+        """
+        before = time.monotonic()
+        moment = await self._coordinator.time()
+        self._ahead = moment - (before + time.monotonic()) / 2
+        self._own_ahead = _wall_ahead()
+
+    async def check(self) -> None:
+        """Ask the coordinator if this machine has slept or its clock was set.
+
+        Raises:
+            CoordinatorDown: It does not answer.
+        """
+        if abs(_wall_ahead() - self._own_ahead) > _JUMP:
+            await self.adjust()
+
+
+def _wall_ahead() -> float:
+    """Changes if the monotonic clock stops or the other one is set."""
+    return time.time() - time.monotonic()
 
 
 class Subscriber:

@@ -36,6 +36,8 @@ class SharedLogins:
         self._coordinator = coordinator
         self._seal = Seal(key)
         self._replica = replica
+        self._newest: dict[str, float] = {}
+        """When each login last changed, as far as this replica knows."""
 
     async def find(self, server: str, url: str) -> SharedLogin | None:
         if not self._coordinator.health.is_up:
@@ -54,6 +56,7 @@ class SharedLogins:
                 if kept is not None and kept.changed_at >= shared.changed_at:
                     return
                 if await records.swap(name, found, self._seal.seal(_encode(shared), name)):
+                    self._newest[name] = shared.changed_at
                     await self._coordinator.channels.publish(_CHANNEL, b"")
                     return
 
@@ -106,9 +109,14 @@ class SharedLogins:
     def _open_sealed(self, name: str, found: bytes | None) -> SharedLogin | None:
         opened = None if found is None else self._seal.unseal(found, name)
         try:
-            return None if opened is None else _decode(opened.data)
+            shared = None if opened is None else _decode(opened.data)
         except msgspec.MsgspecError:
             return None  # written by another version
+        # an old copy: its refresh token was used, and some servers end a login that uses one again
+        if shared is None or shared.changed_at < self._newest.get(name, shared.changed_at):
+            return None
+        self._newest[name] = shared.changed_at
+        return shared
 
 
 def _name(server: str, url: str) -> str:

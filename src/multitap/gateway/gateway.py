@@ -302,6 +302,7 @@ async def open_gateway(
             )
             if bus is not None:
                 shared_restarts.share_restarts(bus, hub)
+                hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
                 hub.store.audit_relay = audit = shared_audit.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
                 tasks.start_soon(audit.keep_sending)

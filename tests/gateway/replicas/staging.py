@@ -14,6 +14,7 @@ class Replicas:
     """All of them, each in a task of its own; each can leave."""
 
     def __init__(self):
+        self.shared = secrets.token_hex(8), secrets.token_bytes(32)
         self.gates = []
         self.alive = set()
         self._stops = []
@@ -25,8 +26,8 @@ class Replicas:
     def port(self, number):
         return int(self.gates[number].url.rpartition(":")[2].partition("/")[0])
 
-    async def run(self, url, settings, shared, options, *, task_status):
-        namespace, key = shared
+    async def run(self, url, settings, options, *, task_status):
+        namespace, key = self.shared
         name, stop, ended = f"r{len(self.gates)}", anyio.Event(), anyio.Event()
         self._stops.append(stop)
         self._ended.append(ended)
@@ -51,11 +52,11 @@ class Replicas:
 @asynccontextmanager
 async def replicas(redis_server, *settings, sources=None, **options):
     """One for each of these settings."""
-    opened, shared = Replicas(), (secrets.token_hex(8), secrets.token_bytes(32))
+    opened = Replicas()
     async with anyio.create_task_group() as tasks:
         for number, one in enumerate(settings):
             own = {**options, "sources": sources[number]} if sources else options
-            await tasks.start(opened.run, redis_server.url, one, shared, own)
+            await tasks.start(opened.run, redis_server.url, one, own)
         yield opened
         for number in range(len(settings)):
             await opened.end(number)

@@ -257,6 +257,7 @@ class SharedSessions:
 
     async def _on_end(self, note: ReplicaMessage) -> None:
         session, _ = self._here(note)
+        self.records.end(SessionMessage.of(note).session_id)
         if session is not None:
             self._sessions.close_soon(session)
 

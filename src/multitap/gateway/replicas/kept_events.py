@@ -106,18 +106,20 @@ class KeptEvents:
     async def read(self, session_id: str, stream: str) -> list[KeptEvent]:
         """The kept events of a stream, oldest first."""
         found, _ = await self._after(_key(session_id), "0-0")
-        return [one for one in found if one.stream == stream]
+        # by number: one that was written twice, or put back by somebody, counts once
+        return [*{one.number: one for one in found if one.stream == stream}.values()]
 
     async def follow(self, session_id: str, stream: str) -> AsyncIterator[KeptEvent]:
         """The kept events, then new ones; ends with the stream, or when its replica is gone."""
-        key, cursor, replica = _key(session_id), "0-0", ""
+        key, cursor, replica, numbers = _key(session_id), "0-0", "", set[int]()
         while True:
             # asked before the last look: what a replica wrote before it went is still read
             alive = bool(replica) and self._bus.is_alive(replica)
             is_first = cursor == "0-0"
             found, cursor = await self._after(key, cursor)
             for event in found:
-                if event.stream == stream:
+                if event.stream == stream and event.number not in numbers:
+                    numbers.add(event.number)
                     replica = event.replica
                     yield event
                     if event.is_last:

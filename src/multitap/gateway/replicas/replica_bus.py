@@ -9,11 +9,11 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.coordinator import Coordinator, CoordinatorClock, CoordinatorDown
 from multitap.errors import MultitapError, Unavailable
 from multitap.records import dataclass
 from multitap.tasks import Tasks
-from multitap.trust.single_use import Seal
+from multitap.trust.single_use import ReplayGuard, Seal, Unsealed
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,8 @@ PATIENCE = 5.0
 _EVERYBODY = "replicas"
 _LOOK = 0.5
 """Seconds between two checks that a replica we wait for is alive."""
+_TICK = 1.0
+"""Seconds between two looks at the coordinator's clock."""
 
 
 class ReplicaMessage(msgspec.Struct, array_like=True):
@@ -78,7 +80,9 @@ class ReplicaBus:
         self.name = replica.name
         self.coordinator = replica.coordinator
         self.is_alive = replica.is_alive
-        self.seal = Seal(replica.key)
+        self.clock = CoordinatorClock(replica.coordinator)
+        """The clock that all replicas seal by."""
+        self.seal = Seal(replica.key, self.clock)
         self.on_gap: list[Callable[[], Awaitable[None]]] = []
         """Called when messages to all replicas may have been missed."""
         self.tasks = tasks
@@ -162,6 +166,11 @@ class ReplicaBus:
     async def run(self) -> None:
         """Handle messages of other replicas until cancelled."""
         channels = self.coordinator.channels
+        with suppress(CoordinatorDown):
+            await self.clock.adjust()
+        # nothing older is meant for this process: channels keep no messages
+        guard = ReplayGuard(self.clock, since=self.clock())
+        self.tasks.start_soon(self._keep_time)
         async with channels.subscribe(_channel(self.name), _EVERYBODY) as messages:
             self._listening.set()
             async for message in messages:
@@ -174,8 +183,25 @@ class ReplicaBus:
                 if opened is None:
                     logger.warning("a message to the cluster is not sealed with our key")
                     continue
+                if not await self._is_new(guard, opened):
+                    logger.warning("a message to the cluster is old, or was sent again: dropped")
+                    continue
                 with suppress(msgspec.MsgspecError):
                     self._take(_unpack(opened.data))
+
+    async def _is_new(self, guard: ReplayGuard, opened: Unsealed) -> bool:
+        if guard.accept(opened):
+            return True
+        # our own clock may be what is wrong
+        with suppress(CoordinatorDown):
+            await self.clock.check()
+        return guard.accept(opened)
+
+    async def _keep_time(self) -> None:
+        while True:
+            await anyio.sleep(_TICK)
+            with suppress(CoordinatorDown):
+                await self.clock.adjust()
 
     def _take(self, note: ReplicaMessage) -> None:
         if note.kind == "reply":
@@ -213,6 +239,7 @@ class ReplicaBus:
             await look()
 
     async def _send(self, channel: str, note: ReplicaMessage) -> None:
+        await self.clock.check()
         await self.coordinator.channels.publish(channel, self.seal.seal(_pack(note), channel))
 
 

@@ -1,6 +1,7 @@
 """Sessions as records from which any replica can restore the client."""
 
 import hashlib
+from math import inf
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec import Raw
 from multitap.catalog.audience import Audience
 from multitap.gateway.client import Client
 from multitap.gateway.replicas.replica_bus import ReplicaBus
+from multitap.trust.single_use import MOST_REMEMBERED, WINDOW
 
 _PURPOSE = "session"
 
@@ -73,19 +75,26 @@ class SessionRecords:
         self._records = bus.coordinator.records
         self._seal = bus.seal
         self._ttl = ttl
+        self._newest: dict[str, float] = {}
+        """When the records that this replica knows were sealed; infinity for ended sessions."""
 
     async def write(
         self, session_id: str, record: SessionRecord, *, ttl: float | None = None
     ) -> None:
         # sealed for this id: a record copied to another key does not open
         sealed = self._seal.seal(_encode(record), f"{_PURPOSE} {session_id}")
+        self._note(session_id, self._seal.clock())
         await self._records.write(_key(session_id), sealed, ttl=ttl or self._ttl)
 
     async def read(self, session_id: str) -> SessionRecord | None:
         sealed = await self._records.read(_key(session_id))
         opened = sealed and self._seal.unseal(sealed, f"{_PURPOSE} {session_id}")
+        # replicas write independently of each other, so a little older is not an old copy
+        if not opened or opened.time < self._newest.get(_key(session_id), -inf) - WINDOW:
+            return None
+        self._note(session_id, opened.time)
         try:
-            return _decode(opened.data) if opened else None
+            return _decode(opened.data)
         except msgspec.MsgspecError:  # written by another version with other fields
             return None
 
@@ -94,7 +103,19 @@ class SessionRecords:
         return await self._records.touch(_key(session_id), self._ttl)
 
     async def delete(self, session_id: str) -> bool:
+        self.end(session_id)
         return await self._records.delete(_key(session_id))
+
+    def end(self, session_id: str) -> None:
+        """Refuse the record of a session that has ended, even if it is put back."""
+        self._note(session_id, inf)
+
+    def _note(self, session_id: str, moment: float) -> None:
+        key = _key(session_id)
+        # removed and added again, so that the oldest is forgotten first
+        self._newest[key] = max(moment, self._newest.pop(key, moment))
+        if len(self._newest) > MOST_REMEMBERED:
+            del self._newest[next(iter(self._newest))]
 
 
 def _key(session_id: str) -> str:

@@ -16,6 +16,7 @@ from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
 from multitap.gateway.replicas.replica_bus import ReplicaBus
 from multitap.store import Store
 from multitap.store.audit_file import AuditBatch
+from multitap.trust.single_use import WINDOW
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +74,7 @@ class SharedAudit:
             if bodies := self._store.take_audit_bodies():
                 self._waiting.append(AuditBatch(secrets.token_urlsafe(12), bodies))
             while self._waiting:
+                await self._bus.clock.check()
                 sealed = self._bus.seal.seal(_encode(self._waiting[0]), _STREAM)
                 # removed only once it is sent: if the reply is lost it goes twice, with the same id
                 await self._coordinator.streams.append(_STREAM, sealed, most=MOST_BATCHES)
@@ -112,11 +114,20 @@ class SharedAudit:
 
     def _open(self, entry: StreamEntry) -> AuditBatch | None:
         opened = self._bus.seal.unseal(entry.data, _STREAM)
+        # Sealed just before it is appended, by the same clock: whatever is older was copied. Until
+        # then, the log knows the batch by its id.
+        if opened is None or _time(entry.id) - opened.time > WINDOW:
+            logger.warning("a batch of audit entries is not ours, or was sent again: %s", entry.id)
+            return None
         try:
-            return None if opened is None else _decode(opened.data)
+            return _decode(opened.data)
         except msgspec.MsgspecError:
             logger.warning("a batch of audit entries cannot be read: %s", entry.id)
             return None
+
+
+def _time(entry_id: str) -> float:
+    return int(entry_id.partition("-")[0]) / 1000
 
 
 def _after(entry_id: str) -> str:

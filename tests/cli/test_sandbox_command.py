@@ -188,7 +188,45 @@ def test_what_a_person_allows_a_project_is_kept_beside_its_trust(
     [shown] = multitap("status --json").json["servers"]
     assert (shown["state"], shown["sandbox"]["level"]) == ("connected", "off")
     assert multitap(f"call {tool} path={home}/elsewhere").code == 0
+    assert "s is not confined: you chose it" in multitap("sandbox show s").out
+    assert multitap("sandbox set s strict").code == 0
+    assert "s runs under `strict`: you chose it" in multitap("sandbox show s").out
     assert file.read_bytes() == before
+
+
+def test_a_project_s_server_learns_what_is_outside_its_folder(multitap, home, monkeypatch):
+    project, outside = home / "project", home / "outside"
+    project.mkdir()
+    outside.mkdir()
+    server = {"command": sys.executable, "args": [str(PROGRAM)], "transport": "stdio"}
+    (project / "mcp.json").write_text(json.dumps({"mcpServers": {"s": server}}))
+    monkeypatch.chdir(project)
+    assert multitap("trust --yes").code == 0
+    for level in ("off", "strict"):  # without a sandbox, it learns for `strict`
+        assert multitap(f"sandbox set s {level}").code == 0
+        wanted = json.dumps({"path": f"{outside}/{level}/new"})
+        (outside / level).mkdir()
+
+        learned = multitap("sandbox learn s --call", f"write={wanted}")
+
+        assert learned.code == 0, learned.err
+        assert f"{outside}/{level}" in learned.out
+    assert multitap(f"call mcp_s_write path={outside}/off/new").code == 0
+    assert "PermissionError" in multitap(f"call mcp_s_write path={outside}/new").err
+
+
+def test_a_container_is_shown_with_its_own_level(multitap, home, tmp_path):
+    engine = tmp_path / "bin" / "docker"  # outside the folder that it starts in
+    engine.parent.mkdir()
+    engine.write_text("#!/bin/sh\n")
+    engine.chmod(0o755)
+    table = {"command": str(engine), "args": ["run", "-i", "image"], "provenance": "registry"}
+    lines = ["[servers.s]", *(f"{key} = {json.dumps(value)}" for key, value in table.items())]
+    (home / "multitap.toml").write_text("\n".join(lines) + "\n")
+
+    shown = multitap("sandbox show -c multitap.toml s")
+
+    assert "s runs under `container`: a registry describes it" in shown.out
 
 
 def test_a_private_place_is_not_opened_by_a_rule(multitap, home, registry):

@@ -59,8 +59,9 @@ def decide(
     """
     standing = STANDINGS[config.provenance]
     usual: Level = default if standing.is_confined else "off"
-    if config.home.level is not None:
-        level, reason = config.home.level, "you chose it"
+    chosen: Level | None = config.home.level
+    if chosen is not None:
+        level, reason = chosen, "you chose it"
     elif config.sandbox == "auto":
         level = usual
         reason = (
@@ -69,13 +70,13 @@ def decide(
             else f"{standing.author} describes it"
         )
     else:
-        level = "strict" if config.sandbox == "bubblewrap" else config.sandbox
+        level = chosen = "strict" if config.sandbox == "bubblewrap" else config.sandbox
         reason = f'`sandbox = "{config.sandbox}"`'
         if not standing.may_loosen and _STRENGTH[level] < _STRENGTH[usual]:
             level, reason = usual, f"{standing.author} describes it"
     if level == "off":
         return Confinement("off", reason)
-    is_required = config.sandbox in {"strict", "bubblewrap"}
+    is_required = chosen == "strict"
     if unsupported is not None:
         return Confinement(level if is_required else "off", unsupported, is_required)
     if level == "guard" and program is not None and _is_container(config, program):

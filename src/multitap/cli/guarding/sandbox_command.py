@@ -2,9 +2,10 @@
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from multitap.errors import ConfigError, MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.sandbox.learning import LearnedRules, learn_rules
-from multitap.sandbox.levels import ShownLevel
+from multitap.sandbox.levels import Confinement
 from multitap.sandbox.plan import SandboxPlan
 from multitap.sandbox.private_places import PrivatePaths
 from multitap.trust.projects.trusted_projects import Projects, expand_trusted
@@ -46,15 +47,14 @@ def show_sandbox(options: CommonOptions, name: str, *, as_json: bool) -> int:
     """Print whether a server is confined, and everything that it may use."""
     loaded = load_configuration(options)
     config = _program(loaded, name)
-    decision = confinement_of(config, support_here(), loaded.settings.sandbox)
-    plan = _plan(loaded, name, config)
+    plan, confinement = _plan(loaded, name, _expand(loaded, name, config))
     if as_json:
-        say_json({"name": name, **asdict(decision), **_describe(plan), "proc": plan.proc})
+        say_json({"name": name, **asdict(confinement), **_describe(plan), "proc": plan.proc})
         return Exit.DONE
-    if decision.confined:
-        say(f"{name} runs under `{decision.level}`: {decision.reason}")
+    if confinement.confined:
+        say(f"{name} runs under `{confinement.level}`: {confinement.reason}")
     else:
-        say(f"{name} is not confined: {decision.reason}")
+        say(f"{name} is not confined: {confinement.reason}")
         say(f"under `{plan.level}`, it could use:")
     for title, values in _describe(plan).items():
         say(f"\n{title}:")
@@ -80,7 +80,7 @@ def learn_sandbox(
         raise MultitapError(reason, hint="nothing can be learned on this machine")
     note(f"starting {name} with access to every host and to all files that are not private")
     learned, trouble = run_async(lambda: _learn(loaded, name, _calls(calls)))
-    rules = {key: value for key, value in asdict(learned).items() if value and key != "private"}
+    rules = _written(learned)
     if as_json:
         say_json({"name": name, "rules": rules, "private": learned.private, "trouble": trouble})
     for path in learned.private:
@@ -133,6 +133,11 @@ def set_level(options: CommonOptions, name: str, level: Level, *, dry_run: bool)
     return Exit.DONE
 
 
+def _written(rules: LearnedRules) -> dict[str, Any]:
+    """Rules as a file has them."""
+    return {key: value for key, value in asdict(rules).items() if value and key != "private"}
+
+
 def _absolute(path: str) -> str:
     """A rule counts wherever the server is started from."""
     return str(Path(path).expanduser().absolute())
@@ -147,8 +152,7 @@ def _keep(
     dry_run: bool = False,
 ) -> int:
     """Add rules where the server is described, or beside the trust in the project that does."""
-    shown = {key: value for key, value in asdict(rules).items() if value and key != "private"}
-    say(toml({"servers": {name: {"sandbox_rules": shown}}}))
+    say(toml({"servers": {name: {"sandbox_rules": _written(rules)}}}))
     if (root := loaded.project_of(name)) is not None:
         if not dry_run:
             Projects().allow(root, name, rules)
@@ -170,14 +174,13 @@ async def _learn(
     loaded: Loaded, name: str, calls: Sequence[tuple[str, Any]]
 ) -> tuple[LearnedRules, str | None]:
     config = _program(loaded, name)
-    confinement = confinement_of(config, support_here(), loaded.settings.sandbox)
-    level = confinement.level if confinement.level == "guard" else "strict"
+    _, confinement = _plan(loaded, name, _expand(loaded, name, config))
+    level: Level = "guard" if confinement.level in {"guard", "container"} else "strict"
     total, trouble = LearnedRules(), None
     for _ in range(ROUNDS):
-        extra = _widen(config, total, level)
-        used = UsedPaths()
-        found, trouble = await _observe(loaded, name, extra, used, calls)
-        grown = total.join(found)
+        widen = partial(_widen, rules=total, level=level)
+        lacking, trouble = await _observe(loaded, name, widen, calls)
+        grown = total.join(lacking)
         # nothing new was used, so another start would not help
         if grown == total:
             if trouble is None or total.proc:
@@ -191,40 +194,38 @@ async def _learn(
 async def _observe(
     loaded: Loaded,
     name: str,
-    config: StdioServer,
-    used: UsedPaths,
+    widen: Callable[[StdioServer], StdioServer],
     calls: Sequence[tuple[str, Any]],
 ) -> tuple[LearnedRules, str | None]:
     """The needs of one start, and why it failed, if it did."""
+    config, used = _program(loaded, name), UsedPaths()
     # once: a restart would mix the accesses of two starts
     alone = config.model_copy(update={"enabled": True, "start": "eager", "reconnect": False})
     settings = loaded.settings.with_servers({name: alone})
     state = loaded.state_directory
 
-    def expand(_: str, given: ServerConfig) -> ServerConfig:
-        return expand_trusted(loaded, name, given)
+    def expand(_: str, server: ServerConfig) -> StdioServer:
+        # afterwards: a project's own file could not open what is outside its folder
+        return widen(_expand(loaded, name, server))
 
     async with open_spawner() as spawner, open_sandboxes(state, learned=used) as sandboxes:
 
-        def dial(_: str, given: ServerConfig) -> AbstractAsyncContextManager[Wire]:
-            assert isinstance(given, StdioServer)  # noqa: S101 - the only one there is
-            return open_stdio(name, given, spawner, sandboxes=sandboxes)
+        def dial(_: str, server: ServerConfig) -> AbstractAsyncContextManager[Wire]:
+            assert isinstance(server, StdioServer)  # noqa: S101 - the only one there is
+            return open_stdio(name, server, spawner, sandboxes=sandboxes)
 
         async with open_hub(settings, dial=dial, expand=expand) as hub:
             with anyio.move_on_after(config.connect_timeout):
                 await hub.settled()
-            for tool, arguments in calls:
-                found = next(
-                    (one for one in hub.catalog.tools.values() if one.raw_name == tool), None
-                )
-                if found is not None:
-                    note(f"called {tool}: {await _outcome(hub, found.name, arguments)}")
+            for raw_name, arguments in calls:
+                for tool in hub.catalog.tools.values():
+                    if tool.raw_name == raw_name:
+                        note(f"called {raw_name}: {await _outcome(hub, tool.name, arguments)}")
             server = hub.snapshot().server(name)
-        hosts = [one.host for one in sandboxes.state_of(name, config).hosts]
+        hosts = [reached.host for reached in sandboxes.state_of(name, config).hosts]
     failure = None if server.state is LinkState.CONNECTED else str(server.failure or server.state)
-    plan = _plan(loaded, name, config)
     expanded = expand(name, config)
-    assert isinstance(expanded, StdioServer)  # noqa: S101 - what it was before
+    plan, _ = _plan(loaded, name, expanded)
     rules = learn_rules(
         plan,
         PrivatePaths.of_user(Path.home().resolve(), state),
@@ -246,32 +247,38 @@ async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
     return "done" if result.success else result.text[:200]
 
 
-def _widen(config: StdioServer, learned: LearnedRules, level: ShownLevel) -> StdioServer:
-    rules = config.sandbox_rules
-    wider = rules.model_copy(
+def _widen(expanded: StdioServer, *, rules: LearnedRules, level: Level) -> StdioServer:
+    before = expanded.sandbox_rules
+    wider = before.model_copy(
         update={
-            "read": (*rules.read, *map(Path, learned.read)),
-            "write": (*rules.write, *map(Path, learned.write)),
-            "hosts": (*rules.hosts, *learned.hosts),
-            "proc": rules.proc or learned.proc,
+            "read": (*before.read, *map(Path, rules.read)),
+            "write": (*before.write, *map(Path, rules.write)),
+            "hosts": (*before.hosts, *rules.hosts),
+            "proc": before.proc or rules.proc,
         }
     )
-    return config.model_copy(update={"sandbox": level, "sandbox_rules": wider})
+    widened = expanded.model_copy(update={"sandbox": level, "sandbox_rules": wider})
+    # a level that a person chose for a project's server would count more than this one
+    return widened.at_home(replace(expanded.home, level=None))
 
 
-def _plan(loaded: Loaded, name: str, config: StdioServer) -> SandboxPlan:
+def _expand(loaded: Loaded, name: str, config: ServerConfig) -> StdioServer:
     expanded = expand_trusted(loaded, name, config)
-    if not isinstance(expanded, StdioServer):
-        raise ConfigError(f"{name!r} is not a program")
+    assert isinstance(expanded, StdioServer)  # noqa: S101 - what it was before
+    return expanded
+
+
+def _plan(loaded: Loaded, name: str, expanded: StdioServer) -> tuple[SandboxPlan, Confinement]:
+    """What a server may use, or could if it were confined; and how much it is confined."""
     env = child_environment(os.environ, expanded.env)
     try:
         program = locate(expanded.command, env, expanded.start_folder)
     except CannotStart as exc:
         raise ConfigError(f"{name!r}: {exc}", hint=exc.hint) from None
     confinement = confinement_of(expanded, support_here(), loaded.settings.sandbox, program=program)
-    # what it could use if it were confined, if it is not
     level = confinement.level if confinement.confined else "guard"
-    return plan_here(loaded.state_directory, name, expanded, program, env, level=level)
+    plan = plan_here(loaded.state_directory, name, expanded, program, env, level=level)
+    return plan, confinement
 
 
 def _program(loaded: Loaded, name: str) -> StdioServer:

@@ -120,13 +120,19 @@ def _children(pid):
 
 
 def _sleeps(pid):
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
+    return _state(pid) == "S"
+
+
+def _state(pid):
+    """What the kernel says: R, S, T for stopped and so on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_a_process_that_hangs_gives_its_place_up_and_takes_it_again_when_it_wakes():
     async def scene(crowd):
         with process(BUSY) as sleeper:
             os.kill(sleeper.pid, signal.SIGSTOP)
+            wait_for(lambda: _state(sleeper.pid) == "T")  # in real seconds, as above
             crowd.add("sleeper", pid=sleeper.pid)
             crowd.add("second")
             await anyio.sleep(LONG)

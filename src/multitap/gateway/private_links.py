@@ -130,7 +130,7 @@ class PrivateLinks:
     async def _handshaken(self, shared: Link) -> Link:
         link = self._own(_HANDSHAKE, _HANDSHAKE, shared, "handshake")
         await link.availability.first_settled.wait()
-        if link.state is LinkState.CONNECTED:
+        if link.state is LinkState.CONNECTED and link.era is Era.HANDSHAKE:
             return link
         known = self._links.get((_HANDSHAKE, shared.name))
         if known is not None and known.link is link:  # or it was ended before it could settle

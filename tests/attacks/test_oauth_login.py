@@ -14,9 +14,10 @@ import pytest
 from yarl import URL
 
 from multitap import HttpServer
-from multitap.cli.terminal.browser import is_safe, open_page
+from multitap.cli.terminal.browser import open_page
 from multitap.config import OAuth
 from multitap.faults import AuthRequired, WireFault
+from multitap.http.browser_address import is_safe
 from multitap.http.client.origin_route import resolve_host
 from multitap.tasks import Tasks
 from multitap.trust.secrets.token_store import TokenStore
@@ -28,6 +29,7 @@ from multitap.upstream.oauth.loopback_callback import open_callback
 from multitap.upstream.oauth.oauth_errors import LoginFailed
 from multitap.wire.streamable.http_origin import Challenge
 from multitap.wire.streamable.streamable_wire import open_streamable
+from tests.attacks.served import OTHER_USER, asked_by, status_of
 from tests.upstream.oauth.provider import Person, Provider, provided, visit
 from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
@@ -604,6 +606,52 @@ def test_cve_2025_6514_a_browser_gets_plain_web_addresses_only(address, tmp_path
     assert not is_safe(address)
     assert not open_page(address)
     assert not opened.exists()
+
+
+async def test_a_browser_is_started_without_the_state_of_a_login():
+    page = "https://as.example/authorize?state=right"
+    async with open_callback("guarded") as callback, aiohttp.ClientSession() as browser:
+        front = callback.forward_to(page)
+        statuses = []
+        for headers in ({"Host": "evil.example"}, {}, {}):
+            async with browser.get(front, headers=headers, allow_redirects=False) as response:
+                statuses.append((response.status, response.headers.get("Location")))
+
+    assert is_safe(front)
+    assert "right" not in front
+    assert statuses == [(404, None), (303, page), (404, None)]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+async def test_another_local_user_can_neither_start_nor_answer_a_login():
+    page = "https://as.example/authorize?state=right"
+    async with (
+        open_callback("guarded") as callback,
+        aiohttp.ClientSession() as browser,
+        anyio.create_task_group() as tasks,
+    ):
+        tasks.start_soon(callback.wait, page)
+        front, answer = callback.forward_to(page), f"{callback.address}?state=right&code=1"
+        for address in (front, answer):
+            url = URL(address)
+            request = f"GET {url.path_qs} HTTP/1.1\r\nHost: {url.authority}\r\n\r\n".encode()
+            reply = await anyio.to_thread.run_sync(asked_by, OTHER_USER, url.port, request)
+            assert status_of(reply) == 403
+            assert b"right" not in reply
+        async with browser.get(front, allow_redirects=False) as response:
+            assert response.headers["Location"] == page
+        async with browser.get(answer) as response:
+            assert response.status == 200
+
+
+async def test_no_scope_makes_a_page_that_a_shell_interprets():
+    async with provided() as provider:
+        person = Person()
+        await log_in(provider, person, scope="read $(calc) 'a' (b) *!")
+
+    (_, page), *_ = person.asked
+    assert is_safe(page)
+    assert provider.pages[0]["scope"] == "read $(calc) 'a' (b) *!"
 
 
 RENEW = """

@@ -14,7 +14,7 @@ from multitap.trust.secrets.token_store import TokenStore
 from tests.terminals import terminal
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import provided, visit
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 @pytest.fixture(autouse=True)
@@ -87,6 +87,26 @@ async def test_a_person_logs_in_in_a_browser_and_stays_logged_in(folder):
         assert "nobody" in said
 
     assert [form["grant_type"] for form in provider.forms] == ["authorization_code"]
+
+
+async def test_a_browser_is_started_with_an_address_that_works_once(folder, tmp_path):
+    opened = tmp_path / "opened"
+    program = tmp_path / "xdg-open"
+    program.write_text(f'#!/bin/sh\necho "$@" > {opened}.new && mv {opened}.new {opened}\n')
+    program.chmod(0o755)
+    desktop = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":0"}
+    async with provided() as provider:
+        configure(folder, provider.url)
+        async with typed(folder, "login", "guarded", **desktop) as process:
+            page = await page_of(process)
+            await until(opened.exists)
+            address = opened.read_text().strip()
+            assert await visit(address) == page
+            await visit(page, follow=True)
+            output, _ = await process.communicate()
+
+    assert process.returncode == 0, output
+    assert not {word for word in re.findall(r"[\w-]{20,}", page) if word in address}
 
 
 async def test_a_second_login_uses_the_registration_of_the_first(folder):

@@ -13,7 +13,7 @@ import pytest
 
 from multitap.catalog.schemas.form_fields import InvalidInput, fields_of
 from tests.cli.conftest import zoo
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_for
 from tests.zoo.modes import command
 
 GOOD = shlex.join(command("good"))
@@ -124,6 +124,51 @@ def test_a_page_is_shown_and_never_opened_unasked(terminal, typed, action):
 
     assert call.end() == 0
     assert action in call.seen.partition("or decline: ")[2]
+
+
+@pytest.mark.parametrize(
+    "page", ["https://evil.example\\@bank.example/", "file:///etc/passwd", "http://bank.example/"]
+)
+def test_an_address_that_browsers_read_differently_is_declined(terminal, page):
+    asked = ("call", "ask", "url=true", f"page={page}")
+    call = terminal(*asked, "--", *command("good", "--era", "handshake"))
+
+    call.wait("declined: it is not a plain web address")
+
+    assert call.end() == 0
+    assert "on the host" not in call.seen
+    assert '"action": "decline"' in call.seen
+
+
+def test_the_browser_of_a_desktop_opens_the_page(terminal, tmp_path):
+    opened = tmp_path / "opened"
+    program = tmp_path / "xdg-open"
+    program.write_text(f'#!/bin/sh\necho "$@" > {opened}\n')
+    program.chmod(0o755)
+    desktop = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DISPLAY": ":0"}
+    zoo = command("good", "--era", "handshake")
+    call = terminal("call", "ask", "url=true", "--", *zoo, env=desktop)
+
+    call.wait("or decline: ")
+    call.type("o\n")
+
+    assert call.end() == 0
+    assert '"action": "accept"' in call.seen
+    wait_for(lambda: opened.exists() and opened.read_text() == "https://example.com/sign-in\n")
+
+
+def test_without_a_browser_the_question_stays_open(terminal):
+    zoo = command("good", "--era", "handshake")
+    call = terminal("call", "ask", "url=true", "--", *zoo, env={"DISPLAY": ""})
+
+    call.wait("or decline: ")
+    call.type("o\n")
+    call.wait("there is no browser here")
+    call.wait("or decline: ")
+    call.type("a\n")
+
+    assert call.end() == 0
+    assert '"action": "accept"' in call.seen
 
 
 def test_a_person_answers_in_place_of_a_model(terminal):

@@ -266,6 +266,16 @@ async def test_a_page_is_shown_in_full_and_opened_only_on_request(state):
         assert json.loads(text_of(app)) == {"action": "accept"}
 
 
+async def test_an_address_that_browsers_read_differently_is_declined(state):
+    page = "https://evil.example\\@bank.example/"
+    async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.press("slash", *f"call zoo_ask url=true page={page}", "enter")
+        await until(lambda: isinstance(app.screen, ResultWindow))
+
+        assert json.loads(text_of(app)) == {"action": "decline"}
+
+
 async def test_a_request_for_a_model_is_answered_or_declined_by_the_person(state):
     async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, _):
         await until(lambda: app.view.tools)

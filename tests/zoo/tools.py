@@ -133,16 +133,21 @@ def log(server, request, level, text):
     request.text("logged")
 
 
-@tool("Asks the person for a name", READ_ONLY, url={**BOOLEAN, "default": False})
-def ask(server, request, url=False):
+@tool(
+    "Asks the person for a name",
+    READ_ONLY,
+    url={**BOOLEAN, "default": False},
+    page={**STRING, "default": "https://example.com/sign-in"},
+)
+def ask(server, request, url=False, page="https://example.com/sign-in"):
     if not request.capabilities.get("elicitation"):
         request.text("the client cannot be asked", isError=True)
         return
     form = {"mode": "form", "message": "What is your name?", "requestedSchema": FORM}
-    page = {"mode": "url", "message": "Sign in", "url": "https://example.com/sign-in"}
+    visit = {"mode": "url", "message": "Sign in", "url": page}
     if not request.stateless:
-        page["elicitationId"] = "zoo-page"
-    server.ask(request, "elicitation/create", page if url else form, _relay(request))
+        visit["elicitationId"] = "zoo-page"
+    server.ask(request, "elicitation/create", visit if url else form, _relay(request))
 
 
 @tool("Asks the client's model", READ_ONLY)

@@ -1,18 +1,18 @@
 """Asks the user at the terminal servers' questions during a call."""
 
-import webbrowser
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw
 
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, InvalidInput, fields_of
+from multitap.cli.terminal.browser import open_page
 from multitap.cli.terminal.output import note
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.errors import shorten_and_count
 from multitap.gateway.fronts.control_messages import CommandReply, ServerQuestion
+from multitap.http.browser_address import host_of
 from multitap.trust.policy.shown_arguments import write_lines
 from multitap.upstream.handlers import Permission, PermitRequest
 
@@ -159,19 +159,24 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
 
 def _visit(url: str, ask: _Ask) -> dict[str, Any]:
     """A page that the server wants the user to visit: shown in full, opened only on request."""
-    parts = urlsplit(url)
     note(f"  {_cut(url)}")
-    note(f"  on the host {parts.hostname or '(none)'}; do not open what you do not trust")
-    # a server must not open `file:` or handlers of other programs
-    is_page = parts.scheme in {"https", "http"}
-    choice = ask("  [o]pen it in the browser, [a]ccept without opening, or decline: ").strip()
-    if choice.lower() in {"o", "open"} and is_page:
-        webbrowser.open(url)
-        return {"action": "accept"}
-    if choice.lower() in {"a", "accept"} and is_page:
-        return {"action": "accept"}
-    note("declined" if is_page else "declined: it is not a web page")
-    return {"action": "decline"}
+    if (host := host_of(url)) is None:
+        # neither `file:` and handlers of other programs, nor a host that is not the one shown
+        note("declined: it is not a plain web address (https, or http on this machine)")
+        return {"action": "decline"}
+    note(f"  on the host {host}; do not open what you do not trust")
+    while True:
+        choice = ask("  [o]pen it in the browser, [a]ccept without opening, or decline: ")
+        match choice.strip().lower():
+            case "o" | "open" if open_page(url):
+                return {"action": "accept"}
+            case "o" | "open":
+                note("  there is no browser here: copy the address if you trust it")
+            case "a" | "accept":
+                return {"action": "accept"}
+            case _:
+                note("declined")
+                return {"action": "decline"}
 
 
 def _sample(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
-from urllib.parse import urlsplit
 
 import anyio
 from anyio import from_thread, to_thread
@@ -13,7 +12,7 @@ from multitap.cli.configuration.chosen_configuration import load_configuration, 
 from multitap.cli.exits import Exit
 from multitap.cli.options import CommonOptions
 from multitap.cli.running import run_async
-from multitap.cli.terminal.browser import is_safe, open_page
+from multitap.cli.terminal.browser import open_page
 from multitap.cli.terminal.output import advise, complain, note
 from multitap.cli.terminal.typed_lines import TypedLines, is_somebody_there
 from multitap.config import HttpServer, OAuth
@@ -147,8 +146,8 @@ async def _person(
     ) as callback:
 
         async def send(_: RequestOrigin, page: str) -> str:
-            _check(page)
-            opened = open_page(page)
+            # not the page itself: other users of the machine see what a program is started with
+            opened = open_page(callback.forward_to(page))
             note("log in with the browser that opens, or visit:" if opened else "visit to log in:")
             note(page)
             return await callback.wait(page)
@@ -157,7 +156,6 @@ async def _person(
 
 
 async def _ask_to_paste(_: RequestOrigin, page: str) -> str:
-    _check(page)
     note("visit to log in, with any browser:")
     note(page)
     address = await _ask("the last page may fail to load; paste its address here:\n")
@@ -174,12 +172,6 @@ async def _ask(words: str) -> str:
     except EOFError:
         return ""
     return line.strip()
-
-
-def _check(page: str) -> None:
-    if not is_safe(page):
-        host = urlsplit(page).hostname or ""
-        raise LoginFailed(f"the address of the login page at {host!r} is not a plain web address")
 
 
 async def _revoke(config: HttpServer, kept: StoredLogin) -> str | None:

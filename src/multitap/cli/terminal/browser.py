@@ -2,26 +2,14 @@
 
 import contextlib
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
-from multitap.http.loopback import is_loopback
+from multitap.http.browser_address import is_safe
 
-# Programs that open pages are often shell scripts: no characters that a shell interprets.
-_HARMLESS = re.compile(r"https?://[A-Za-z0-9._~:/?&=%+,;@#\[\]-]+")
 _PICTURES = frozenset({".png", ".jpg", ".jpeg", ".gif", ".webp", ".bmp"})
 _OPENERS = ("xdg-open", "wslview", "gio open")
-
-
-def is_safe(address: str) -> bool:
-    """Whether an address can be handed to a browser: https, or http on this machine."""
-    if not _HARMLESS.fullmatch(address):
-        return False
-    parts = urlsplit(address)
-    return parts.scheme == "https" or is_loopback(parts.hostname or "")
 
 
 def open_page(address: str) -> bool:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Raw
@@ -14,6 +13,7 @@ from textual.widgets import Static, TextArea
 
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, fields_of
 from multitap.errors import shorten_and_count
+from multitap.http.browser_address import host_of
 from multitap.printable import printable
 from multitap.screens.desktop import Desktop
 from multitap.screens.terminal.windows import WINDOW_STYLE, FormWindow
@@ -33,16 +33,16 @@ class PageWindow(ModalScreen[bool]):
         Binding("escape,x", "dismiss(False)", "Decline"),
     ]
 
-    def __init__(self, title: str, words: str, address: str, desktop: Desktop) -> None:
+    def __init__(self, title: str, words: str, address: str, host: str, desktop: Desktop) -> None:
         super().__init__()
         self._title = title
         self._words = words
         self._address = address
+        self._host = host
         self._desktop = desktop
 
     def compose(self) -> ComposeResult:
-        host = urlsplit(self._address).hostname or "(none)"
-        warning = f"on the host {host}; do not open what you do not trust"
+        warning = f"on the host {self._host}; do not open what you do not trust"
         text = f"{self._words}\n\n{self._address}\n\n{warning}"
         with Vertical() as window:
             window.border_title = printable(self._title)
@@ -55,7 +55,7 @@ class PageWindow(ModalScreen[bool]):
 
     def action_open(self) -> None:
         if not self._desktop.open_page(self._address):
-            words = "there is no browser here, or the address is unsafe; copy it if you trust it"
+            words = "there is no browser here; copy the address if you trust it"
             self.notify(words, severity="warning")
 
 
@@ -126,9 +126,12 @@ async def _visit(
     app: App[None], desktop: Desktop, server: str, asked: Mapping[str, Any]
 ) -> dict[str, Any]:
     address = str(asked.get("url"))
-    window = PageWindow(f"{server} asks", _cut(asked.get("message")), address, desktop)
-    is_page = urlsplit(address).scheme in {"http", "https"}
-    accepted = await app.push_screen_wait(window) and is_page
+    if (host := host_of(address)) is None:
+        words = f"{server} asked to open what is not a plain web address: declined"
+        app.notify(printable(words), severity="warning", markup=False)
+        return {"action": "decline"}
+    window = PageWindow(f"{server} asks", _cut(asked.get("message")), address, host, desktop)
+    accepted = await app.push_screen_wait(window)
     return {"action": "accept" if accepted else "decline"}
 
 

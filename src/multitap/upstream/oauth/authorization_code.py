@@ -4,8 +4,9 @@ import base64
 import hashlib
 import hmac
 import secrets
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
+from multitap.http.browser_address import is_safe
 from multitap.upstream.oauth.address_rules import AddressRules
 from multitap.upstream.oauth.client_identity import ClientIdentity
 from multitap.upstream.oauth.discovery import Discovery
@@ -53,7 +54,11 @@ class AuthorizationRequest:
 
     @property
     def address(self) -> str:
-        """The URL to send the person to."""
+        """The URL to send the person to.
+
+        Raises:
+            LoginFailed: A browser may open another host than it seems to name.
+        """
         digest = hashlib.sha256(self._verifier.encode()).digest()
         asked = {
             "response_type": "code",
@@ -68,7 +73,11 @@ class AuthorizationRequest:
             asked["scope"] = self._scope
             if "offline_access" in self._scope.split():
                 asked["prompt"] = "consent"  # OpenID Connect gives no refresh token without
-        return str(self._page.update_query(asked))
+        # characters that a shell interprets, which a scope may have, are encoded as well
+        page = quote(str(self._page.update_query(asked)), safe="%~:/?&=+,;@#[]")
+        if not is_safe(page):
+            raise LoginFailed(f"the login page {clean(self._page)!r} is not a plain web address")
+        return page
 
     def form(self, came_back: str) -> dict[str, str]:
         """The grant in the URL that the person was redirected to.

@@ -8,6 +8,7 @@ import msgspec
 from yarl import URL
 
 from multitap.config import HttpServer, OAuth
+from multitap.http.browser_address import is_safe
 from multitap.http.client.origins import same_origin
 from multitap.records import dataclass
 from multitap.trust.secrets.token_store import LoginSecrets, StoredLogin
@@ -96,7 +97,9 @@ class LoginFlow:
         scope = self._known.scope or found.scope
         proof_key = ProofKey() if found.takes_proofs else None
         terms = _Terms(found, client, proof_key, "", scope)
-        self._fetch.rules.check(found.issuer.token_endpoint)  # a person may have to judge it
+        for address in (found.issuer.issuer, found.issuer.token_endpoint):
+            if not is_safe(address):  # a person may have to judge it
+                raise LoginFailed(f"{clean(address)!r} is not a plain web address")
         await check(self._login(server, terms))
         if self._known.grant == "jwt_bearer":
             config = self._config

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import hmac
 import html
+import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
+from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import anyio
@@ -15,6 +17,7 @@ from anyio.lowlevel import checkpoint
 
 from multitap.http.closed_ports import close_port
 from multitap.http.loopback import is_loopback
+from multitap.http.server.peer_user import Peer, PeerUsers
 from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
 _LONGEST = 16 * 1024  # bytes of a request's head
@@ -32,6 +35,17 @@ _HEADERS = (
 )
 
 
+class _BrowserReply(NamedTuple):
+    """The response to a browser."""
+
+    status: HTTPStatus
+    words: str
+    location: str | None = None
+
+
+_STRANGER = _BrowserReply(HTTPStatus.FORBIDDEN, "This is for another user of this machine.")
+
+
 class LoopbackCallback:
     """Waits for the redirect of one browser.
 
@@ -44,7 +58,11 @@ class LoopbackCallback:
         self.address = redirect
         self._server = server
         self._listener: asyncio.Server | None = None
-        self._closed_ports = contextlib.ExitStack()
+        self._resources = contextlib.ExitStack()
+        self._users: PeerUsers | None = None
+        """Tells our own user from others; None where the kernel cannot."""
+        self._forward: tuple[str, str] | None = None
+        """A path that leads to a page, once."""
         self._expected: str | None = None
         self._came_back: str | None = None
         self._answered = asyncio.Event()
@@ -64,7 +82,9 @@ class LoopbackCallback:
         try:
             self._listener = await self._bind(hosts, place.port or 0)
             for plug in self._listener.sockets:
-                self._closed_ports.enter_context(close_port(plug.getsockname()[1]))
+                self._resources.enter_context(close_port(plug.getsockname()[1]))
+            users = self._resources.enter_context(PeerUsers())
+            self._users = users if users.can_tell(hosts[0]) else None
             await self._listener.start_serving()
         except OSError as exc:
             self._close()
@@ -73,6 +93,16 @@ class LoopbackCallback:
         if not place.port:
             number = self._listener.sockets[0].getsockname()[1]
             self.address = f"http://{host}:{number}{place.path}"
+
+    def forward_to(self, page: str) -> str:
+        """An address that leads our own user to a page, once.
+
+        All users of the machine see the arguments of a program that opens a browser, and the
+        address of a login page has its `state`.
+        """
+        path = f"/{secrets.token_urlsafe(16)}"
+        self._forward = path, page
+        return f"http://{urlsplit(self.address).netloc}{path}"
 
     async def wait(self, page: str) -> str:
         """Wait for the redirect after a login page; later redirects are refused.
@@ -116,7 +146,8 @@ class LoopbackCallback:
         if self._listener is not None:
             self._listener.close()
             self._listener = None
-        self._closed_ports.close()
+        self._users = None
+        self._resources.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -124,10 +155,12 @@ class LoopbackCallback:
         try:
             if len(self._writers) <= _STRANGERS:
                 with anyio.move_on_after(_PATIENCE), contextlib.suppress(OSError, EOFError):
+                    peer = Peer()
+                    peer.open(writer.transport, "")
                     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
-                    status, words = self._judge(head)
-                    is_answer = status is HTTPStatus.OK
-                    writer.write(_response(status, words))
+                    reply = _STRANGER if self._is_stranger(peer) else self._judge(head)
+                    is_answer = reply.status is HTTPStatus.OK
+                    writer.write(_response(reply))
                     await writer.drain()
         except asyncio.LimitOverrunError:
             pass  # too long for a browser
@@ -140,14 +173,24 @@ class LoopbackCallback:
             if is_answer:
                 self._answered.set()
 
-    def _judge(self, head: str) -> tuple[HTTPStatus, str]:
+    def _is_stranger(self, peer: Peer) -> bool:
+        return self._users is not None and peer.is_own(self._users) is not True
+
+    def _judge(self, head: str) -> _BrowserReply:
         """The response to a browser; the right redirect is accepted once."""
-        nothing = (HTTPStatus.NOT_FOUND, "There is nothing here.")
+        nothing = _BrowserReply(HTTPStatus.NOT_FOUND, "There is nothing here.")
         mine = urlsplit(self.address)
         first, *lines = head.split("\r\n")
         method, _, target = first.rpartition(" ")[0].partition(" ")
         host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
         path, _, query = target.partition("?")
+        if self._forward is not None and (method, host, path) == (
+            "GET",
+            mine.netloc,
+            self._forward[0],
+        ):
+            (_, page), self._forward = self._forward, None
+            return _BrowserReply(HTTPStatus.SEE_OTHER, "The login page is elsewhere.", page)
         if (method, host, path) != ("GET", mine.netloc, mine.path or "/"):
             return nothing
         try:
@@ -157,13 +200,16 @@ class LoopbackCallback:
         state = said.get("state", [""])[0]
         # any web page can send requests here: only the redirect with our `state` counts
         if not self._expected or not hmac.compare_digest(state.encode(), self._expected.encode()):
-            return HTTPStatus.BAD_REQUEST, "This is not the answer to a login that was asked for."
+            words = "This is not the answer to a login that was asked for."
+            return _BrowserReply(HTTPStatus.BAD_REQUEST, words)
         self._expected = None
         self._came_back = f"{self.address}?{query}"
         if "error" in said:
             reason = said.get("error_description", said["error"])[0]
-            return HTTPStatus.OK, f"The login to {self._server} failed: {clean(reason)}"
-        return HTTPStatus.OK, f"Multitap has the answer for {self._server}. Close this page."
+            words = f"The login to {self._server} failed: {clean(reason)}"
+            return _BrowserReply(HTTPStatus.OK, words)
+        words = f"Multitap has the answer for {self._server}. Close this page."
+        return _BrowserReply(HTTPStatus.OK, words)
 
 
 @asynccontextmanager
@@ -202,8 +248,10 @@ async def open_callback(
         await callback.aclose()
 
 
-def _response(status: HTTPStatus, words: str) -> bytes:
-    page = f"<!doctype html><title>Multitap</title><p>{html.escape(words)}</p>".encode()
-    lines = [f"HTTP/1.1 {status.value} {status.phrase}", *_HEADERS]
+def _response(reply: _BrowserReply) -> bytes:
+    page = f"<!doctype html><title>Multitap</title><p>{html.escape(reply.words)}</p>".encode()
+    lines = [f"HTTP/1.1 {reply.status.value} {reply.status.phrase}", *_HEADERS]
+    if reply.location is not None:
+        lines.append(f"Location: {reply.location}")
     lines += [f"Content-Length: {len(page)}", "", ""]
     return "\r\n".join(lines).encode() + page

@@ -31,11 +31,22 @@ export function button(label, act, properties) {
   return h("button", { type: "button", onclick: act, ...properties }, label);
 }
 
-export function link(address, label) {
+// as in `http/browser_address.py`: what every program reads as the same host, which can be shown
+const PLAIN = /^(https?):\/\/(\[[0-9A-Fa-f:]+\]|[\w-]+(?:\.[\w-]+)*)(?::[1-9][0-9]{0,4})?(?:[/?#][\w.~:/?&=%+,;@#[\]-]*)?$/;
+const HERE = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
+
+export function webAddress(address) {
+  const [, scheme, host] = (String(address).length <= 8192 && PLAIN.exec(address)) || [];
   let url;
-  try { url = new URL(address); } catch { url = null; }
-  // only web addresses: no script, no data, no file
-  if (!url || !["http:", "https:"].includes(url.protocol)) return h("code", {}, label ?? address);
+  try { url = new URL(address); } catch { return null; }
+  // a browser shortens IPv6 addresses, and turns numbers into IPv4 ones
+  if (!host || url.hostname.startsWith("[::ffff:") || (!host.startsWith("[") && url.hostname !== host.toLowerCase())) return null;
+  return scheme === "https" || HERE.test(url.hostname) ? url : null;
+}
+
+export function link(address, label) {
+  const url = webAddress(address);
+  if (!url) return h("code", {}, address);
   return h("a", { href: url.href, target: "_blank", rel: "noopener noreferrer" }, label ?? url.href);
 }
 

@@ -25,8 +25,8 @@ function elicitation(params, finish) {
     const page = link(params.url, "Open the page");
     page.addEventListener("click", () => finish({ result: { action: "accept" } }));
     // as the browser parses it: look-alike letters are spelled out
-    const warning = page.href && h("p", { class: "quiet" }, "on the host ", h("strong", {}, page.hostname), "; do not open what you do not trust");
-    return h("div", {}, words, h("p", {}, h("code", {}, params.url)), warning, h("div", { class: "buttons" }, page.href ? page : h("span", {}, "This is not a web address."), decline));
+    const warning = page.href && h("p", { class: "quiet" }, "on the host ", h("strong", {}, page.host), "; do not open what you do not trust");
+    return h("div", {}, words, h("p", {}, h("code", {}, params.url)), warning, h("div", { class: "buttons" }, page.href ? page : h("span", {}, "This is not a plain web address."), decline));
   }
   const form = formFor(params.requestedSchema ?? {});
   const wrong = h("p", { class: "note error", role: "alert", hidden: true });

@@ -9,14 +9,13 @@ LOCK := requirements/dev.txt
 SITE_LOCK := requirements/docs.txt
 WORKERS ?= 3
 EXAMPLES ?= 1000
-MINUTES ?= 60
 UV := $(shell command -v uv 2>/dev/null)
 
 # The tests start thousands of interpreters; without stored byte code each compiles all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow wide conformance fuzz soak demo run bench schema map reference docs lock clean
+.PHONY: help setup test lint format types fast slow wide conformance fuzz attack soak demo run bench schema map reference docs lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +67,11 @@ wide: setup  ## Even longer tests: every flood, SDK releases, real agents; downl
 fuzz: setup  ## Fuzz our HTTP for minutes, with EXAMPLES=1000 for each property
 	MULTITAP_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/fuzz --numprocesses $(WORKERS) --dist worksteal
 
+attack: MINUTES ?= 5
+attack: setup  ## Attack the commands and a gateway for MINUTES=5 with random parts; ONLY=… SEED=… repeats a finding
+	$(BIN)/python -m tests.attacks.redteam.campaign --minutes $(MINUTES) $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed $(SEED))
+
+soak: MINUTES ?= 60
 soak: setup  ## The promises at full size: 10,000 simulated runs, a million lines, chaos for MINUTES=60
 	$(BIN)/python -m pytest -m soak tests/soak/test_simulation.py tests/soak/test_lines.py \
 		--numprocesses $(WORKERS) --dist worksteal

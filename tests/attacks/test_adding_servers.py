@@ -6,6 +6,7 @@ CVE-2025-54133 (an install link that runs more than it shows).
 
 import base64
 import json
+import re
 import sys
 import threading
 import tomllib
@@ -427,6 +428,31 @@ def test_everything_that_decides_is_shown(multitap, home):
     assert TOKEN not in ended.err
     assert "43 more variables that are not shown" in ended.err
     assert "in /srv/thing" in ended.err
+
+
+@pytest.mark.parametrize("hidden", ["/x/$4f9A-k2_Zq8.so", "'9c1e--77ab_K", "a\nb=8f3Kd92LmQ"])
+def test_what_decides_is_shown_whatever_it_looks_like(multitap, home, hidden):
+    env = dict.fromkeys(("LD_PRELOAD", "NODE_OPTIONS", "npm_config_registry", "PATH"), hidden)
+    server = {"command": "x", "env": env}
+    shown = hidden.replace("\n", "\\n")
+
+    pasted = multitap("add evil", json.dumps(server))
+    (home / "multitap.toml").write_text(as_toml(server))
+    reviewed = multitap("trust")
+
+    for name in env:
+        assert re.search(rf'{name}="?{re.escape(shown)}', pasted.err)
+        assert re.search(rf'{name}="?{re.escape(shown)}', reviewed.out)
+
+
+def test_a_password_does_not_hide_the_rest_of_what_decides(multitap, home):
+    env = {"npm_config_registry": "https://me:hunter22-hunter@evil.example/"}
+    (home / "multitap.toml").write_text(as_toml({"command": "x", "env": env}))
+
+    shown = multitap("trust").out
+
+    assert "@evil.example/" in shown
+    assert "hunter22" not in shown
 
 
 def test_a_stranger_adds_no_line_of_its_own_to_the_review(multitap, home):

@@ -5,7 +5,6 @@ import os
 import pwd
 import shutil
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 from multitap.wire.process.sandbox_support import sandbox_support
 from tests.attacks.escape_probes import PROBES
 from tests.attacks.guarded_program import NEEDS
+from tests.attacks.ordinary_user import as_user, ordinary_python
 from tests.attacks.sandbox_world import NEVER_WORK, try_everything, use_everything
 from tests.module_life import nothing_left  # noqa: F401 - a fixture
 
@@ -75,47 +75,17 @@ KERNELS_CHOICE = {
 }
 """What not every kernel has; where it has, the comparison counts."""
 
-REPOSITORY = Path(__file__).parent.parent.parent
-
-
-def ordinary_python(user):
-    """An interpreter that another user may run, and its path to our packages."""
-    search = os.pathsep.join((str(REPOSITORY / "src"), *(path for path in sys.path if path)))
-    for python in (sys.executable, "/usr/bin/python3"):
-        try:
-            check = subprocess.run(
-                [python, "-c", "import anyio, multitap, tests.attacks.sandbox_world"],
-                **as_user(user, search),
-                capture_output=True,
-                check=False,
-            )
-        except PermissionError:
-            continue
-        if check.returncode == 0:
-            return python, search
-    pytest.skip("no interpreter here that another user may run")
-
-
-def as_user(user, search):
-    return {
-        "user": user.pw_uid,
-        "group": user.pw_gid,
-        "extra_groups": [],
-        "cwd": REPOSITORY,
-        "env": {"PATH": os.defpath, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1"},
-    }
-
 
 def tried_by_nobody():
     """The same by an ordinary user, who has none of root's powers."""
     if os.geteuid() != 0:
         pytest.skip("already tried by an ordinary user")
     user = pwd.getpwnam("nobody")
-    python, search = ordinary_python(user)
+    python = ordinary_python()
     root = Path(tempfile.mkdtemp(prefix="multitap-nobody-", dir="/tmp")).resolve()
     os.chown(root, user.pw_uid, user.pw_gid)
     try:
-        options = as_user(user, search)
+        options = as_user(user)
         options["env"]["HOME"] = str(root / "home")
         done = subprocess.run(
             [python, "-m", "tests.attacks.sandbox_world", str(root)],

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from multitap.config.steering_variables import risk_of
+
 LEAST, LEAST_NEUTRAL = 6, 8
 """Minimum characters of a secret that is recognised by its name, and by its looks."""
 
@@ -85,7 +87,11 @@ def in_value(value: str, *, telling: bool) -> Iterator[str]:
 def in_variables(env: Mapping[str, str]) -> Iterator[str]:
     """The secrets in a program's environment."""
     for name, value in env.items():
-        yield from in_value(value, telling=is_telling(name))
+        if not is_telling(name) and risk_of(name):
+            # It decides what runs: a stranger must not hide it by making it look random.
+            yield from in_text(value)
+        else:
+            yield from in_value(value, telling=is_telling(name))
 
 
 def in_headers(headers: Mapping[str, str]) -> Iterator[str]:

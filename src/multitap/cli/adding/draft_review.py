@@ -1,7 +1,6 @@
 """Shows a server before it is added: everything that decides what it can do."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from multitap.config.mask import MASK
 from multitap.config.models import OAuth
 from multitap.config.provenance import STANDINGS
 from multitap.config.secrets import in_headers, in_variables
+from multitap.config.steering_variables import risk_of
 from multitap.sandbox.containers import objections, parse_container_run
 from multitap.sandbox.levels import Confinement
 from multitap.trust.projects.project_parts import quote_word, visible
@@ -18,24 +18,6 @@ from multitap.trust.projects.project_parts import quote_word, visible
 LONGEST = 4000
 """Characters of one word that are shown; more than any honest command line has."""
 MOST = 60
-_RISKS: Mapping[str, str] = {
-    "decides where packages come from": r"""
-        npm_config_.* | UV_(?:INDEX|DEFAULT_INDEX|EXTRA_INDEX|FIND_LINKS|INSECURE|CONFIG).* | PIP_.*
-        | BUN_CONFIG_.* | YARN_.* | PNPM_.* | PIPX_.* """,
-    "can make it run other code": r"""
-        LD_.* | DYLD_.* | NODE_OPTIONS | NODE_PATH | PYTHON(?:PATH|STARTUP|HOME|INSPECT|WARNINGS)
-        | BASH_ENV | ENV | PERL5.* | RUBY(?:OPT|LIB) | JAVA_TOOL_OPTIONS | _JAVA_OPTIONS | JDK_.*
-        | GIT_.* | SHELL | EDITOR | DOTNET_.* | DENO_.* """,
-    "decides which programs it runs": r"PATH",
-    "decides which machine or agent it talks to": r"""
-        DOCKER_.* | CONTAINER_HOST | KUBECONFIG | SSH_AUTH_SOCK | DBUS_.* """,
-    "decides who can read what it sends": r"""
-        (?:HTTPS?|ALL|FTP|NO)_PROXY | SSL_CERT_.* | .*_CA_(?:BUNDLE|CERTS|FILE) | CURL_.*
-        | NODE_TLS_REJECT_UNAUTHORIZED | PYTHONHTTPSVERIFY """,
-    "decides where it looks for its files": r"HOME | XDG_.* | TMPDIR",
-}
-"""Variables that change more than the program's own behaviour."""
-_RISKY = tuple((re.compile(f"(?ix) {names}"), risk) for risk, names in _RISKS.items())
 
 
 def review_lines(
@@ -94,7 +76,7 @@ def show_word(word: str) -> str:
 
 def _variables(env: Mapping[str, str]) -> Iterator[str]:
     for name, value in [*env.items()][:MOST]:
-        risk = next((risk for names, risk in _RISKY if names.fullmatch(name)), "")
+        risk = risk_of(name)
         shown = show_word(_without(value, in_variables({name: value})))
         yield f"{show_word(name)}={shown}{f'   ({risk})' if risk else ''}"
     yield from _missing(len(env), "variables")

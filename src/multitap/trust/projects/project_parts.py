@@ -15,7 +15,8 @@ from multitap.config.problems import Place
 from multitap.config.project_bounds import folders_only
 from multitap.config.provenance import Level
 from multitap.config.scope import expand, locate
-from multitap.config.secrets import in_value, is_telling
+from multitap.config.secrets import in_variables, is_telling
+from multitap.config.steering_variables import risk_of
 from multitap.config.trust_gate import PartKind, Proposal
 from multitap.errors import ConfigError
 from multitap.printable import is_seen
@@ -274,12 +275,18 @@ def _reach(config: ServerConfig, usual: Level, writes: Sequence[str]) -> _Lines:
 
 def _value(name: str, value: str) -> str:
     """The value of a variable or header; only the digest of a secret."""
-    if not is_telling(name) and not [*in_value(value, telling=False)]:
+    secrets = sorted(in_variables({name: value}), key=len, reverse=True)
+    if not is_telling(name) and not secrets:
         return quote_word(value)
     shown = masked_text(value)
+    if risk_of(name) and not is_telling(name):  # the rest of it decides what runs
+        shown = value
+        for secret in secrets:
+            shown = shown.replace(secret, MASK)
     if MASK not in shown:
         return quote_word(shown)
-    return f"{visible(shown)} ({sha256(value.encode(errors='surrogatepass')).hexdigest()[:_SHORT]})"
+    digest = sha256(value.encode(errors="surrogatepass")).hexdigest()[:_SHORT]
+    return f"{quote_word(shown)} ({digest})"
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> _Lines:

@@ -45,14 +45,16 @@ def test_the_port_of_workers_is_closed_to_confined_servers_as_long_as_one_listen
     gateway = GatewayProcess(tmp_path, config_of(tmp_path), "--workers", "2")
     records = gateway.state / "multitap" / "ports"
     with running(gateway):
-        holders = (gateway.process.pid, *_children(gateway.process.pid))
         wait_for(
             lambda: (
-                {path.name for path in records.iterdir()}
-                == {f"{pid}-{gateway.port}" for pid in holders}
+                {path.name for path in records.glob("*-*")}
+                == {
+                    f"{pid}-{gateway.port}"
+                    for pid in (gateway.process.pid, *_children(gateway.process.pid))
+                }
             )
         )
-    assert not [*records.iterdir()]
+    assert not [*records.glob("*-*")]
 
 
 def test_a_second_gateway_does_not_share_the_port(tmp_path):

@@ -103,3 +103,14 @@ async def test_the_listener_for_other_replicas_is_recorded():
     async with open_peers(b"k" * 32, "us", lambda _: None, listen="127.0.0.1:0") as peers:
         assert closed_ports() == {int(peers.address.rpartition(":")[2])}
     assert closed_ports() == frozenset()
+
+
+def test_a_port_that_was_asked_for_stays_reserved_and_the_folder_private():
+    with open_listener("127.0.0.1", 0) as listener:
+        port = listener.getsockname()[1]
+    with open_listener("127.0.0.1", port):
+        assert closed_ports() == {port}
+
+    folder = closed_ports_folder()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in (folder / "reserved").iterdir()] == [str(port)]

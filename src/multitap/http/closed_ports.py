@@ -32,9 +32,9 @@ def closed_ports() -> frozenset[int]:
 
 def reserve_port(port: int) -> None:
     """Keep confined servers from listening on a port for good: clients come back to it."""
-    folder = closed_ports_folder() / "reserved"
     with suppress(OSError):  # reported by `close_port`, which comes next
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = _make_folder() / "reserved"
+        folder.mkdir(mode=0o700, exist_ok=True)
         (folder / str(port)).touch()
 
 
@@ -60,12 +60,16 @@ def close_port(port: int) -> Generator[None]:
                 record.unlink()
 
 
-def _create(record: Path) -> "_Locked":
-    folder = record.parent
+def _make_folder() -> Path:
+    folder = closed_ports_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_private(folder):
         raise PermissionError(f"{folder} belongs to another user, or other users can access it")
-    for path in _records(folder):
+    return folder
+
+
+def _create(record: Path) -> "_Locked":
+    for path in _records(_make_folder()):
         _remove_dead(path)
     # under another name until it is locked: a process that starts now would take it for a dead one
     draft = record.with_suffix(".new")

@@ -13,8 +13,8 @@ USER_FOLDERS = PlatformDirs("multitap", appauthor=False)
 def is_private(place: Path) -> bool:
     """Whether only the user can access a folder; one in `/tmp` may belong to anyone."""
     try:
-        seen = place.lstat()
+        status = place.lstat()
     except OSError:
         return False
-    mine = stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.getuid()
-    return mine and not stat.S_IMODE(seen.st_mode) & 0o077
+    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    return is_own and not stat.S_IMODE(status.st_mode) & 0o077

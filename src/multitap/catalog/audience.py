@@ -36,7 +36,7 @@ class AudienceLimits(NamedTuple):
         if self.allow and not tool.surely_matches(self.allow):
             return False
         return self.has(tool.server) and all(
-            allowed(tool, one, servers=one.servers) for one in self.profiles
+            allowed(tool, profile, servers=profile.servers) for profile in self.profiles
         )
 
 

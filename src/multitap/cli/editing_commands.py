@@ -72,8 +72,9 @@ class AddCommand(click.Command):
         from multitap.cli.adding.launcher_lines import read_launcher_line
         from multitap.cli.adding.pasted_lines import is_line
 
-        declared = [one for one in self.params if isinstance(one, click.Option)]
-        flags = {"-h", "--help", *(name for one in declared if one.is_flag for name in one.opts)}
+        options = [option for option in self.params if isinstance(option, click.Option)]
+        flags = {"-h", "--help"}
+        flags.update(name for option in options if option.is_flag for name in option.opts)
         index = 0
         # after `--` is the server's own command, which may itself be `claude`
         while index < len(args) and args[index] != "--":

@@ -60,9 +60,9 @@ def _stored_tools(loaded: Loaded, archive: Archive) -> Iterator[tuple[str, Seque
     for name, config in settings.servers.items():
         if saved := archive.saved.get((name, fingerprint(config))):
             own = [str(tool.get("name")) for tool in decode(saved[1]).tools]
-            words = [config.tool_names.get(raw, raw) for raw in own]
-            names = registries.tools.give(name, words)
+            renamed = [config.tool_names.get(raw, raw) for raw in own]
+            names = registries.tools.give(name, renamed)
             yield (
                 name,
-                [ToolNames(names[word], raw, name) for raw, word in zip(own, words, strict=True)],
+                [ToolNames(names[tool], raw, name) for raw, tool in zip(own, renamed, strict=True)],
             )

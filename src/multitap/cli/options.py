@@ -283,10 +283,10 @@ _FILES = (dialect_option, config_option)
 
 
 def _with(command: Work, options: Iterable[Callable[[Work], Work]]) -> Work:
-    given = _collect(command, asks=True)
+    collecting = _collect(command, asks=True)
     for option in options:
-        given = option(given)
-    return given
+        collecting = option(collecting)
+    return collecting
 
 
 def _collect(command: Work, *, asks: bool = False) -> Work:

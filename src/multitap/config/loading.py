@@ -81,9 +81,9 @@ class Loaded:
     def held(self) -> Mapping[str, Pending]:
         """Servers of a project that are not trusted, by name, unless the user's own is used."""
         return {
-            one.name: one
-            for one in self.pending
-            if one.kind == "server" and one.name not in self.settings.servers
+            part.name: part
+            for part in self.pending
+            if part.kind == "server" and part.name not in self.settings.servers
         }
 
     def project_of(self, name: str) -> Path | None:

@@ -83,10 +83,10 @@ class ClientLookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         audience = request.client.audience
-        found = await self._wait_for(request, lambda: self._view(audience).template(uri), None)
-        if found is None:
+        template = await self._wait_for(request, lambda: self._view(audience).template(uri), None)
+        if template is None:
             raise UnknownName(f"no resource template {quoted(uri)}")
-        return found
+        return template
 
     def resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
         """The server that has a resource now, and its URI there.

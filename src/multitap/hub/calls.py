@@ -326,8 +326,8 @@ def _check(route: Route, arguments: Mapping[str, Any] | Raw) -> None:
     except BadArguments as exc:
         if route.check == "refuse":
             raise
-        words = _redactor(route, arguments)(str(exc))
-        route.link.report.note_misfit(route.tool.raw_name, words)
+        message = _redactor(route, arguments)(str(exc))
+        route.link.report.note_misfit(route.tool.raw_name, message)
 
 
 def _decode_arguments(arguments: Raw) -> Mapping[str, Any]:

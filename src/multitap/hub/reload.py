@@ -198,9 +198,9 @@ def _unsettled_servers(loaded: Loaded) -> frozenset[str]:
     Servers of a project that is not, or no longer, trusted are not among them.
     """
     changed = (
-        one.name
-        for one in loaded.pending
-        if one.kind == "server" and one.standing is TrustState.CHANGED
+        part.name
+        for part in loaded.pending
+        if part.kind == "server" and part.standing is TrustState.CHANGED
     )
     return frozenset((*loaded.broken, *changed))
 
@@ -209,14 +209,14 @@ def withheld_parts(loaded: Loaded) -> tuple[Withheld, ...]:
     """The parts of projects that are not used, for people and programs that watch the hub."""
     return tuple(
         Withheld(
-            one.kind,
-            one.name,
-            one.words,
-            one.hint,
-            one.standing is TrustState.CHANGED,
-            str(one.root),
+            part.kind,
+            part.name,
+            part.words,
+            part.hint,
+            part.standing is TrustState.CHANGED,
+            str(part.root),
         )
-        for one in loaded.pending
+        for part in loaded.pending
     )
 
 

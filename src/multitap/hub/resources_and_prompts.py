@@ -105,14 +105,14 @@ class ResourcesAndPrompts(ABC):
         """
         self.check_open()
         since = anyio.current_time()
-        found = await self.lookup.wait_for(
+        target = await self.lookup.wait_for(
             lambda: self._completable(reference),
             None if "://" in reference else reference,
             defaults=LIBRARY,
         )
-        if found is None:
+        if target is None:
             raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
-        link, ref = found
+        link, ref = target
         params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
         if known:
             params["context"] = {"arguments": known}

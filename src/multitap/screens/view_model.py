@@ -90,8 +90,8 @@ def server_rows(
     """All servers, also those that are not trusted; those that need attention first."""
     withheld = {part.name: part for part in gateway.snapshot.withheld if part.kind == "server"}
     rows = [
-        _as_before(_server(one, gateway, figures, tokens), withheld.pop(one.name, None))
-        for one in gateway.snapshot.servers
+        _as_before(_server(server, gateway, figures, tokens), withheld.pop(server.name, None))
+        for server in gateway.snapshot.servers
     ]
     rows += map(_untrusted_row, withheld.values())
     return tuple(sorted(rows, key=lambda row: (row.tone != "error", row.tone != "warning")))

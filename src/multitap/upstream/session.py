@@ -225,14 +225,14 @@ class Session:
         capabilities, level = client.capabilities, client.log_level
         last = self._last_guest
         if last is None or last[0] != capabilities or last[1] != level:
-            told = {
+            introduction = {
                 **self._introduction,
                 vocabulary.CLIENT_CAPABILITIES_KEY: _strip_tasks(capabilities),
             }
-            told.pop(vocabulary.LOG_LEVEL_KEY, None)
+            introduction.pop(vocabulary.LOG_LEVEL_KEY, None)
             if level is not None:
-                told[vocabulary.LOG_LEVEL_KEY] = level
-            last = self._last_guest = (capabilities, level, members(told))
+                introduction[vocabulary.LOG_LEVEL_KEY] = level
+            last = self._last_guest = (capabilities, level, members(introduction))
         return last[2]
 
     async def alive(self, timeout: float) -> None:
@@ -426,8 +426,8 @@ def _strip_tasks(capabilities: Raw) -> Raw:
     extensions = declared.get("extensions")
     if not is_table(extensions):
         return capabilities
-    kept = {name: value for name, value in extensions.items() if name != vocabulary.TASKS}
-    return Raw(envelope.encode({**declared, "extensions": kept}))
+    others = {name: value for name, value in extensions.items() if name != vocabulary.TASKS}
+    return Raw(envelope.encode({**declared, "extensions": others}))
 
 
 def _may_ask_back(result: Raw) -> bool:

@@ -152,9 +152,9 @@ def _without_nulls(value: Any, schema: Any) -> Any:
         return value
     required, properties = schema.get("required"), schema.get("properties")
     needed = required if is_list(required) else ()
-    known = properties if is_object(properties) else {}
+    schemas = properties if is_object(properties) else {}
     return {
-        name: _without_nulls(member, known.get(name))
+        name: _without_nulls(member, schemas.get(name))
         for name, member in value.items()
         if member is not None or name in needed
     }

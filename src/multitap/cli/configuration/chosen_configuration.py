@@ -80,7 +80,7 @@ def announce_seeds(options: CommonOptions) -> None:
 
 def announce_pending(pending: Sequence[Pending]) -> None:
     """Report untrusted parts in one line."""
-    for root in dict.fromkeys(one.root for one in pending):
+    for root in dict.fromkeys(part.root for part in pending):
         changed, new = _of(root, pending, TrustState.CHANGED), _of(root, pending, TrustState.NEW)
         parts = (
             f"{_list_pending(new)} of {root} {_verb(new)} not trusted and {_verb(new)} not used"
@@ -94,13 +94,13 @@ def announce_pending(pending: Sequence[Pending]) -> None:
 
 
 def _of(root: Path, pending: Sequence[Pending], standing: TrustState) -> list[Pending]:
-    return [one for one in pending if one.root == root and one.standing is standing]
+    return [part for part in pending if part.root == root and part.standing is standing]
 
 
 def _list_pending(pending: Sequence[Pending]) -> str:
     names = [
-        f"{one.kind} {one.name}".strip() + (" (instead of yours)" if one.replaces else "")
-        for one in pending
+        f"{part.kind} {part.name}".strip() + (" (instead of yours)" if part.replaces else "")
+        for part in pending
     ]
     shown, more = names[:_NAMED], len(names) - _NAMED
     return ", ".join(shown) + (f" and {more} more" if more > 0 else "")

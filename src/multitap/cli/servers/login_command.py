@@ -57,16 +57,16 @@ def logout(options: CommonOptions, name: str, *, revoke: bool) -> int:
     config = _server(options, name)
     store = TokenStore()
     stored_as = config.login_name(name)
-    kept = store.find(stored_as, config.url)
-    if kept is None and not store.remove(stored_as, config.url):
+    login = store.find(stored_as, config.url)
+    if login is None and not store.remove(stored_as, config.url):
         note(f"nobody is logged in to {name!r}")
         return Exit.DONE
-    failed = run_async(lambda: _revoke(config, kept)) if revoke and kept else None
+    failed = run_async(lambda: _revoke(config, login)) if revoke and login else None
     # forgotten even if that failed: it must not be usable from here
     store.remove(stored_as, config.url)
     if failed is not None:
         complain(f"the tokens could not be revoked: {failed}")
-        advise(f"revoke Multitap's access on the website of {kept.issuer if kept else name}")
+        advise(f"revoke Multitap's access on the website of {login.issuer if login else name}")
     note(f"logged out of {name!r}")
     return Exit.FAILED if failed else Exit.DONE
 
@@ -189,6 +189,7 @@ def _rights(kept: StoredLogin) -> str:
 def _place(name: str, config: HttpServer) -> str:
     store = TokenStore()
     key = (config.login_name(name), config.url)
-    mine = next((one for one in store.logins() if (one.server, one.url) == key), None)
-    where = "the keyring" if mine is not None and mine.secrets is None else str(store.file)
+    logins = (login for login in store.logins() if (login.server, login.url) == key)
+    login = next(logins, None)
+    where = "the keyring" if login is not None and login.secrets is None else str(store.file)
     return f"{where} for {show_url(URL(config.url))}"

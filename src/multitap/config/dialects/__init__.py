@@ -62,7 +62,7 @@ def detect(document: Document) -> Dialect | None:
     both = [
         dialect for dialect in named if dialect in shaped or (dialect in FAMILY and PLAIN in shaped)
     ]
-    found = next(iter(both or shaped or named), None)
-    if found is AGENT_CORE and not named:
+    likeliest = next(iter(both or shaped or named), None)
+    if likeliest is AGENT_CORE and not named:
         return MIXED_TYPES
-    return MIXED_HOSTS if found is PLAIN else found
+    return MIXED_HOSTS if likeliest is PLAIN else likeliest

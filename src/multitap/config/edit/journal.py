@@ -182,11 +182,11 @@ class Journal:
     def operations(self) -> tuple[Operation, ...]:
         """Operations that can be undone, the latest first."""
         try:
-            numbers = sorted(int(one.name) for one in self.folder.iterdir() if one.name.isdigit())
+            numbers = self._numbers()
         except FileNotFoundError:
             return ()
-        read = (self._read(number) for number in reversed(numbers))
-        return tuple(one for one in read if one is not None and one.done)
+        operations = (self._read(number) for number in reversed(numbers))
+        return tuple(operation for operation in operations if operation and operation.done)
 
     def original(self, path: Path, verb: str) -> "Original | None":
         """A file before the operations of a kind; None if it has changed since, or there were none.
@@ -349,7 +349,7 @@ class Journal:
     def _recover(self) -> list[Operation]:
         """Roll back operations that were killed, and return those that had begun."""
         killed: list[Operation] = []
-        for number in sorted(int(one.name) for one in self.folder.iterdir() if one.name.isdigit()):
+        for number in self._numbers():
             operation = self._read(number)
             if operation is None or not operation.done:
                 self._roll_back(number)
@@ -357,8 +357,11 @@ class Journal:
         return killed
 
     def _next_number(self) -> int:
-        taken = [int(one.name) for one in self.folder.iterdir() if one.name.isdigit()]
-        return max(taken, default=0) + 1
+        return max(self._numbers(), default=0) + 1
+
+    def _numbers(self) -> list[int]:
+        """The numbers of all operations, the earliest first."""
+        return sorted(int(path.name) for path in self.folder.iterdir() if path.name.isdigit())
 
     def _tidy(self) -> None:
         for old in self.operations()[KEPT:]:

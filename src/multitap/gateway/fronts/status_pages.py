@@ -68,8 +68,8 @@ class StatusPages:
         is_ready = not self._gateway.is_leaving
         # the reasons may name servers and files
         degraded = () if _is_limited(view) else reasons(self._gateway.hub)
-        told = {"ready": is_ready, "degraded": degraded}
-        http_request.respond(200 if is_ready else 503, (envelope.encode(told),))
+        body = envelope.encode({"ready": is_ready, "degraded": degraded})
+        http_request.respond(200 if is_ready else 503, (body,))
 
     def metrics(self, http_request: HttpRequest) -> ToDo:
         """Counters and gauges, as Prometheus text."""
@@ -93,9 +93,9 @@ class StatusPages:
 
 async def _respond_for_all(workers: "WorkerPeers", http_request: HttpRequest, view: View) -> None:
     await in_task(http_request)
-    told = await workers.figures()
-    gauges = (len(told.sessions), told.waiting, told.private_links)
-    _respond(http_request, told.metrics, view, gauges, missing_workers=told.missing)
+    figures = await workers.figures()
+    gauges = (len(figures.sessions), figures.waiting, figures.private_links)
+    _respond(http_request, figures.metrics, view, gauges, missing_workers=figures.missing)
 
 
 def _is_limited(view: View) -> bool:

@@ -66,8 +66,8 @@ class HostRule:
     def leads_inside(self) -> bool:
         """Whether it opens this machine, a private or a link-local network."""
         if self.network is not None:
-            ours = (one for one in _INNER if one.version == self.network.version)
-            return any(map(self.network.overlaps, ours)) or self._hides_an_inner_address()
+            inner = (network for network in _INNER if network.version == self.network.version)
+            return any(map(self.network.overlaps, inner)) or self._hides_an_inner_address()
         name = self.name or ""
         return name.removeprefix("*.") in {"localhost", socket.gethostname().lower()} or (
             name.endswith(".localhost")
@@ -108,13 +108,13 @@ class HostRules:
         The owner of a name decides where it leads: only a rule for the address itself opens
         loopback, private networks, or the metadata services of clouds.
         """
-        found = ipaddress.ip_address(address.partition("%")[0])
-        plain = _plain(found)
+        ip = ipaddress.ip_address(address.partition("%")[0])
+        plain = _plain(ip)
         if host.rstrip(".").lower() == "localhost" and plain.is_loopback:
             return True
         if any(
-            one.network and port in one.ports and (found in one.network or plain in one.network)
-            for one in self._rules
+            rule.network and port in rule.ports and (ip in rule.network or plain in rule.network)
+            for rule in self._rules
         ):
             return True
         return not any(plain in network for network in _INNER)
@@ -122,12 +122,12 @@ class HostRules:
 
 def is_here(address: str) -> bool:
     """Whether an address leads to this machine."""
-    found = ipaddress.ip_address(address.partition("%")[0])
-    plain = _plain(found)
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    plain = _plain(ip)
     if plain.is_loopback or plain.is_unspecified:
         return True
     # only an address of this machine can be bound to
-    name = address if plain == found else str(plain)
+    name = address if plain == ip else str(plain)
     try:
         family, *_, end = socket.getaddrinfo(name, 0, flags=socket.AI_NUMERICHOST)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:

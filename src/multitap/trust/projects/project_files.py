@@ -231,9 +231,9 @@ class _Program:
         """The folder in which a script finds its modules, within the project."""
         folder = Path(os.path.realpath(script)).parent
         if self.name in _NODES:
-            above = (one for one in (folder, *folder.parents) if is_within(one, self._root))
-            marked = (one for one in above if os.path.exists(one / "package.json"))
-            return next(marked, folder)
+            inside = (place for place in (folder, *folder.parents) if is_within(place, self._root))
+            packages = (place for place in inside if os.path.exists(place / "package.json"))
+            return next(packages, folder)
         return folder
 
     def _whole_arguments(self) -> list[Path]:
@@ -273,7 +273,7 @@ class _Program:
         program = launch.name.rpartition("/")[2]
         for folder in self._folders_above():
             modules = folder / "node_modules"
-            if any(os.path.lexists(modules / one) for one in (launch.name, f".bin/{program}")):
+            if any(os.path.lexists(modules / name) for name in (launch.name, f".bin/{program}")):
                 yield modules
 
     def _local_options(self) -> Iterator[Path]:

@@ -82,8 +82,8 @@ def asked_secrets(message: str, schema: Mapping[str, Any]) -> tuple[str, ...]:
     if not fields:
         return ()
     texts = [message, *fields]
-    found = {kind for text in texts for kind in _kinds(text)}
-    return tuple(kind for kind in _KINDS if kind in found)
+    kinds = {kind for text in texts for kind in _kinds(text)}
+    return tuple(kind for kind in _KINDS if kind in kinds)
 
 
 def _free_fields(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -79,9 +79,9 @@ class AddressRules:
         Raises:
             LoginFailed: None of the host's addresses is allowed.
         """
-        found = await self._resolve(loop, host, port)
-        usable = await self._usable_among(loop, found)
-        if found and not usable:
+        addresses = await self._resolve(loop, host, port)
+        usable = await self._usable_among(loop, addresses)
+        if addresses and not usable:
             raise LoginFailed(_inner(host))
         return usable
 
@@ -94,10 +94,10 @@ class AddressRules:
         loop, host = asyncio.get_running_loop(), url.raw_host or ""
         try:
             with anyio.fail_after(_PROXIED_PATIENCE):
-                found = await self._resolve(loop, host, url.port or 0)
+                addresses = await self._resolve(loop, host, url.port or 0)
         except (OSError, UnicodeError):
             return  # only the proxy knows, and applies its own rules
-        if len(await self._usable_among(loop, found)) < len(found):
+        if len(await self._usable_among(loop, addresses)) < len(addresses):
             raise LoginFailed(_inner(host))
 
     async def _usable_among(

@@ -203,7 +203,7 @@ class Sandboxes:
         elif self.support.reason is not None:
             raise CannotStart(
                 self.support.reason,
-                hint='`sandbox = "auto"` starts it without a sandbox',
+                hint=f"`multitap sandbox set {name} guard` starts it without a sandbox here",
                 missing=True,
             )
         else:
@@ -301,12 +301,14 @@ def _wrapper(plan: SandboxPlan, state: Path) -> list[str]:
     Raises:
         CannotStart: Bubblewrap is not installed.
     """
-    found = shutil.which("bwrap")
-    if found is None:
+    program = shutil.which("bwrap")
+    if program is None:
         raise CannotStart(
-            "bubblewrap is not installed", hint="install it, or set `sandbox = true`", missing=True
+            "bubblewrap is not installed",
+            hint='install it, or set `sandbox = "strict"`',
+            missing=True,
         )
-    return [found, *bubblewrap_arguments(plan, Path.home().resolve(), state)]
+    return [program, *bubblewrap_arguments(plan, Path.home().resolve(), state)]
 
 
 def plan_here(

@@ -307,7 +307,7 @@ def _cannot_start(exc: OSError, program: str, cwd: Path | None) -> CannotStart:
     if exc.args[1] == "sandbox":
         return CannotStart(
             f"the kernel refuses to confine it: {words}",
-            hint="`multitap doctor` says what it can do; `sandbox = false` starts it without",
+            hint='`multitap doctor` says what it can do; `sandbox = "off"` starts it without',
             missing=True,
         )
     if exc.errno == errno.ENOEXEC:

@@ -426,16 +426,18 @@ class Warden:
         for _ in range(SWEEPS):
             for leader in leaders:
                 _kill_group(leader, signal.SIGKILL)
-            found = 0
+            has_ended = False
             for pid, stat in _descendants(os.getpid()).items():
-                owner = next((one for one in (stat.group, stat.session) if one in leaders), None)
+                owner = next(
+                    (group for group in (stat.group, stat.session) if group in leaders), None
+                )
                 owner = owner or tags.get(str(ServerTag.of(pid)))
                 if owner is not None:
                     _end(pid, stat)
                     ended[leaders[owner]].add(pid)
-                    found += 1
+                    has_ended = True
             self._reap()
-            if not found:
+            if not has_ended:
                 break
             select.select([], [], [], PAUSE)
         for leader in leaders:

@@ -199,8 +199,8 @@ def check_access() -> None:
     except (OSError, ValueError):
         return
     if scope > _OF_CHILDREN and os.geteuid() != 0:
-        words = f"`kernel.yama.ptrace_scope` is {scope}, which keeps programs from watching others"
-        raise OSError(errno.EPERM, words)
+        reason = f"`kernel.yama.ptrace_scope` is {scope}, which keeps programs from watching others"
+        raise OSError(errno.EPERM, reason)
 
 
 def _read(memory: int, start: int, length: int) -> bytes:

@@ -80,7 +80,7 @@ class OwnDevices:
         return os.open(path, flags & _FOR_TERMINALS | os.O_NOCTTY | os.O_CLOEXEC)
 
     def _open_memory(self, caller: CallingProcess, name: str, flags: int, mode: int) -> int:
-        kept = flags & _FOR_MEMORY | os.O_CLOEXEC | os.O_NOFOLLOW
+        opening = flags & _FOR_MEMORY | os.O_CLOEXEC | os.O_NOFOLLOW
         if not flags & os.O_EXCL:
             try:
                 place = self._own_memory(name)
@@ -89,18 +89,18 @@ class OwnDevices:
                     raise
             else:
                 try:
-                    return os.open(f"/proc/self/fd/{place}", kept & ~os.O_NOFOLLOW)
+                    return os.open(f"/proc/self/fd/{place}", opening & ~os.O_NOFOLLOW)
                 finally:
                     os.close(place)
         if len(self._made) >= _MOST:
             raise OSError(errno.EMFILE, "too much shared memory")
-        wanted = mode & _PERMISSIONS & ~caller.umask
+        permissions = mode & _PERMISSIONS & ~caller.umask
         folder = _open_folder(name)
         try:
-            ours = os.open(name, kept | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+            ours = os.open(name, opening | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
-        os.fchmod(ours, wanted)
+        os.fchmod(ours, permissions)
         self._made.add(os.fstat(ours).st_ino)
         return ours
 
@@ -111,8 +111,8 @@ class OwnDevices:
             place = os.open(name, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=folder)
         finally:
             os.close(folder)
-        found = os.fstat(place)
-        if not stat.S_ISREG(found.st_mode) or found.st_ino not in self._made:
+        status = os.fstat(place)
+        if not stat.S_ISREG(status.st_mode) or status.st_ino not in self._made:
             os.close(place)
             raise OSError(errno.EACCES, "the memory of another program")
         return place

@@ -163,7 +163,8 @@ def test_any_other_process_is_our_user(users, listener, way, beside):
 
 
 def test_a_connection_that_a_confined_process_shares_is_not_our_users(users, listener):
-    with client(listener, "client = connect()\nif os.fork() == 0: confine()\nwait()") as server:
+    way = "client = connect()\nif os.fork() == 0: confine(); wait()\nelse: os.wait()"
+    with client(listener, way) as server:
         assert is_own(users, server) is False
 
 

@@ -74,7 +74,7 @@ Trust
   logout     server         Forget the login to a server
   secret     trust          Keep secrets for `${auth:NAME}` in a configuration
   pins       trust          Review tools that changed since they were first seen
-  sandbox    trust          Show what a confined server may use, and learn what it needs
+  sandbox    trust          Choose how much a server is confined, and what it may use
   policy     trust          Show which calls are allowed, asked about or denied
   audit      trust          Show who called what and what was decided, newest first
 Multitap

@@ -222,7 +222,7 @@ def revoke_token() -> None:
 
 @click.group(cls=CommandGroup)
 def sandbox() -> None:
-    """Show what a confined server may use, and learn what it needs"""
+    """Choose how much a server is confined, and what it may use"""
 
 
 @sandbox.command("show")

@@ -191,6 +191,20 @@ async def test_who_waits_for_a_stream_gets_the_next_entry(coordinator):
     assert [one.data for one in got] == [b"x"]
 
 
+async def test_a_strange_message_does_not_keep_streams_from_waking(coordinator):
+    await coordinator.channels.publish("streams", b"\xe0\xff not text")
+    entries = []
+
+    async def wait():
+        entries.extend(await coordinator.streams.entries("s", wait=10))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await coordinator.streams.append("s", b"1", most=10)
+
+    assert [entry.data for entry in entries] == [b"1"]
+
+
 async def test_limits_are_exact_and_say_when_to_come_back(coordinator):
     limits = coordinator.limits
     taken = [await limits.take("k", limit=100, window=60) for _ in range(103)]

@@ -387,7 +387,10 @@ class RedisStreams:
                     # any stream may have grown unnoticed
                     for bell in tuple(self._grown.values()):
                         bell.ring()
-                elif (waited_for := self._grown.get(message.data.decode())) is not None:
+                    continue
+                # anybody on this Redis can publish here, and not only text
+                key = message.data.decode(errors="replace")
+                if (waited_for := self._grown.get(key)) is not None:
                     waited_for.ring()
 
     async def _after(self, key: str, after: str, limit: int) -> list[StreamEntry]:

@@ -92,6 +92,8 @@ def _result(run, case):
         run(case)
     except (Breach, Void) as exc:
         return exc
+    except Exception as exc:  # noqa: BLE001 - what crashes or hangs is a finding, too
+        return Breach(f"it crashed or hung: {type(exc).__name__}: {exc}")
     finally:
         random.setstate(state)
     return None

@@ -515,6 +515,34 @@ def read_environment_of_another_server():
 
 
 @probe
+def empty_memory_of_another_server():
+    os.truncate(f"/proc/{WORLD['victim']}/fd/{WORLD['memory']}", 50)
+    return "emptied"
+
+
+@probe
+def change_mode_of_memory_of_another_server():
+    os.chmod(f"/proc/{WORLD['victim']}/fd/{WORLD['memory']}", 0o600)
+    return "changed"
+
+
+@probe
+def watch_names_in_private_folder():
+    watches = LIBC.inotify_init1(0)
+    if LIBC.inotify_add_watch(watches, os.fsencode(home(".ssh")), 0xFFF) < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return "watched"
+
+
+@probe
+def make_others_wait_for_a_file():
+    with open(home("notes")) as notes:
+        fcntl.fcntl(notes, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(notes, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    return "held"
+
+
+@probe
 def read_arguments_of_another_server():
     return Path(f"/proc/{WORLD['victim']}/cmdline").read_bytes()[:20]
 

@@ -40,7 +40,9 @@ VICTIM = """
 import ctypes, os, pty, sys
 secret = ctypes.create_string_buffer(b"secret")
 master, slave = os.openpty()
-print(ctypes.addressof(secret), os.ttyname(slave), flush=True)
+memory = os.memfd_create("secret")
+os.truncate(memory, 100)
+print(ctypes.addressof(secret), os.ttyname(slave), memory, flush=True)
 sys.stdin.read()
 """
 
@@ -120,8 +122,8 @@ def victim():
         start_new_session=True,
     )
     with process:
-        address, terminal = process.stdout.readline().decode().split()
-        yield process.pid, int(address), terminal
+        address, terminal, memory = process.stdout.readline().decode().split()
+        yield process.pid, int(address), terminal, int(memory)
         process.stdin.close()
 
 
@@ -305,7 +307,8 @@ def try_everything(root):
     world = furnish(root)
     with ExitStack() as stack:
         world["hub"] = os.getpid()
-        world["victim"], world["address"], world["terminal"] = stack.enter_context(victim())
+        facts = stack.enter_context(victim())
+        world |= zip(("victim", "address", "terminal", "memory"), facts, strict=True)
         for name in ("tcp", "declared"):
             tcp = listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
             world[name] = stack.enter_context(tcp).getsockname()[1]

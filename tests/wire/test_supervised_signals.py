@@ -15,11 +15,12 @@ SUPPORT = sandbox_support()
 pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason))
 
 SENDER = """
-import ctypes, fcntl, json, os, signal, socket, struct, subprocess, sys
+import ctypes, fcntl, json, os, resource, signal, socket, struct, subprocess, sys
 sys.path.append(sys.argv[1])
 from process.sandbox import kernel, syscall_filter
 report, victim = socket.socket(fileno=int(sys.argv[2])), int(sys.argv[3])
 kernel.prctl(38, 1)
+resource.setrlimit(syscall_filter.MARK, (1, 1))
 code = syscall_filter.confining(syscall_filter.machine(), proxied=False, signals=True)
 listener = syscall_filter.install(syscall_filter.assemble(code))
 socket.send_fds(report, [b"+"], [listener])

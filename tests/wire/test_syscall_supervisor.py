@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -15,7 +16,9 @@ import pytest
 from multitap.http.closed_ports import close_port
 from multitap.wire.process import warden
 from multitap.wire.process.sandbox_support import sandbox_support
-from tests.attacks.sandbox_world import listening, run_guarded
+from multitap.wire.process.sandboxes import open_sandboxes
+from multitap.wire.process.spawner import open_spawner
+from tests.attacks.sandbox_world import guarded, listening, run, run_guarded
 from tests.waiting import until
 
 SUPPORT = sandbox_support()
@@ -60,6 +63,79 @@ for family, address in json.loads(sys.argv[1]):
     with socket.socket(family) as connected:
         address = tuple(address) if isinstance(address, list) else address
         print(connected.connect_ex(address))
+"""
+EXCHANGING = """
+import ctypes, os, socket, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+port = int(sys.argv[1])
+address = struct.pack("=H2s4s8x", socket.AF_INET, port.to_bytes(2, "big"), bytes([127, 0, 0, 1]))
+unix, tcp = socket.socket(socket.AF_UNIX), socket.socket()
+slot = os.dup(unix.fileno())
+over = threading.Event()
+def exchange():
+    while not over.is_set():
+        os.dup2(unix.fileno(), slot)
+        os.dup2(tcp.fileno(), slot)
+sys.setswitchinterval(1e-5)
+thread = threading.Thread(target=exchange)
+thread.start()
+any(libc.bind(slot, address, len(address)) == 0 for _ in range(2000))
+over.set()
+thread.join()
+try:
+    tcp.listen()
+    print(tcp.getsockname()[1] == port)
+except OSError:
+    print(False)
+"""
+LINKING = """
+import os
+for number in range(64):
+    link = f"{os.environ['TMPDIR']}/{number}"
+    os.symlink(f"/proc/self/fd/{number}", link)
+    for change in (lambda path: os.chmod(path, 0o600), os.utime):
+        try:
+            change(link)
+            print(number, "changed")
+        except OSError:
+            pass
+"""
+MISTAKEN = """
+import ctypes, os, socket
+libc = ctypes.CDLL(None, use_errno=True)
+file = os.open("/etc/passwd", os.O_RDONLY)
+address = ctypes.create_string_buffer(16)
+for _ in range(300):
+    libc.bind(file, address, 16)
+    libc.listen(file, 1)
+    libc.connect(file, address, 16)
+    libc.inotify_add_watch(file, b"/usr", 0xFFF)
+with socket.socket() as working:
+    working.bind(("127.0.0.1", 0))
+    working.listen()
+    print("works")
+"""
+LEAVING = """
+import os
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print(os.getpid(), flush=True)
+        for number in range(3):
+            os.close(number)
+        os.execve("/bin/sleep", ["sleep", "600"], {})
+    os._exit(0)
+os.wait()
+"""
+MARKED = """
+import resource
+for change in (lambda: resource.setrlimit(10, (0, 0)), lambda: resource.prlimit(0, 10, (0, 0))):
+    try:
+        change()
+        print("changed")
+    except (OSError, ValueError):
+        pass
+print(resource.getrlimit(10) != (0, 0))
 """
 
 
@@ -208,3 +284,61 @@ except OSError as exc:
     said, _ = await run_guarded(tmp_path.resolve(), source, str(folder))
 
     assert said == "`pidfd_getfd` is forbidden here\n"
+
+
+async def test_a_program_cannot_listen_on_a_reserved_port_by_exchanging_sockets(tmp_path):
+    root = tmp_path.resolve()
+    with socket.create_server(("127.0.0.1", 0)) as scratch:
+        port = scratch.getsockname()[1]
+    reserved = root / "ports" / "reserved"
+    reserved.mkdir(parents=True)
+    (reserved / str(port)).touch()
+
+    said, _ = await run_guarded(root, EXCHANGING, str(port), closed_ports=str(root / "ports"))
+
+    assert said == "False\n"
+
+
+async def test_a_link_to_descriptors_leads_to_none_of_the_wardens(tmp_path):
+    said, _ = await run_guarded(tmp_path.resolve(), LINKING)
+
+    assert said == ""
+
+
+async def test_mistaken_calls_use_up_nothing_of_the_warden(tmp_path):
+    usual, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, most))
+    try:
+        said, _ = await run_guarded(tmp_path.resolve(), MISTAKEN)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usual, most))
+
+    assert said == "works\n"
+
+
+async def test_a_daemon_that_denies_its_origin_ends_with_its_server(tmp_path):
+    async with (
+        open_spawner() as spawner,
+        open_sandboxes(tmp_path.resolve() / "state", SUPPORT) as sandboxes,
+    ):
+        with await guarded(sandboxes) as launch:
+            said, _ = await run(spawner, LEAVING, "", env=launch.env, orders=launch.orders)
+
+            assert not Path(f"/proc/{int(said)}").exists()
+
+
+async def test_a_link_in_its_folder_does_not_make_us_create_files(tmp_path):
+    root = tmp_path.resolve()
+    async with open_sandboxes(root / "state", SUPPORT) as sandboxes:
+        with await guarded(sandboxes) as launch:
+            launch.orders["proc"] = True
+            (launch.folder / "needs-proc").symlink_to(root / "created")
+            launch.on_up()
+
+    assert not (root / "created").exists()
+
+
+async def test_the_mark_of_a_confined_program_stays(tmp_path):
+    said, _ = await run_guarded(tmp_path.resolve(), MARKED)
+
+    assert said == "True\n"

@@ -1,10 +1,10 @@
 """Tells whether a confined server holds a socket.
 
 Confined servers run as our own user. Each has a mark that it can never remove, and that everything
-it starts inherits: a limit on file locks of zero, which can be lowered by anyone, raised by nobody
-without privileges, and has no other effect, since Linux ignores it. Together with a seccomp filter
-and without any way to new privileges, nothing else has it; browsers and containers have filters,
-too, but not this limit. See `wire/process/sandbox/confinement.py`, which sets it.
+it starts inherits: a limit on file locks, which nobody can raise without privileges, and which has
+no other effect, since Linux ignores it. Together with a seccomp filter and without any way to new
+privileges, nothing else has it; browsers and containers have filters, too, but not this limit. See
+`wire/process/sandbox/confinement.py`, which sets it.
 """
 
 import math
@@ -17,7 +17,7 @@ _PROC = "/proc"
 _FIRST = "1"
 """A process that everybody sees, unless /proc hides those of others."""
 _FILTERED = re.compile(rb"^NoNewPrivs:\t1$.*^Seccomp:\t2$", re.MULTILINE | re.DOTALL)
-_MARKED = re.compile(rb"^Max file locks +\w+ +0 ", re.MULTILINE)
+_MARKED = re.compile(rb"^Max file locks +\d+ +\d+ ", re.MULTILINE)
 _SETTLED = 60.0
 """Seconds after which an unconfined process stays so: a server is confined just after its start."""
 _LONGEST = 16 * 1024  # bytes of a file about a process; a page, in fact

@@ -109,8 +109,11 @@ class Launch:
         if self.orders["watch"]:
             self.on_settled()
         if self.orders["network"] and self.orders["proc"] and self.folder is not None:
-            with suppress(OSError):  # a full disk: the next start tries without it first
-                (self.folder / _NEEDS_PROC).touch()
+            # A full disk: the next start tries without it first. The server may write in this
+            # folder, and could have put a link there.
+            with suppress(OSError):
+                flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+                os.close(os.open(self.folder / _NEEDS_PROC, flags, 0o600))
 
     def on_early_end(self) -> None:
         """Note that it ended by itself while it started: a closed `/proc` may be the reason."""
@@ -236,7 +239,7 @@ class Sandboxes:
                 f"its folder {str(plan.folder)!r} cannot be created: {exc.strerror}",
                 hint="check `state_dir`",
             ) from None
-        is_marked = plan.level != "strict" and (plan.folder / _NEEDS_PROC).exists()
+        is_marked = plan.level != "strict" and os.path.lexists(plan.folder / _NEEDS_PROC)
         return replace(plan, proc=True) if is_marked else plan
 
     async def _confine(

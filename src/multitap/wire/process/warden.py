@@ -10,7 +10,7 @@ It must never end what is not ours, and ids of processes are reused. So a server
 stays a zombie until the rest of its group is gone, which keeps the id of the group from being
 reused; any other process is looked at, opened as a pidfd and looked at again before it is ended.
 Processes that an earlier warden left behind are known by the tag in their environment; see
-`ServerTag`.
+`ServerTag`. Confined ones, which may change that, have a mark as well; see `syscall_filter.MARK`.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ class Warden:
         pid = os.fork()
         if pid == 0:
             env[TAG] = str(self._tag(warden, number, os.getpid()))
-            self._become(program, argv, env, cwd, fds, orders, warden=warden, report=theirs)
+            self._become(number, program, argv, env, cwd, fds, orders, warden=warden, report=theirs)
         theirs.close()
         for fd in fds:
             os.close(fd)
@@ -263,8 +263,8 @@ class Warden:
         calls = SyscallSupervisor(
             listener,
             orders,
-            count=lambda: self._population(leader),
-            owns=lambda target: self._is_of(leader, target),
+            count=lambda: self._population(number, leader),
+            owns=lambda target: self._is_of(number, leader, target),
             on_refused=lambda address: self._say("refused", number, address),
             on_denied=lambda path: self._say("denied", number, path),
             on_used=lambda path, changes: self._say("used", number, (int(changes), path)),
@@ -274,29 +274,22 @@ class Warden:
         self.poll.register(calls, select.POLLIN)
         return calls
 
-    def _population(self, leader: int) -> int:
-        """How many processes a confined server has, including those that left its session.
-
-        Such a process could pretend to belong to another server, but cannot remove its filter. So
-        every process with a filter and without a known session counts for all confined servers.
-        """
-        others = self.leaders.keys() - {leader}
-        found = _descendants(os.getpid())
+    def _population(self, number: int, leader: int) -> int:
+        """How many processes a confined server has, including those that left its session."""
         return sum(
-            stat.session == leader or (stat.session not in others and _has_filter(pid))
-            for pid, stat in found.items()
+            stat.session == leader or _mark(pid) == number
+            for pid, stat in _descendants(os.getpid()).items()
         )
 
-    def _is_of(self, leader: int, target: int) -> bool:
+    def _is_of(self, number: int, leader: int, target: int) -> bool:
         """Whether a process is of a confined server; for a negative number, all of a group."""
         if target < 0:
             group = [pid for pid, stat in _processes().items() if stat.group == -target]
-            return all(self._is_of(leader, pid) for pid in group)
+            return all(self._is_of(number, leader, pid) for pid in group)
         stat = ProcessStat.of(target)
         if stat is None or stat.session == leader:
             return True  # the kernel itself says that there is none
-        is_other = stat.session in self.leaders
-        return not is_other and _has_filter(target) and target in _descendants(os.getpid())
+        return _mark(target) == number and target in _descendants(os.getpid())
 
     def _answer(self, fd: int, event: int) -> bool:
         """Answer calls of a server; False when there will be no more."""
@@ -319,6 +312,7 @@ class Warden:
 
     def _become(
         self,
+        number: int,
         program: str,
         argv: list[str],
         env: dict[str, str],
@@ -336,8 +330,8 @@ class Warden:
                 self.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
                 if os.getppid() != warden:  # it died before the line above
                     os._exit(127)
-            for number in RESET:
-                signal.signal(number, signal.SIG_DFL)
+            for ignored in RESET:
+                signal.signal(ignored, signal.SIG_DFL)
             for target, fd in enumerate(fds):
                 os.dup2(fd, target)
             stage = "cwd"
@@ -348,13 +342,14 @@ class Warden:
 
                 stage = "sandbox"
                 os.set_inheritable(report.fileno(), True)
-                inner = command(report.fileno(), marshal.dumps({**orders}), program, argv)
+                words = marshal.dumps({**orders})
+                inner = command(report.fileno(), number, words, program, argv)
                 os.execve(orders["wrapper"][0], [*orders["wrapper"], *inner], env)
             if orders is not None:
                 stage = "sandbox"
                 from .sandbox.confinement import confine  # noqa: PLC0415 - imported before the fork
 
-                listener = confine(orders)
+                listener = confine(orders, number)
                 socket.send_fds(report, [b"+"], [listener])
                 os.close(listener)
             stage = "exec"
@@ -422,6 +417,8 @@ class Warden:
             str(self._tag(os.getpid(), number, leader)): leader
             for leader, number in leaders.items()
         }
+        # a number without calls has no confined process, either
+        marks = {number: pid for pid, number in leaders.items() if number in self.supervisors}
         ended: dict[int, set[int]] = {number: set() for number in numbers}
         for _ in range(SWEEPS):
             for leader in leaders:
@@ -431,7 +428,7 @@ class Warden:
                 owner = next(
                     (group for group in (stat.group, stat.session) if group in leaders), None
                 )
-                owner = owner or tags.get(str(ServerTag.of(pid)))
+                owner = owner or tags.get(str(ServerTag.of(pid))) or marks.get(_mark(pid))
                 if owner is not None:
                     _end(pid, stat)
                     ended[leaders[owner]].add(pid)
@@ -629,6 +626,19 @@ def _has_filter(pid: int) -> bool:
             return b"\nSeccomp:\t2" in file.read()
     except OSError:
         return False
+
+
+def _mark(pid: int) -> int:
+    """The number of the confined server that a process belongs to; -1 for all others.
+
+    It can leave its group and its session, and forget its tag, but not this limit.
+    """
+    try:
+        with open(f"{PROC}/{pid}/limits", "rb") as file:
+            hard = file.read().partition(b"Max file locks ")[2].split(maxsplit=2)[1]
+    except (OSError, IndexError):
+        return -1
+    return int(hard) if hard.isdigit() and _has_filter(pid) else -1
 
 
 def _environment(pid: int) -> bytes:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
+import socket
 import struct
 
 from .kernel import syscall
@@ -13,6 +15,7 @@ from .syscall_numbers import ARCHITECTURES
 
 _IS_VALID = 0x40082102
 _PAGE = 4096
+_OPENAT2, _NO_MAGIC_LINKS = 437, 0b10
 _LONGEST_PATH = 4096
 _OF_CHILDREN = 1  # of Yama: whom a program may look into; more is for administrators
 _OF_THREAD = os.O_EXCL  # a descriptor of one thread, since Linux 6.9
@@ -111,22 +114,18 @@ class CallingProcess:
         finally:
             os.close(process)
 
-    def process_behind(self, number: int) -> int:
-        """The process that one of its descriptors is about.
+    def socket(self, number: int) -> socket.socket:
+        """The same for a socket.
 
         Raises:
-            OSError: It is about none, or that process is gone.
+            OSError: It has none of that number, or is gone.
         """
-        ours = self.descriptor(number)
+        fd = self.descriptor(number)
         try:
-            with open(f"/proc/self/fdinfo/{ours}", encoding="ascii") as file:
-                for line in file:
-                    name, _, value = line.partition(":")
-                    if name == "Pid" and int(value) > 0:
-                        return int(value)
-        finally:
-            os.close(ours)
-        raise ProcessLookupError(errno.ESRCH, "no process")
+            return socket.socket(fileno=fd)
+        except OSError:  # it is not a socket
+            os.close(fd)
+            raise
 
     def place(self, folder: int, path: str, flags: int = 0) -> int:
         """Open what a path means to it, so that it cannot be exchanged later.
@@ -142,27 +141,34 @@ class CallingProcess:
             if folder != AT_FDCWD:
                 return self.descriptor(folder)
         last = os.O_NOFOLLOW if flags & SYMLINK_NOFOLLOW else 0
-        place = os.open(self.whole_path(folder, path), os.O_PATH | os.O_CLOEXEC | last)
+        base, rest = self._start(folder, path)
+        start = os.open(base, os.O_PATH | os.O_CLOEXEC)
         try:
             self.check()
-        except OSError:
-            os.close(place)
-            raise
-        return place
+            if not rest:
+                return os.dup(start)
+            # Links in /proc would lead to what other processes have open, and `/proc/self` to us.
+            how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC | last, 0, _NO_MAGIC_LINKS)
+            name = ctypes.c_char_p(os.fsencode(rest))
+            return syscall(_OPENAT2, start, name, ctypes.c_char_p(how), len(how))
+        finally:
+            os.close(start)
 
     def whole_path(self, folder: int, path: str) -> str:
         """A path of it as one that means the same to us, by way of its folder in /proc."""
-        for start, its_own in (
-            ("/proc/self/", f"/proc/{self.pid}/"),
-            ("/proc/thread-self/", f"/proc/{self.pid}/"),
-            ("/dev/fd/", f"/proc/{self.pid}/fd/"),
-        ):
-            if path.startswith(start):
-                return its_own + path.removeprefix(start)
+        base, rest = self._start(folder, path)
+        return f"{base}/{rest}" if rest else base
+
+    def _start(self, folder: int, path: str) -> tuple[str, str]:
+        """Where a path starts, in its folder in /proc, and what is left of it."""
+        for start in ("/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/"):
+            number, _, rest = path.removeprefix(start).partition("/")
+            if path.startswith(start) and number.isdecimal():
+                return f"/proc/{self.pid}/fd/{number}", rest
         if path.startswith("/"):
-            return f"/proc/{self.pid}/root{path}"
+            return f"/proc/{self.pid}/root", path.lstrip("/") or "."
         base = "cwd" if folder == AT_FDCWD else f"fd/{folder}"
-        return os.path.join(f"/proc/{self.pid}/{base}", path)
+        return f"/proc/{self.pid}/{base}", path
 
     def _status(self) -> dict[str, str]:
         with open(f"/proc/{self.pid}/status", encoding="utf-8", errors="replace") as file:

@@ -47,8 +47,6 @@ if TYPE_CHECKING:
 
 
 _NO_NEW_PRIVS = 38
-_MARK = 10
-"""`RLIMIT_LOCKS`, which Linux ignores: at zero, it tells our other programs what is confined."""
 _BOUNDING_DROP, _AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
 _CAPSET = {"x86_64": 126, "aarch64": 91}
 _CAPABILITIES_V3 = 0x20080522
@@ -56,15 +54,19 @@ _DAC_OVERRIDE = 1  # root in a container works with files of other users; Landlo
 _LAST_CAPABILITY = 63
 
 
-def confine(orders: SandboxOrders) -> int:
+def confine(orders: SandboxOrders, number: int) -> int:
     """Confine this process permanently; returns the descriptor for supervised system calls.
+
+    Args:
+        orders: What it may use.
+        number: The warden's number of the server, which all its processes are marked with.
 
     Raises:
         OSError: The kernel refuses; nothing may be started then.
     """
     prctl(_NO_NEW_PRIVS, 1)
-    limits = (resource.RLIMIT_DATA, orders["memory"]), (resource.RLIMIT_CORE, 0), (_MARK, 0)
-    for limit, most in limits:
+    mark = (syscall_filter.MARK, number)
+    for limit, most in ((resource.RLIMIT_DATA, orders["memory"]), (resource.RLIMIT_CORE, 0), mark):
         _lower(limit, most)
     _drop_capabilities()
     grants = [(path, landlock.READ) for path in orders["read"]]

@@ -50,7 +50,7 @@ class SupervisedChanges:
             "truncate": self._truncate,
         }
 
-    def make(self, caller: CallingProcess, name: str, arguments: list[int]) -> int:
+    def make(self, name: str, caller: CallingProcess, arguments: list[int]) -> int:
         """Make a change.
 
         Raises:
@@ -146,7 +146,8 @@ class OwnPlace:
     @property
     def is_nameless(self) -> bool:
         """Whether it is in no folder: a pipe, memory, or a file that was deleted."""
-        return not self.real.startswith("/") or os.fstat(self.fd).st_nlink == 0
+        is_deleted = self.real.endswith(" (deleted)") and os.fstat(self.fd).st_nlink == 0
+        return is_deleted or not self.real.startswith("/")
 
     def close(self) -> None:
         os.close(self.fd)

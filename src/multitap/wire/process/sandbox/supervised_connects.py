@@ -41,6 +41,7 @@ _NETLINK = struct.Struct("=HHII")
 _TIME = struct.Struct("ll")
 _CONNECT = ARCHITECTURES[machine()][1]["connect"]
 _BIND = ARCHITECTURES[machine()][1]["bind"]
+_LISTEN = ARCHITECTURES[machine()][1]["listen"]
 _FIRST_FREE_PORT = 1024
 _OTHER = "an address of another kind"
 _RESTART = 512  # ERESTARTSYS: the signal's own flags decide what becomes of the call
@@ -130,16 +131,11 @@ class ConnectAttempt:
 
     def __init__(self, caller: CallingProcess, number: int) -> None:
         self.caller = caller
-        fd = caller.descriptor(number)
-        try:
-            self.theirs = socket.socket(fileno=fd)
-        except OSError:  # it is not a socket
-            os.close(fd)
-            raise
+        self.theirs = caller.socket(number)
         self.data = b""
         self.place = -1
         """Our descriptor of a Unix socket, by which `data` names it."""
-        self.is_blocking = not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_NONBLOCK
+        self.is_blocking = not fcntl.fcntl(self.theirs, fcntl.F_GETFL) & os.O_NONBLOCK
         self.deadline: float | None = None
 
     def start(self) -> int | None:
@@ -249,7 +245,7 @@ class SupervisedConnects:
         number, pointer, size = (to_signed(arguments[0]), arguments[1], to_signed(arguments[2]))
         if not _FAMILY.size <= size <= _LONGEST:
             return -errno.EINVAL
-        with socket.socket(fileno=caller.descriptor(number)) as theirs:
+        with caller.socket(number) as theirs:
             # of the socket, not of the address, which may be another one by the time it counts
             if theirs.family not in {socket.AF_INET, socket.AF_INET6}:
                 return None
@@ -266,6 +262,25 @@ class SupervisedConnects:
                 self._refuse(f"port {port}")
                 return -errno.EADDRINUSE
             return _call(_BIND, theirs.fileno(), data)
+
+    def listen(self, caller: CallingProcess, arguments: list[int]) -> int:
+        """The result of listening.
+
+        `bind` leaves sockets of other kinds to the kernel, and the caller may put another socket
+        in the place of the one that was looked at. So it is looked at here again, when its
+        address is certain.
+        """
+        with caller.socket(to_signed(arguments[0])) as theirs:
+            if theirs.family in {socket.AF_INET, socket.AF_INET6}:
+                if not theirs.getsockname()[1]:
+                    # as the kernel would do, but before the look
+                    theirs.bind(("", 0))
+                port = theirs.getsockname()[1]
+                folder = self._rules.closed_ports
+                if folder and theirs.type == socket.SOCK_STREAM and is_reserved(folder, port):
+                    self._refuse(f"port {port}")
+                    return -errno.EADDRINUSE
+            return syscall(_LISTEN, theirs.fileno(), to_signed(arguments[1]))
 
     def resume(self, fd: int) -> None:
         """Look at a socket that is ready."""

@@ -1,9 +1,9 @@
 """The seccomp filter of a confined process: what Landlock does not cover.
 
 Sockets of other kinds than it may use, other processes' limits, namespaces, keyrings, io_uring
-(which does what a filter forbids) and the like are refused. `connect` and changes of modes, owners,
-times and sizes are handed to the warden, which looks at their arguments and makes the call itself:
-a filter sees no memory, and Landlock restricts neither addresses nor these changes. So are new
+(which does what a filter forbids) and the like are refused. `connect`, watches and changes of
+modes, owners, times and sizes are handed to the warden, which looks at their arguments and makes
+the call itself: a filter sees no memory, and Landlock restricts none of these. So are new
 processes, which the warden counts: the kernel's own limit counts all processes of a user, and none
 of root's.
 
@@ -71,7 +71,7 @@ _UNSUPPORTED = (
     *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "file_setattr"),
     *("removexattr", "lremovexattr", "fremovexattr", "removexattrat"),
 )
-_LISTENING = ("bind", "listen")
+LISTENING = ("bind", "listen")
 _OTHERS_BY_FIRST = (
     *("prlimit64", "sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"),
 )
@@ -81,7 +81,7 @@ FILE_CHANGES = (
     *("utimensat", "utime", "utimes", "futimesat", "truncate"),
 )
 """Calls that the warden makes for the caller, on files that it may change."""
-_HANDED_OVER = ("connect", *FILE_CHANGES, "fork", "vfork")
+_HANDED_OVER = ("connect", "inotify_add_watch", *FILE_CHANGES, "fork", "vfork")
 NEW_PROCESS = frozenset({"clone", "fork", "vfork"})
 """Calls that are only counted: they have no argument that could be changed meanwhile."""
 SIGNALS = (
@@ -90,6 +90,12 @@ SIGNALS = (
 """Calls that send a signal; their first argument says to whom, and it is no pointer."""
 _SIGNALLED = (0x8901, 0x8902)  # FIOSETOWN and SIOCSPGRP: who gets signals about a descriptor
 _SIGNALLED_BY_FCNTL = (8, 15)  # F_SETOWN and F_SETOWN_EX: the same
+_HOLDS = (1024, 1026, 1040)
+"""F_SETLEASE, F_NOTIFY and F_SETDELEG: others who open a file wait for its holder, up to a minute;
+so would the warden."""
+MARK = 10
+"""`RLIMIT_LOCKS`, which Linux ignores. Its value tells whose a confined process is: nobody can
+raise a limit, and the filter keeps this one from being lowered."""
 READING = {"openat": 2, "open": 1}
 """Calls that open a file, and which of their arguments says what for; the next is the mode."""
 _MODES = {"creat": 1, "mknod": 1, "mknodat": 2}
@@ -165,9 +171,8 @@ def confining(
             flags, on_read, on_list, _notify() if observed or watched else _allow()
         )
     blocks["ioctl"] = _ioctl((*_TERMINAL, *_SIGNALLED) if signals else _TERMINAL)
-    if signals:
-        refused = _if_one_of(_SIGNALLED_BY_FCNTL, _answer(_EPERM))
-        blocks["fcntl"] = [_argument(1), *refused, _allow()]
+    refused = (*_HOLDS, *_SIGNALLED_BY_FCNTL) if signals else _HOLDS
+    blocks["fcntl"] = [_argument(1), *_if_one_of(refused, _answer(_EPERM)), _allow()]
     for call, flags in (("sendmsg", 2), ("sendto", 3), ("sendmmsg", 3)):
         blocks[call] = [_argument(flags), *_if_any(_FAST_OPEN, _EACCES), _allow()]
     blocks["clone"] = [
@@ -181,11 +186,11 @@ def confining(
     blocks["socketpair"] = _pair()
     for calls, verdict in (
         ((*_HANDED_OVER, *shown, *(SIGNALS if signals else ())), _notify()),
-        (("bind",) if network else (), _notify()),
+        (LISTENING if network else (), _notify()),
         (_FORBIDDEN, _answer(_EPERM)),
         (_ABSENT, _answer(_ENOSYS)),
         (_UNSUPPORTED, _answer(_EOPNOTSUPP)),
-        (() if network else _LISTENING, _answer(_EACCES)),
+        (() if network else LISTENING, _answer(_EACCES)),
     ):
         for call in calls:
             blocks.setdefault(call, [verdict])
@@ -208,6 +213,10 @@ def _on_itself() -> dict[str, list[Instruction]]:
     for call, kind in (("setpriority", 0), ("ioprio_set", 1)):
         checked = [_argument(0), *_unless_equal(kind, _EPERM)]
         blocks[call] = [*checked, _argument(1), *_unless_equal(0, _EPERM), _allow()]
+    change = [_argument(2), *_unless_equal(0, _EPERM), _upper(2), *_unless_equal(0, _EPERM)]
+    marked = [(_EQUAL, 0, len(change), MARK), *change]
+    blocks["prlimit64"] = [*blocks["prlimit64"][:-1], _argument(1), *marked, _allow()]
+    blocks["setrlimit"] = [_argument(0), *_if_one_of((MARK,), _answer(_EPERM)), _allow()]
     return blocks
 
 
@@ -325,6 +334,10 @@ def _when(number: int, block: list[Instruction]) -> list[Instruction]:
 
 def _argument(index: int) -> Instruction:
     return (_LOAD, 0, 0, 16 + 8 * index)  # its lower half, which is all that these calls look at
+
+
+def _upper(index: int) -> Instruction:
+    return (_LOAD, 0, 0, 20 + 8 * index)
 
 
 def _answer(errno: int) -> Instruction:

@@ -45,7 +45,7 @@ mkdirat 258 unlink 87 unlinkat 263 rename 82 renameat 264 renameat2 316 link 86 
 symlink 88 symlinkat 266 truncate 76 rmdir 84 fork 57 vfork 58 chown 92 fchown 93 lchown 94
 fchownat 260 fsetxattr 190 fremovexattr 199 utime 132 utimes 235 futimesat 261 utimensat 280
 mknod 133 mknodat 259 kill 62 tkill 200 tgkill 234 rt_sigqueueinfo 129 rt_tgsigqueueinfo 297
-fcntl 72
+fcntl 72 inotify_add_watch 254 setrlimit 160
 """
 
 _AARCH64 = """
@@ -64,7 +64,7 @@ lookup_dcookie 18 nfsservctl 42 fchmod 52 fchmodat 53 setxattr 5 lsetxattr 6 rem
 lremovexattr 15 openat 56 execve 221 execveat 281 mkdirat 34 unlinkat 35 renameat 38
 renameat2 276 linkat 37 symlinkat 36 truncate 45 fchown 55 fchownat 54 fsetxattr 7
 fremovexattr 16 utimensat 88 mknodat 33 kill 129 tkill 130 tgkill 131 rt_sigqueueinfo 138
-rt_tgsigqueueinfo 240 fcntl 25
+rt_tgsigqueueinfo 240 fcntl 25 inotify_add_watch 27 setrlimit 164
 """
 
 

@@ -13,6 +13,7 @@ import os
 import select
 import struct
 import time
+from functools import partial
 
 from .calling_process import AT_FDCWD, CallingProcess, real_path
 from .denied_changes import DeniedChanges
@@ -20,6 +21,8 @@ from .own_devices import OwnDevices
 from .own_proc import open_own, own_place
 from .supervised_changes import SupervisedChanges
 from .supervised_connects import ConnectRules, SupervisedConnects
+from .supervised_signals import SupervisedSignals
+from .supervised_watches import SupervisedWatches
 from .syscall_filter import FILE_CHANGES, NEW_PROCESS, READING, SIGNALS, machine
 from .syscall_numbers import ARCHITECTURES
 from .used_paths import CHANGING, USED_PATHS, to_signed, used_paths
@@ -37,7 +40,6 @@ _DESCRIPTOR = struct.Struct("=QIIII")
 _AS_ANSWER = 2  # the caller gets a descriptor and its number in one step
 _MOST_USED = 20_000
 _CONTINUE = 1
-_EVERYBODY = -1  # that a signal may be sent to
 _OPENING = {"open": (1, 2), "openat": (2, 3)}
 """Calls that open a file, and which of their arguments are the flags and the mode."""
 _OF_DEVICES = {
@@ -90,7 +92,7 @@ class SyscallSupervisor:
         self._proc = orders["proc"]
         self._listed = frozenset(orders["listed"])
         self._count = count
-        self._owns = owns
+        self._signals = SupervisedSignals(owns)
         self._free = 0
         """How many more processes it may start before they are counted again."""
         self._full_until = 0.0
@@ -100,7 +102,6 @@ class SyscallSupervisor:
             DeniedChanges((*write, *orders["devices"]), on_denied) if orders["watch"] else None
         )
         self._devices = OwnDevices() if orders["network"] and not orders["wrapper"] else None
-        self._changes = SupervisedChanges(write, self._on_outside)
         self._connects = SupervisedConnects(
             ConnectRules(
                 proxy=orders["proxy"],
@@ -114,6 +115,16 @@ class SyscallSupervisor:
             answer=self._send,
             on_refused=on_refused,
         )
+        changes = SupervisedChanges(write, self._on_outside)
+        watches = SupervisedWatches((*orders["read"], *write), orders["listed"])
+        self._made: dict[str, Callable[[CallingProcess, list[int]], int | None]] = {
+            **{name: partial(changes.make, name) for name in FILE_CHANGES},
+            "connect": self._connects.begin,
+            "listen": self._connects.listen,
+            "inotify_add_watch": watches.add,
+            "pidfd_send_signal": self._signals.send,
+        }
+        """Calls that we make for the caller; None: they are answered later."""
         numbers = ARCHITECTURES[machine()][1]
         self._names = {numbers[name]: name for name in numbers}
 
@@ -160,35 +171,18 @@ class SyscallSupervisor:
         name = self._names.get(number, "")
         if name == "bind":
             self._bind(caller, arguments)
-        elif name in FILE_CHANGES or name == "connect":
+        elif name in self._made:
             self._make(caller, name, arguments)
         elif name in NEW_PROCESS:
             self._send(call, 0, _CONTINUE) if self._has_room() else self._send(call, -errno.EAGAIN)
         elif name in SIGNALS:
-            is_inside = self._stays_inside(caller, name, to_signed(arguments[0]))
+            is_inside = self._signals.allows(caller, name, to_signed(arguments[0]))
             self._send(call, 0, _CONTINUE) if is_inside else self._send(call, -errno.EPERM)
         elif not self._use_device(caller, name, arguments) and not self._look(
             caller, name, arguments
         ):
             self._send(call, 0, _CONTINUE)  # Landlock decides, whatever we have seen
         return True
-
-    def _stays_inside(self, caller: CallingProcess, name: str, target: int) -> bool:
-        """Whether a signal goes to the server's own processes.
-
-        The kernel reads no memory to find out to whom, so the call can go on.
-        """
-        try:
-            if name == "pidfd_send_signal":
-                target = caller.process_behind(target)
-            if name == "kill" and target == 0:
-                return True  # its own group, which is in its own session
-            # a thread of its own, as runtimes signal all the time
-            if target > 0 and os.path.exists(f"/proc/{target}/task/{caller.pid}"):
-                return True
-            return target != _EVERYBODY and self._owns(target)
-        except OSError:
-            return False
 
     def _use_device(self, caller: CallingProcess, name: str, arguments: list[int]) -> bool:
         """Make a call that is about a terminal or shared memory; False if it is not."""
@@ -228,12 +222,8 @@ class SyscallSupervisor:
         """Make a call for its caller."""
         if self._observes and name in USED_PATHS:
             self._look(caller, name, arguments)
-        result: int | None
         try:
-            if name == "connect":
-                result = self._connects.begin(caller, arguments)
-            else:
-                result = self._changes.make(caller, name, arguments)
+            result = self._made[name](caller, arguments)
         except OSError as exc:
             result = -(exc.errno or errno.EPERM)
         if result is not None:
@@ -258,7 +248,8 @@ class SyscallSupervisor:
 
     def _send(self, call: int, result: int, flags: int = 0) -> None:
         try:
-            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(call, 0, min(result, 0), flags))
+            value, error = max(result, 0), min(result, 0)
+            fcntl.ioctl(self._listener, _SEND, _ANSWER.pack(call, value, error, flags))
         except OSError:
             pass  # the caller is gone
 

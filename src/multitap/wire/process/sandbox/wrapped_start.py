@@ -17,29 +17,31 @@ CODE = (
     "import sys; sys.path.append(sys.argv[1]); "
     "from process.sandbox import wrapped_start; wrapped_start.main()"
 )
-"""What Python runs; its arguments are a folder, a socket, orders, a program and its arguments."""
+"""What Python runs; its arguments are a folder, a socket, a number, orders, and the command."""
 
 
-def command(report: int, orders: bytes, program: str, argv: list[str]) -> list[str]:
+def command(report: int, number: int, orders: bytes, program: str, argv: list[str]) -> list[str]:
     """The command that bubblewrap starts.
 
     Args:
         report: The socket on which the warden waits for the calls that are handed over.
+        number: The warden's number of the server.
         orders: How to be confined, marshalled.
         program: The program to run.
         argv: Its arguments, beginning with its name.
     """
     here = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     python = [sys.executable, "-I", "-S", "-c", CODE, here]
-    return [*python, str(report), orders.hex(), program, *argv]
+    return [*python, str(report), str(number), orders.hex(), program, *argv]
 
 
 def main() -> None:
-    _, _, report, orders, program, *argv = sys.argv
+    _, _, report, number, orders, program, *argv = sys.argv
     warden = socket.socket(fileno=int(report))
     warden.set_inheritable(False)
     try:
-        listener = confine(marshal.loads(bytes.fromhex(orders)))  # noqa: S302 - the warden's
+        words = marshal.loads(bytes.fromhex(orders))  # noqa: S302 - the warden's
+        listener = confine(words, int(number))
         socket.send_fds(warden, [b"+"], [listener])
         os.close(listener)
         os.execve(program, argv, os.environ)  # noqa: S606 - that is what it is for

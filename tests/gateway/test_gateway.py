@@ -640,8 +640,11 @@ async def test_a_client_that_leaves_a_question_out_is_asked_again(settings):
         again = await talker.client.session.call_tool(
             "old_ask", {}, request_state=asked.request_state, allow_input_required=True
         )
+        with pytest.raises(MCPError) as used:
+            await go_on(talker, asked.request_state)
         result = await go_on(talker, again.request_state)
 
+    assert used.value.error.data == {"reason": "expired"}
     assert again.input_requests == asked.input_requests
     assert result.content[0].text == "accept {'name': 'Ada'}"
 

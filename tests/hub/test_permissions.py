@@ -1,5 +1,8 @@
 """Policies in a hub: what is not there, what is refused, and whom a call waits for."""
 
+from itertools import product
+
+import msgspec
 import pytest
 from mcp.server import MCPServer
 from mcp_types import ToolAnnotations
@@ -7,6 +10,7 @@ from mcp_types import ToolAnnotations
 from multitap import CallContext, LocalServer, Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, NotAllowed
+from multitap.hub.router import route_to
 from multitap.upstream.handlers import Handlers
 
 
@@ -189,3 +193,70 @@ async def test_rules_are_about_calls_and_not_about_resources_and_prompts(tmp_pat
         assert not hub.catalog.tools
         assert (await hub.read("notes://today")).contents[0].text == "a note"
         assert (await hub.prompt("files_greet")).messages[0].content.text == "hello"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """A client of the stateless era, as far as permissions look at it."""
+
+    principal: str = "ann"
+    holder: str = "10.0.0.1"
+    drives_rounds: bool = True
+
+    @property
+    def owner(self):
+        return self
+
+    slot_holder = caller = ""
+
+
+def question(state):
+    return msgspec.json.encode({"resultType": "input_required", "requestState": state})
+
+
+ROUND = {
+    "principal": "ann",
+    "holder": "10.0.0.1",
+    "tool": "one_read",
+    "arguments": b'{"path":"x"}',
+    "state": "s",
+}
+OTHERS = {
+    "principal": "bob",
+    "holder": "10.0.0.2",
+    "tool": ["one_write", "two_read"],
+    "arguments": [b'{"path":"y"}', b'{"path": "x"}', b"{}"],
+    "state": ["t", "", None],
+}
+
+
+async def test_only_the_same_call_of_the_same_client_continues_with_the_same_state(tmp_path):
+    person = Person(*["once"] * 1000)
+    servers = {name: LocalServer(server=files()) for name in ("one", "two")}
+    stage = Settings(servers=servers, policy=(rule("ask"),), state_dir=tmp_path)
+    choices = [
+        [value, *(other if isinstance(other, list) else [other])]
+        for value, other in zip(ROUND.values(), OTHERS.values(), strict=True)
+    ]
+    async with open_hub(stage, handlers=person.handlers) as hub:
+        await hub.settled()
+        permissions = hub.calls.permissions
+
+        def placed(principal, holder, tool, arguments, state):
+            route = route_to(hub.catalog.tools[tool], hub.gateway_defaults)
+            context = CallContext(client=Caller(principal, holder))
+            extra = b"" if state is None else b',"requestState":%b' % msgspec.json.encode(state)
+            return route, route.guard.decide(arguments), arguments, context, extra
+
+        async def is_asked(*values):
+            before = len(person.asked)
+            await permissions.ask(*placed(*values))
+            return len(person.asked) > before
+
+        route, _, arguments, context, _ = placed(*ROUND.values())
+        await permissions.expect_answer(route, arguments, context, question("s"))
+        wrong = [values for values in product(*choices) if [*values] != [*ROUND.values()]]
+        skipped = [values for values in wrong if not await is_asked(*values)]
+        right = [await is_asked(*ROUND.values()) for _ in range(3)]
+
+    assert skipped == []
+    assert right == [False, True, True]

@@ -5,13 +5,13 @@ be asked by an answer to its request, which it then repeats. In between, the cal
 """
 
 import asyncio
-import hashlib
+import base64
 import os
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cached_property
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import msgspec
@@ -22,18 +22,13 @@ from multitap.gateway.client import Client, OnOtherReplica, able, fit
 from multitap.gateway.client_errors import OVERLOADED
 from multitap.gateway.client_message import UNPARSABLE, Refused, Result, parse_table
 from multitap.gateway.client_request import ClientRequest
-from multitap.later import Later
 from multitap.shares import Shares
 from multitap.tasks import CancelHandle, Tasks
+from multitap.trust.single_use import Issued, Seal, bind
 from multitap.upstream.on_behalf_of import CallContext
 from multitap.wire.jsonrpc import envelope, vocabulary
 from multitap.wire.jsonrpc.vocabulary import INVALID_PARAMS, SERVER_ERROR
 from multitap.wire.wire import OnProgress, RpcError
-
-if TYPE_CHECKING:
-    from mcp.server import request_state
-else:
-    request_state = Later("mcp.server.request_state")
 
 TTL = 600.0
 """Seconds a call waits for its client to return: a person may have to think, or log in."""
@@ -49,13 +44,9 @@ Work = Callable[[CallContext], Awaitable[Result]]
 """Makes the call in the given context."""
 
 
-class _State(msgspec.Struct):
+class _State(msgspec.Struct, array_like=True):
     parked: str
-    principal: str
-    subject: str
-    arguments: str
-    """A digest of the arguments."""
-    replica: str = ""
+    replica: str
     """The replica where the call waits."""
 
 
@@ -98,6 +89,8 @@ class ParkedCall:
         """Set once its client has the result, or can no longer ask for it."""
         self._ended: tuple[Result | None, Exception | None] | None = None
         self._expiry: asyncio.TimerHandle | None = None
+        self.tickets = Issued(1)
+        """The ticket of the current round; an earlier one is no longer valid."""
         self.is_counted = True
         """Whether it still counts against its client's share."""
 
@@ -150,7 +143,6 @@ class ParkedCall:
 
     async def round(self, request: ClientRequest, ttl: float) -> Result | None:
         """The result, or None when the client has to be asked first, for which it has `ttl`."""
-        # two requests may come with one ticket: from here on the server speaks to the later one
         self._turn = request
         if self._expiry is not None:
             self._expiry.cancel()
@@ -276,8 +268,8 @@ class ParkedCalls:
         return len(self._parked_calls)
 
     @cached_property
-    def _codec(self) -> "request_state.AESGCMRequestStateCodec":
-        return request_state.AESGCMRequestStateCodec([self._key])
+    def _seal(self) -> Seal:
+        return Seal(self._key)
 
     @staticmethod
     def issued(state: str | None) -> bool:
@@ -301,25 +293,26 @@ class ParkedCalls:
         """Continue a call that its client returns to.
 
         Raises:
-            Refused: The ticket is not ours, not theirs, of another call, or too old.
+            Refused: The ticket is not ours, not theirs, of another call, used, or too old.
             OnOtherReplica: The call waits at another replica.
         """
         state = self._unseal(request, subject)
         if self._replica and state.replica != self._replica:
             raise OnOtherReplica(state.replica)
-        # nothing is awaited until `_round`: it cannot expire in between
-        parked = self._parked_calls.get(state.parked)
-        if parked is None:
-            raise Refused(
-                INVALID_PARAMS,
-                "the call this continues has ended or expired",
-                {"reason": "expired"},
-            )
         try:
             given = request.params.input_responses
-            parked.take(parse_table(given) if len(given) else {})
+            responses = parse_table(given) if len(given) else {}
         except UNPARSABLE:
             raise Refused(INVALID_PARAMS, "inputResponses must be an object") from None
+        # nothing is awaited until `_round`: it cannot expire in between
+        parked = self._parked_calls.get(state.parked)
+        if parked is None or not parked.tickets.take(request.params.request_state or ""):
+            raise Refused(
+                INVALID_PARAMS,
+                "the call this continues has ended, has expired, or was continued before",
+                {"reason": "expired"},
+            )
+        parked.take(responses)
         return await self._round(parked, request)
 
     def _claim(self, client: Client) -> None:
@@ -393,43 +386,38 @@ class ParkedCalls:
         result = await parked.round(request, self._ttl)
         if result is not None:
             return result
-        state = _State(
-            parked.id,
-            parked.client.principal,
-            parked.subject,
-            _fingerprint(parked.arguments),
-            self._replica,
-        )
+        state = msgspec.json.encode(_State(parked.id, self._replica))
+        purpose = _purpose(parked.client, parked.subject, parked.arguments)
+        sealed = base64.urlsafe_b64encode(self._seal.seal(state, purpose))
+        ticket = _PREFIX + sealed.decode()
+        parked.tickets.issue(ticket, life=self._ttl)
         return envelope.encode(
             {
                 "resultType": "input_required",
                 "inputRequests": parked.questions,
-                "requestState": _PREFIX + self._codec.seal(msgspec.json.encode(state)),
+                "requestState": ticket,
             }
         )
 
     def _unseal(self, request: ClientRequest, subject: str) -> _State:
-        sealed = (request.params.request_state or "").removeprefix(_PREFIX)
+        params = request.params
         try:
-            state = msgspec.json.decode(self._codec.unseal(sealed), type=_State)
-        except (request_state.InvalidRequestState, msgspec.DecodeError):
+            ticket = (params.request_state or "").removeprefix(_PREFIX)
+            sealed = base64.b64decode(ticket, b"-_", validate=True)
+        except ValueError:
+            sealed = b""
+        opened = self._seal.unseal(sealed, _purpose(request.client, subject, params.arguments))
+        if opened is None:
             raise Refused(
                 INVALID_PARAMS,
-                "requestState is not one of ours",
-                {"reason": "invalid_request_state"},
-            ) from None
-        # tickets may leak, so each is valid for its own principal and call only
-        same = state.principal == request.client.principal and state.subject == subject
-        if not same or state.arguments != _fingerprint(request.params.arguments):
-            raise Refused(
-                INVALID_PARAMS,
-                "requestState belongs to another request",
+                "requestState is not one of ours, or belongs to another request",
                 {"reason": "invalid_request_state"},
             )
-        return state
+        return msgspec.json.decode(opened.data, type=_State)
 
 
-def _fingerprint(arguments: Raw) -> str:
-    """A digest of arguments that does not depend on how the JSON is written."""
+def _purpose(client: Client, subject: str, arguments: Raw) -> str:
+    """What a ticket is sealed for: it may leak, so it is valid for one principal and call only."""
+    # however the JSON is written: the call goes on with the arguments that it began with
     plain = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
-    return hashlib.sha256(plain).hexdigest()
+    return f"ticket {bind(client.principal, subject, plain).hex()}"

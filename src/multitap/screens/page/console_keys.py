@@ -1,6 +1,5 @@
 """One-time links to the console, and the tokens that browsers get for them."""
 
-import hashlib
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -12,6 +11,7 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts.token_sources import TokenSources
 from multitap.http.server.rate_limit import Rate, RateLimit
 from multitap.trust.access_tokens import AccessTokens
+from multitap.trust.single_use import Issued, bind
 
 if TYPE_CHECKING:
     from multitap.gateway.fronts.worker_peers import WorkerPeers
@@ -43,8 +43,8 @@ class ConsoleKeys:
     def __init__(self, sources: TokenSources, store: AccessTokens | None = None) -> None:
         self._sources = sources
         self._store = store or AccessTokens()
-        self._open: dict[bytes, float] = {}
-        """Digests of keys, and when they expire."""
+        # each `multitap console` makes one, and most are never used
+        self._links = Issued(MOST_LINKS)
         self._wrong = RateLimit(Rate.parse(ATTEMPTS))
 
     def new_link(self, base: str) -> str:
@@ -60,11 +60,7 @@ class ConsoleKeys:
     def new_key(self) -> str:
         """A key for one browser."""
         key = secrets.token_urlsafe(32)
-        self._forget_old()
-        # each `multitap console` makes one, and most are never used
-        while len(self._open) >= MOST_LINKS:
-            del self._open[next(iter(self._open))]
-        self._open[_digest(key)] = time.monotonic() + LIFE
+        self._links.issue(bind("console", key), life=LIFE)
         return key
 
     def is_admitted(self, given: bytes) -> str | None:
@@ -79,7 +75,7 @@ class ConsoleKeys:
             TooManyAttempts: Too many keys were wrong.
         """
         # the key is taken before the next await: two browsers cannot both use it
-        digest = _digest(key)
+        digest = bind("console", key)
         if not self.take(digest) and not (self.workers and await self.workers.take_key(digest)):
             if wait := self._wrong.take(time.monotonic()):
                 raise TooManyAttempts(wait)
@@ -92,9 +88,7 @@ class ConsoleKeys:
 
     def take(self, digest: bytes) -> bool:
         """Whether a key was issued here; it is no longer valid after that."""
-        self._forget_old()
-        # looked up by its digest, so that the timing reveals nothing about the keys
-        return self._open.pop(digest, None) is not None
+        return self._links.take(digest)
 
     async def wait_for_token(self, token_id: str) -> None:
         """Wait until a new token is valid here."""
@@ -114,11 +108,6 @@ class ConsoleKeys:
         text, kept = self._store.create(NAME, expires=time.time() + LIFE, is_console=True)
         return text, kept.id
 
-    def _forget_old(self) -> None:
-        now = time.monotonic()
-        for digest in [digest for digest, until in self._open.items() if until < now]:
-            del self._open[digest]
-
 
 class TooManyAttempts(Exception):
     """Too many wrong keys; has the seconds to wait."""
@@ -126,8 +115,3 @@ class TooManyAttempts(Exception):
     def __init__(self, wait: float) -> None:
         super().__init__(f"too many wrong keys: wait {wait:.0f} s")
         self.wait = wait
-
-
-def _digest(key: str) -> bytes:
-    # what is not UTF-8 is a wrong key, not an error
-    return hashlib.sha256(key.encode("utf-8", "surrogateescape")).digest()

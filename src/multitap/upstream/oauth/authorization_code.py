@@ -2,11 +2,12 @@
 
 import base64
 import hashlib
-import hmac
 import secrets
 from urllib.parse import parse_qs, quote, urlsplit
 
 from multitap.http.browser_address import is_safe
+from multitap.trust.single_use import Issued
+from multitap.upstream.oauth.account import LOGIN_TIMEOUT
 from multitap.upstream.oauth.address_rules import AddressRules
 from multitap.upstream.oauth.client_identity import ClientIdentity
 from multitap.upstream.oauth.discovery import Discovery
@@ -50,7 +51,9 @@ class AuthorizationRequest:
         self._redirect = redirect
         self._scope = scope
         self._verifier = secrets.token_urlsafe(64)
-        self._state: str | None = secrets.token_urlsafe(32)
+        self._state = secrets.token_urlsafe(32)
+        self._states = Issued(1)
+        self._states.issue(self._state, issuer.issuer, redirect, life=LOGIN_TIMEOUT)
 
     @property
     def address(self) -> str:
@@ -64,7 +67,7 @@ class AuthorizationRequest:
             "response_type": "code",
             "client_id": self._client.client_id,
             "redirect_uri": self._redirect,
-            "state": self._state or "",
+            "state": self._state,
             "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
             "code_challenge_method": "S256",
             "resource": self._found.resource,
@@ -90,9 +93,11 @@ class AuthorizationRequest:
             name: values[0]
             for name, values in parse_qs(urlsplit(came_back[:_LONGEST]).query).items()
         }
-        state, self._state = self._state, None
+        issuer = self._found.issuer.issuer
         # all of this before anything else is believed, an error included
-        if state is None or not hmac.compare_digest(said.get("state", "").encode(), state.encode()):
+        is_ours = self._states.take(said.get("state", ""), issuer, self._redirect)
+        self._states.forget()  # one answer counts, right or wrong
+        if not is_ours:
             raise LoginFailed("the redirect does not belong to this login (wrong `state`)")
         self._check_issuer(said.get("iss"))
         if "error" in said:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import hmac
 import html
 import secrets
 from collections.abc import AsyncGenerator
@@ -18,6 +17,8 @@ from anyio.lowlevel import checkpoint
 from multitap.http.closed_ports import close_port
 from multitap.http.loopback import is_loopback
 from multitap.http.server.peer_user import Peer, PeerUsers
+from multitap.trust.single_use import Issued
+from multitap.upstream.oauth.account import LOGIN_TIMEOUT
 from multitap.upstream.oauth.oauth_errors import LoginFailed, clean
 
 _LONGEST = 16 * 1024  # bytes of a request's head
@@ -61,9 +62,10 @@ class LoopbackCallback:
         self._resources = contextlib.ExitStack()
         self._users: PeerUsers | None = None
         """Tells our own user from others; None where the kernel cannot."""
-        self._forward: tuple[str, str] | None = None
-        """A path that leads to a page, once."""
-        self._expected: str | None = None
+        self._links = Issued(1)
+        """The path that leads to the login page."""
+        self._page = ""
+        self._states = Issued(1)
         self._came_back: str | None = None
         self._answered = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -101,7 +103,8 @@ class LoopbackCallback:
         address of a login page has its `state`.
         """
         path = f"/{secrets.token_urlsafe(16)}"
-        self._forward = path, page
+        self._links.issue(path, life=LOGIN_TIMEOUT)
+        self._page = page
         return f"http://{urlsplit(self.address).netloc}{path}"
 
     async def wait(self, page: str) -> str:
@@ -113,11 +116,12 @@ class LoopbackCallback:
         if self._listener is None:
             await self.listen()  # called again: the first answer was not usable
         self._answered.clear()
-        self._expected = parse_qs(urlsplit(page).query).get("state", [""])[0]
+        if state := parse_qs(urlsplit(page).query).get("state"):
+            self._states.issue(state[0], life=LOGIN_TIMEOUT)
         try:
             await self._answered.wait()
         finally:
-            self._expected = None
+            self._states.forget()
             self._close()
         return self._came_back or ""
 
@@ -184,13 +188,9 @@ class LoopbackCallback:
         method, _, target = first.rpartition(" ")[0].partition(" ")
         host = next((line[5:].strip() for line in lines if line.lower().startswith("host:")), "")
         path, _, query = target.partition("?")
-        if self._forward is not None and (method, host, path) == (
-            "GET",
-            mine.netloc,
-            self._forward[0],
-        ):
-            (_, page), self._forward = self._forward, None
-            return _BrowserReply(HTTPStatus.SEE_OTHER, "The login page is elsewhere.", page)
+        if (method, host) == ("GET", mine.netloc) and self._links.take(path):
+            words = "The login page is elsewhere."
+            return _BrowserReply(HTTPStatus.SEE_OTHER, words, self._page)
         if (method, host, path) != ("GET", mine.netloc, mine.path or "/"):
             return nothing
         try:
@@ -199,10 +199,9 @@ class LoopbackCallback:
             return nothing
         state = said.get("state", [""])[0]
         # any web page can send requests here: only the redirect with our `state` counts
-        if not self._expected or not hmac.compare_digest(state.encode(), self._expected.encode()):
+        if not self._states.take(state):
             words = "This is not the answer to a login that was asked for."
             return _BrowserReply(HTTPStatus.BAD_REQUEST, words)
-        self._expected = None
         self._came_back = f"{self.address}?{query}"
         if "error" in said:
             reason = said.get("error_description", said["error"])[0]

@@ -313,6 +313,17 @@ class SandboxRules(_ConfigModel):
     """Whether all of its processes may read their own `/proc/self`, not only the first. Multitap
     then checks every file that the server opens, which slows it down."""
 
+    def widen(self, other: "SandboxRules") -> "SandboxRules":
+        """These rules, and what the other ones open; the limits stay."""
+        return self.model_copy(
+            update={
+                "read": tuple(dict.fromkeys((*self.read, *other.read))),
+                "write": tuple(dict.fromkeys((*self.write, *other.write))),
+                "hosts": tuple(dict.fromkeys((*self.hosts, *other.hosts))),
+                "proc": self.proc or other.proc,
+            }
+        )
+
 
 class StdioServer(_Server):
     """A program that speaks MCP over stdio."""

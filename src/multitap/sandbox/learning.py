@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from multitap.config.models import SandboxRules
 from multitap.records import dataclass
 from multitap.sandbox.plan import SandboxPlan
 from multitap.sandbox.private_places import PrivatePaths, is_within, outermost
@@ -39,6 +40,15 @@ class LearnedRules:
             proc=self.proc or other.proc,
         )
 
+    def as_settings(self) -> SandboxRules:
+        """The rules as a server's configuration has them."""
+        return SandboxRules(
+            read=tuple(map(Path, self.read)),
+            write=tuple(map(Path, self.write)),
+            hosts=self.hosts,
+            proc=self.proc,
+        )
+
 
 def _either(some: tuple[str, ...], others: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted({*some, *others}))
@@ -65,13 +75,13 @@ def learn_rules(
         arguments: Its arguments; folders among them are meant for it.
         home: The user's home folder, which is not opened as a whole.
     """
-    wanted = [path for path in changed if not _is_open(path, plan.write, plan.devices)]
-    write = outermost(_folder_to_write(path, home) for path in wanted if not _is_passing(path))
+    closed = [path for path in changed if not _is_open(path, plan.write, plan.devices)]
+    write = outermost(_folder_to_write(path, home) for path in closed if not _is_passing(path))
     write = tuple(path for path in write if not _is_open(path, plan.write))
-    given = [path for path in arguments if os.path.isabs(path) and os.path.isdir(path)]
+    folders = [path for path in arguments if os.path.isabs(path) and os.path.isdir(path)]
     looked_at = [
         path
-        for path in (*read, *given)
+        for path in (*read, *folders)
         if os.path.exists(path)
         and not _is_passing(path)
         and not _is_open(path, plan.read, plan.write, plan.devices, write)
@@ -88,11 +98,11 @@ def learn_rules(
 
 def _is_open(path: str, *opened: Iterable[str]) -> bool:
     real = os.path.realpath(path)
-    return any(is_within(real, one) for some in opened for one in some)
+    return any(is_within(real, place) for places in opened for place in places)
 
 
 def _is_passing(path: str) -> bool:
-    return any(is_within(path, one) for one in _PASSING)
+    return any(is_within(path, place) for place in _PASSING)
 
 
 def _folder_to_write(path: str, home: Path) -> str:
@@ -111,9 +121,8 @@ def _group(paths: Iterable[str], home: Path) -> list[str]:
     by_folder: dict[str, set[str]] = defaultdict(set)
     for path in paths:
         real = os.path.realpath(path)
-        if not is_within(
-            str(home), real
-        ):  # a program that lists the home folder does not need its keys
+        # a program that lists the home folder does not need its keys
+        if not is_within(str(home), real):
             by_folder[os.path.dirname(real)].add(real)
     grouped: list[str] = []
     for folder, files in by_folder.items():

@@ -248,15 +248,7 @@ async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
 
 
 def _widen(expanded: StdioServer, *, rules: LearnedRules, level: Level) -> StdioServer:
-    before = expanded.sandbox_rules
-    wider = before.model_copy(
-        update={
-            "read": (*before.read, *map(Path, rules.read)),
-            "write": (*before.write, *map(Path, rules.write)),
-            "hosts": (*before.hosts, *rules.hosts),
-            "proc": before.proc or rules.proc,
-        }
-    )
+    wider = expanded.sandbox_rules.widen(rules.as_settings())
     widened = expanded.model_copy(update={"sandbox": level, "sandbox_rules": wider})
     # a level that a person chose for a project's server would count more than this one
     return widened.at_home(replace(expanded.home, level=None))

@@ -118,15 +118,15 @@ def _trust_project(projects: Projects, project: ProjectReview, answer: TrustAnsw
 def list_trusted(*, as_json: bool) -> int:
     """List the trusted projects."""
     projects = Projects()
-    known = projects.trusted()
+    trusted = projects.trusted()
     if as_json:
         say_json(
             [
                 _for_programs(root, parts, followed=projects.follows(root))
-                for root, parts in sorted(known.items())
+                for root, parts in sorted(trusted.items())
             ]
         )
-    elif not known:
+    elif not trusted:
         note("no project is trusted; `multitap trust` in its folder shows one and asks")
     else:
         rows = [
@@ -139,7 +139,7 @@ def list_trusted(*, as_json: bool) -> int:
                 "followed" if projects.follows(root) else "ask",
                 _date(parts) if root.is_dir() else "gone",
             )
-            for root, parts in sorted(known.items())
+            for root, parts in sorted(trusted.items())
         ]
         table(("PROJECT", "TRUSTED", "SECRETS", "CHANGES", "SINCE"), rows)
     return Exit.DONE
@@ -148,10 +148,10 @@ def list_trusted(*, as_json: bool) -> int:
 def distrust(path: Path) -> int:
     """Withdraw the trust in a project."""
     projects = Projects()
-    known = projects.trusted()
+    trusted = projects.trusted()
     here = path.expanduser().absolute().resolve()
     # also works in a folder below the project, like `multitap trust`
-    root = next((one for one in (here, *here.parents) if one in known), here)
+    root = next((folder for folder in (here, *here.parents) if folder in trusted), here)
     projects.distrust(root)
     note(f"{root} is no longer trusted; running gateways stop its servers")
     return Exit.DONE
@@ -215,16 +215,18 @@ def _ask(project: ProjectReview, answer: TrustAnswer) -> Collection[str] | None:
 
 
 def _check_grants(granted: Iterable[str], reviews: Sequence[ProjectReview]) -> None:
-    wanted = {name for one in reviews for part in one.parts for name in part.part.wants}
+    secrets = {
+        name for project in reviews for reviewed in project.parts for name in reviewed.part.wants
+    }
     for name in granted:
-        if name not in wanted:
-            known = ", ".join(sorted(wanted)) or "none"
-            raise UnknownName(f"nothing here wants the secret {name!r}", hint=f"wanted: {known}")
+        if name not in secrets:
+            wanted = ", ".join(sorted(secrets)) or "none"
+            raise UnknownName(f"nothing here wants the secret {name!r}", hint=f"wanted: {wanted}")
 
 
 def _date(parts: TrustedParts) -> str:
     return time.strftime(
-        "%Y-%m-%d", time.localtime(min((one.at for one in parts.values()), default=0))
+        "%Y-%m-%d", time.localtime(min((part.at for part in parts.values()), default=0))
     )
 
 

@@ -204,7 +204,7 @@ class _Program:
             yield from self._local_package()
             yield from (path for path in self._local_options() if os.path.isdir(path))
             return
-        scripts = [path for path in self._whole_arguments() if os.path.isfile(path)]
+        scripts = self._whole_arguments()
         if self._runs_scripts() and scripts:
             for script in scripts:
                 yield self._home_of(script)

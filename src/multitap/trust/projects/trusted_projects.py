@@ -21,7 +21,6 @@ from multitap.config import (
     expand_server,
     load,
 )
-from multitap.config.models import SandboxRules
 from multitap.config.project_bounds import check_expanded, read_inside
 from multitap.config.provenance import Level
 from multitap.config.trust_gate import (
@@ -107,6 +106,9 @@ class _Records(msgspec.Struct, omit_defaults=True):
     refused: dict[str, tuple[str, ...]] = {}
     """Digests of parts that a person was shown last and did not trust, by project."""
 
+    def unfollow(self, root: Path) -> None:
+        self.followed = tuple(followed for followed in self.followed if followed != _key(root))
+
 
 class Projects:
     """Remembers trusted parts; an `Approval`.
@@ -139,16 +141,19 @@ class Projects:
             self._for_now[_key(proposal.root)] = {
                 part.key: _remember(replace(part, writes=()), None, (), 0.0) for part in parts
             }
-            words = "; ".join(part.title for part in parts)
-            place = str(proposal.root)
-            self._record("trust.given_once", subject=place, decision="allow", detail=words)
-        said = [(part, self._standing(proposal.root, part, known)) for part in parts]
+            titles = "; ".join(part.title for part in parts)
+            subject = str(proposal.root)
+            self._record("trust.given_once", subject=subject, decision="allow", detail=titles)
+        standings = [(part, self._standing(proposal.root, part, known)) for part in parts]
         return TrustDecision(
-            {part.name: standing for part, standing in said if part.kind == "server"},
-            next((standing for part, standing in said if part.kind == "settings"), TrustState.NEW),
+            {part.name: standing for part, standing in standings if part.kind == "server"},
+            next(
+                (standing for part, standing in standings if part.kind == "settings"),
+                TrustState.NEW,
+            ),
             {
                 proposal.root / part.file: standing
-                for part, standing in said
+                for part, standing in standings
                 if part.kind == "skill"
             },
         )
@@ -168,8 +173,8 @@ class Projects:
 
     def accepts_skill(self, root: Path, skill: Path) -> bool:
         digest = skill_part(skill, root).digest
-        known = (*self._trusted_parts(root).values(), *self._now(root).values())
-        return any(one.digest == digest for one in known)
+        trusted = (*self._trusted_parts(root).values(), *self._now(root).values())
+        return any(part.digest == digest for part in trusted)
 
     def follows(self, root: Path) -> bool:
         """Whether a project is trusted with its future changes."""
@@ -217,14 +222,14 @@ class Projects:
                 for part in parts
             }
             if follow is not None:
-                others = tuple(one for one in records.followed if one != _key(root))
-                records.followed = (*others, _key(root)) if follow else others
+                records.unfollow(root)
+                records.followed += (_key(root),) if follow else ()
             records.refused.pop(_key(root), None)
             self._kept.write(msgspec.json.encode(records))
-        said = [part.title for part in parts if not _is_known(part, known)]
-        said += [f"secret {name}" for name in granted]
-        said += ["with its future changes"] if follow else []
-        self._record("trust.given", subject=str(root), decision="allow", detail="; ".join(said))
+        details = [part.title for part in parts if not _is_known(part, known)]
+        details += [f"secret {name}" for name in granted]
+        details += ["with its future changes"] if follow else []
+        self._record("trust.given", subject=str(root), decision="allow", detail="; ".join(details))
 
     def unfollow(self, root: Path) -> None:
         """Stop trusting a project's changes: those that no person has seen ask again.
@@ -234,7 +239,7 @@ class Projects:
         """
         with self._kept.hold_lock():
             records = self._read()
-            records.followed = tuple(one for one in records.followed if one != _key(root))
+            records.unfollow(root)
             self._kept.write(msgspec.json.encode(records))
         self._record("trust.unfollowed", subject=str(root), decision="deny")
 
@@ -321,14 +326,14 @@ class Projects:
                 raise UnknownName(
                     f"{root} is not trusted", hint="`multitap trust --list` shows what is"
                 )
-            records.followed = tuple(one for one in records.followed if one != _key(root))
+            records.unfollow(root)
             self._kept.write(msgspec.json.encode(records))
         self._record("trust.withdrawn", subject=str(root), decision="deny")
 
     def _standing(self, root: Path, part: ProjectPart, known: TrustedParts) -> TrustState:
         before = known.get(part.key)
-        for one in (before, self._now(root).get(part.key)):
-            if one is not None and one.accepts(part, followed=self.follows(root)):
+        for trusted in (before, self._now(root).get(part.key)):
+            if trusted is not None and trusted.accepts(part, followed=self.follows(root)):
                 return TrustState.TRUSTED
         return TrustState.NEW if before is None else TrustState.CHANGED
 
@@ -381,10 +386,10 @@ def _project_of(loaded: Loaded, name: str, config: ServerConfig) -> Path | None:
 
 def _scope(loaded: Loaded, name: str, config: ServerConfig, root: Path) -> tuple[Scope, StartGrant]:
     folder = loaded.search.folder
-    known = loaded.settings.servers.get(name)
-    if known is None or known.provenance != "project":
-        known = config  # it runs as it was trusted, although the files have changed
-    grant = loaded.approval.check_start(root, folder, name, known)
+    described = loaded.settings.servers.get(name)
+    if described is None or described.provenance != "project":
+        described = config  # it runs as it was trusted, although the files have changed
+    grant = loaded.approval.check_start(root, folder, name, described)
     scope = scope_for(name, config, folder, granted=grant.secrets)
     return replace(scope, read=partial(read_inside, root)), grant
 
@@ -416,18 +421,12 @@ def _apply(grant: StartGrant, config: ServerConfig, root: Path) -> ServerConfig:
     if not isinstance(config, StdioServer):
         return config.at_home(home)
     # By real path: a folder whose name now leads elsewhere is not the one that was shown.
-    named = writable_folders(config.args, config.start_folder or root)
-    home = replace(home, writes=tuple(path for path in named if path in grant.writes))
-    rules, more = config.sandbox_rules, grant.rules
-    if more != SandboxRules():
-        rules = rules.model_copy(
-            update={
-                "read": (*rules.read, *filter(_is_real, more.read)),
-                "write": (*rules.write, *filter(_is_real, more.write)),
-                "hosts": tuple(dict.fromkeys((*rules.hosts, *more.hosts))),
-                "proc": rules.proc or more.proc,
-            }
-        )
+    folders = writable_folders(config.args, config.start_folder or root)
+    home = replace(home, writes=tuple(path for path in folders if path in grant.writes))
+    paths = {
+        field: tuple(filter(_is_real, getattr(grant.rules, field))) for field in ("read", "write")
+    }
+    rules = config.sandbox_rules.widen(grant.rules.model_copy(update=paths))
     return config.model_copy(update={"sandbox_rules": rules}).at_home(home)
 
 
@@ -446,13 +445,9 @@ def _resolve(rules: LearnedRules) -> LearnedRules:
 
 
 def _grant(part: TrustedPart) -> StartGrant:
-    rules = SandboxRules(
-        read=tuple(map(Path, part.rules.read)),
-        write=tuple(map(Path, part.rules.write)),
-        hosts=part.rules.hosts,
-        proc=part.rules.proc,
+    return StartGrant(
+        frozenset(part.granted), part.writes, part.rules.as_settings(), part.level, part.identity
     )
-    return StartGrant(frozenset(part.granted), part.writes, rules, part.level, part.identity)
 
 
 def _remember(

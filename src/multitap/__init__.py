@@ -78,9 +78,9 @@ logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is logged 
 
 def __getattr__(name: str) -> object:
     """Import on first use: `import multitap` stays cheap, the MCP SDK costs 0.6 s."""
+    # first: the import itself asks for names, and would come back here
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    try:
-        return getattr(import_module(f"multitap.{_HOME[name]}"), name)
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(import_module(f"multitap.{_HOME[name]}"), name)

@@ -342,6 +342,22 @@ async def test_c16_the_manager_starts_and_stops_a_server(manager, tmp_path):
             await manager.start_server({"transport": "pigeon"}, office)
 
 
+async def test_c16_the_server_is_stopped_in_any_order_by_any_task(manager, tmp_path):
+    role = {"transport": "http", "http": {"port": 0, "host": "127.0.0.1"}}
+    settings = Settings(state_dir=tmp_path)
+    environment = BaseEnvironment()
+    front = await manager.start_server(role, environment)
+    async with open_hub(settings):
+        await manager.stop_server()
+    again = await manager.start_server(role, environment)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(manager.stop_server)
+        tasks.start_soon(manager.stop_server)
+
+    assert front.closed.is_set()
+    assert again.closed.is_set()
+
+
 EVERYWHERE = {"transport": "http", "http": {"port": 0, "host": "0.0.0.0"}}
 
 

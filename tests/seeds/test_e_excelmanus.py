@@ -285,6 +285,13 @@ async def test_e6_an_engine_initializes_and_shuts_down_mcp(mcp_json, project):
     assert [tool.name for tool in engine.registry.list()] == ["own"]
 
 
+def test_e6_an_engine_takes_a_configuration_and_a_registry(tmp_path):
+    registry = ToolRegistry()
+    engine = AgentEngine(SimpleNamespace(workspace_root=tmp_path), registry)
+
+    assert (engine.workspace_root, engine.registry) == (tmp_path, registry)
+
+
 async def test_e7_a_call_waits_inside_a_running_loop(manager, mcp_json):
     mcp_json(zoo=zoo())
     registry = ToolRegistry()

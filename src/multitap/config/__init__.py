@@ -90,9 +90,9 @@ __all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[report
 
 def __getattr__(name: str) -> object:
     """Import on first use: the models alone cost more than a whole `--help` may take."""
+    # first: the import itself asks for names, and would come back here
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # noqa: PLC0415
 
-    try:
-        return getattr(import_module(f"multitap.config.{_HOME[name]}"), name)
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    return getattr(import_module(f"multitap.config.{_HOME[name]}"), name)

@@ -1,8 +1,8 @@
 """agent-core's manager: clients connected one by one, their tools in one list, and a server."""
 
+import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from multitap.events import LinkState
 from multitap.hub.reload import warn_of_untrusted, withheld_parts
 from multitap.seeds import seed_entry
 from multitap.seeds.threaded_hub import ThreadedHub
+from multitap.tasks import InOwnTask
 from multitap.tools.tool import HubTools, ToolInfo
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class McpManager:
     """Clients by name, in a hub with its own thread, and optionally a server.
 
     Methods for clients may be called from any task, loop or thread. Disconnecting the last one
-    ends them all, and so does `close`. The server is stopped by the task that started it.
+    ends them all, and so does `close`. Any task of the loop that started the server may stop it.
 
     Args:
         settings: The hub's settings; the clients add its servers.
@@ -45,7 +46,9 @@ class McpManager:
     def __init__(self, settings: Settings | None = None) -> None:
         self._hub = ThreadedHub(settings)
         self._tools = HubTools(self._hub)
-        self._server = AsyncExitStack()
+        self._server: InOwnTask[Front] | None = None
+        # the manager may be made before there is a loop, which anyio's lock would ask for
+        self._turn = asyncio.Lock()
 
     async def start_server(
         self,
@@ -71,13 +74,23 @@ class McpManager:
         """
         # Read first: a wrong configuration leaves the previous server running.
         serve = config if isinstance(config, Serve) else _serve(config)
-        await self.stop_server()
         server = EnvMCPServer(world, execute_tool=execute_tool, invoke_llm=invoke_llm)
-        return await self._server.enter_async_context(server.serve(serve, insecure=insecure))
+        async with self._turn:
+            await self._stop_server()
+            block = InOwnTask(server.serve(serve, insecure=insecure))
+            front = await block.__aenter__()
+            self._server = block
+            return front
 
     async def stop_server(self) -> None:
         """Stop serving it; does nothing if there is no server."""
-        await self._server.aclose()
+        async with self._turn:
+            await self._stop_server()
+
+    async def _stop_server(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            await server.__aexit__(None, None, None)
 
     async def connect_client(self, name: str, config: Mapping[str, Any] | ServerConfig) -> None:
         """Connect a server, in place of one with the same name, and add its tools.

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -149,15 +149,23 @@ class MCPManager:
 
 @dataclass
 class AgentEngine(Engine):
-    """An agent with the servers of `mcp.json`."""
+    """An agent with the servers of `mcp.json`.
 
+    `AgentEngine(config, registry)` works as well, with any object that has a `workspace_root`.
+    """
+
+    second: InitVar[ToolRegistry | None] = None
+    """The registry, if the first argument is a configuration."""
     _: KW_ONLY
     workspace_root: str | Path = "."
     """Where `mcp.json` is looked for first."""
     mcp: MCPManager = field(init=False, repr=False)
     """The servers."""
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, second: ToolRegistry | None) -> None:
+        if second is not None:
+            self.workspace_root = getattr(self.registry, "workspace_root", self.workspace_root)
+            self.registry = second
         self.mcp = self.servers = MCPManager(self.workspace_root)
 
 

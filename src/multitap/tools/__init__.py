@@ -34,8 +34,9 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import on first use: most programs with tools never offer them to a model."""
-    from multitap.tools import providers  # noqa: PLC0415
-
+    # first: the import itself asks for names, and would come back here
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from multitap.tools import providers  # noqa: PLC0415
+
     return getattr(providers, name)

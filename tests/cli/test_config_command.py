@@ -57,6 +57,19 @@ def test_problems_are_printed_with_their_place_and_end_it_with_3(multitap, home,
     assert problem in ended.out
 
 
+def test_a_server_without_its_secret_does_not_count_as_usable(multitap, home):
+    (home / "multitap.toml").write_text(
+        '[servers.a]\ncommand = "true"\nenv = {KEY = "${NOBODY_SETS_THIS}"}\n'
+        '[servers.b]\ncommand = "true"\n'
+    )
+
+    ended = multitap("--config multitap.toml config check")
+
+    assert ended.code == 0
+    assert "a cannot start here: " in ended.err
+    assert "1 of 2 servers can be used\n" in ended.err
+
+
 def test_remarks_do_not_fail_the_check(multitap, home):
     write(home / "multitap.toml", "[servers.gone]\nenabled = false\n")
 

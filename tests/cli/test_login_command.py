@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
+from multitap.cli.terminal.browser import open_page
 from multitap.trust.secrets.token_store import TokenStore
 from tests.terminals import terminal
 from tests.trust.keyrings import no_keyring
 from tests.upstream.oauth.provider import provided, visit
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -278,3 +279,16 @@ def answered(folder, answer):
         person.reads("log in there")
         person.type(answer)
         return person.ends()
+
+
+@pytest.mark.parametrize("choice", ["{browser}", "no-such-browser:{browser} --new %s"])
+def test_the_browser_is_the_one_that_the_user_chose(tmp_path, monkeypatch, choice):
+    visited, browser = tmp_path / "visited", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {visited}.new && mv {visited}.new {visited}\n')
+    browser.chmod(0o700)
+    monkeypatch.setenv("BROWSER", choice.format(browser=browser))
+    monkeypatch.delenv("DISPLAY", raising=False)
+
+    assert open_page("https://example.com/login?a=1")
+    wait_for(visited.exists)
+    assert visited.read_text().split()[-1] == "https://example.com/login?a=1"

@@ -1,10 +1,12 @@
 """Files of other designs in the folder that is worked in."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from multitap.config import Surroundings, load
+from multitap.config.problems import Severity
 from multitap.config.seed_files import at_prompt
 from multitap.names import Naming
 from tests.trusting import Gullible
@@ -113,3 +115,42 @@ def test_of_several_environments_only_the_usual_one_is_clear(where, names, found
         put(where.folder / "environments" / name / "config.jsonc", {"mcp": {}})
 
     assert [one.title for one in at_prompt(where)[1]] == found
+
+
+def test_kodes_file_of_the_user_counts_in_every_folder_without_ours(where):
+    put(where.home / ".kode.json", FILES[".kode.json"])
+    search, found = at_prompt(where)
+    loaded = load(search)
+    put(where.config / "multitap.toml", "")
+    _, beside_ours = at_prompt(where)
+
+    assert [file.path for file in found] == [where.home / ".kode.json"]
+    assert loaded.settings.naming is Naming.KODE
+    assert loaded.settings.servers["one"].provenance == "user"
+    assert beside_ours == ()
+
+
+@pytest.mark.parametrize(("name", "dialect"), [(".kode.json", None), ("other.json", "kode")])
+def test_a_named_file_of_kode_brings_its_naming(where, name, dialect):
+    path = where.folder / name
+    put(path, FILES[".kode.json"])
+    search, _ = at_prompt(where, (path,), dialect=dialect)
+
+    assert load(search).settings.naming is Naming.KODE
+
+
+def test_the_users_own_environments_are_not_a_strangers_project(where):
+    own = where.home / ".config" / "tong_work" / "agent-core"
+    put(own / "environments/work/config.jsonc", FILES["environments/work/config.jsonc"])
+    search, _ = at_prompt(replace(where, folder=own))
+
+    assert load(search).settings.servers["one"].provenance == "user"
+
+
+def test_what_an_environment_file_says_in_vain_is_reported(where):
+    name = "environments/work/config.jsonc"
+    put(where.folder / name, {**FILES[name], "environment": {"A": "1"}})
+    search, _ = at_prompt(where)
+
+    (problem,) = load(search, approval=Gullible()).problems
+    assert (problem.key, problem.severity) == ("environment", Severity.WARNING)

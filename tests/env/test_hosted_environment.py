@@ -349,6 +349,17 @@ async def test_with_bare_names_the_protocol_s_tools_are_called_as_ever(file):
     assert [tool.name for tool in tools] == ["roll"]
 
 
+@pytest.mark.parametrize("naming", ["{server}_{tool}", "{server}:{tool}", "{tool}"])
+async def test_the_protocols_own_names_with_a_slash_are_understood(file, naming):
+    say(file, f'naming = "{naming}"', OFFICE)
+    async with gate(file) as (opened, _), Talker("new", opened.url) as talker:
+        described = await asked(talker.client, "env/get_description")
+        with pytest.raises(MCPError, match="no tool named"):
+            await talker.client.call_tool("other/get_description", {})
+
+    assert described["id"] == "office"
+
+
 @pytest.mark.parametrize("era", ["old", "new"])
 async def test_the_model_answers_servers_whose_client_can_not_if_that_is_on(file, era):
     server = zoo(era="handshake")

@@ -79,6 +79,11 @@ def test_a3_anything_else_is_rejected_by_the_name_of_the_field(registry, config,
     assert registry.list() == ()
 
 
+def test_a3_what_is_no_table_is_rejected_in_words(registry):
+    with pytest.raises(ConfigError, match="'x': expected a table of settings, not 'nonsense'"):
+        registry.register("x", "nonsense")
+
+
 def test_a3_a_server_may_have_any_name(registry):
     for name in ("mcp", "servers", "server", "a.b", "日本"):
         registry.register(name, MEMORY)

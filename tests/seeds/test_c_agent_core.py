@@ -30,6 +30,8 @@ from multitap import (
     open_hub,
 )
 from multitap.config import OAuth, Search, Serve, Source, agent_core, kode, load
+from multitap.env.env_server import EnvMCPServer
+from multitap.env.environment_servers import McpClientLoadResult
 from multitap.errors import ConfigError, HubClosed, Unavailable, UntrustedWarning
 from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolContext
@@ -340,6 +342,34 @@ async def test_c16_the_manager_starts_and_stops_a_server(manager, tmp_path):
         assert front.closed.is_set()
         with pytest.raises(ConfigError, match=r"mcpServer\.transport"):
             await manager.start_server({"transport": "pigeon"}, office)
+
+
+async def test_c12_a_folder_whose_file_is_broken_has_failed(tmp_path):
+    script(tmp_path / "mcpservers" / "bad", *command("good"))
+    write(tmp_path / "mcpservers" / "bad" / "config.jsonc", '{"enabled": tru')
+
+    class Office(BaseEnvironment):
+        def base_settings(self):
+            return Settings(state_dir=tmp_path)
+
+        def mcpservers_directory(self):
+            return tmp_path / "mcpservers"
+
+    async with Office() as office:
+        assert office.servers.outcome() == McpClientLoadResult(0, ("bad",))
+
+
+@pytest.mark.parametrize(
+    "name", ["get_mcp_client_config", "get_mcpservers_directory", "get_mcp_server_config"]
+)
+def test_c17_hooks_that_nobody_calls_are_refused(name):
+    with pytest.raises(TypeError, match=f"name it `{name.removeprefix('get_')}`"):
+        type("Office", (BaseEnvironment,), {name: lambda _: None})
+
+
+def test_c16_callbacks_in_a_dict_are_refused_in_words():
+    with pytest.raises(ConfigError, match="the methods of an object, not a dict"):
+        EnvMCPServer({"describe": None})
 
 
 async def test_c16_the_server_is_stopped_in_any_order_by_any_task(manager, tmp_path):

@@ -285,6 +285,14 @@ async def test_e6_an_engine_initializes_and_shuts_down_mcp(mcp_json, project):
     assert [tool.name for tool in engine.registry.list()] == ["own"]
 
 
+async def test_e4_a_closed_client_says_that_it_is_closed():
+    client = MCPClientWrapper(MCPServerConfig("zoo", **zoo()))
+    await client.connect()
+    await client.close()
+
+    assert await client.call_tool("add", {"a": 1, "b": 2}) == "error: zoo: it is not connected"
+
+
 def test_e6_an_engine_takes_a_configuration_and_a_registry(tmp_path):
     registry = ToolRegistry()
     engine = AgentEngine(SimpleNamespace(workspace_root=tmp_path), registry)

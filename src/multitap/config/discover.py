@@ -154,9 +154,9 @@ def _amendment(folder: Path) -> Reading:
         return Reading("mcpservers/")
     if document is None:  # it may have disabled the server
         node = Document(folder / CONFIG, {}).root
-        return Reading(
-            "mcpservers/", (Entry(folder.name, node, {}, broken=True),), problems=problems
-        )
+        entry = Entry(folder.name, node, {}, broken=True)
+        reasons = tuple(replace(problem, server=folder.name) for problem in problems)
+        return Reading("mcpservers/", (entry,), problems=reasons)
     transcript = Transcript("mcpservers/", document, folder, FOLDER_SPELLING)
     transcript.problems += problems
     transcript.entry(folder.name, document.root)

@@ -78,7 +78,9 @@ def native(
     if named:
         paths = [where.folder / path.expanduser() for path in named]
         sources = [Source(path, dialect, required=True) for path in paths]
-        return Search(tuple(sources), where.folder)
+        names_kode = {*[dialect or path.name for path in paths]} <= {"kode", ".kode.json"}
+        defaults = {"naming": Naming.KODE.value} if names_kode else {}
+        return Search(tuple(sources), where.folder, defaults=defaults)
     project = project_folder(where)
     return Search(
         (

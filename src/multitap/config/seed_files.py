@@ -39,7 +39,7 @@ def at_prompt(
     is_named = any(source.required for source in native.sources)
     if is_named or any(not one.trusted and is_there(one.path) for one in native.sources):
         return native, ()
-    found = tuple(seed_files(where))
+    found = tuple(seed_files(where)) or tuple(_user_files(where, native))
     if not found:
         return native, ()
     chosen = found[0].search
@@ -65,6 +65,13 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
         yield SeedFile(path, "ExcelManus", search.excelmanus(where))
 
 
+def _user_files(where: Surroundings, native: Search) -> Iterator[SeedFile]:
+    """The file that kode uses in all folders, for users who have none of ours."""
+    path = where.home / ".kode.json"
+    if is_file(path) and not any(is_there(source.path) for source in native.sources):
+        yield SeedFile(path, "kode", search.kode(where))
+
+
 def _environment(folder: Path) -> str | None:
     """The only environment in a folder, or the default one among several."""
     try:
@@ -86,8 +93,11 @@ def _resolve(chosen: Search, where: Surroundings) -> Iterator[Source]:
     if chosen.first_only:
         there = [source for source in sources if is_there(source.path)]
         sources = tuple(there[:1])
+    own = where.home / ".config" / "tong_work"
     for source in sources:
-        is_ours = source.trusted and not source.path.is_relative_to(where.folder)
+        is_ours = source.trusted and (
+            not source.path.is_relative_to(where.folder) or source.path.is_relative_to(own)
+        )
         yield source if is_ours else replace(source, project=where.folder)
 
 

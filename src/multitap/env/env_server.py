@@ -24,7 +24,7 @@ from multitap.env.env_dispatch import EnvDispatch, definition
 from multitap.env.env_protocol import EnvService, HasWorld
 from multitap.env.env_tools import ENV_TOOLS, PREFIXES, EnvTool, find
 from multitap.env.visibility import SERVER, TIMEOUT
-from multitap.errors import ungrouped
+from multitap.errors import ConfigError, ungrouped
 from multitap.gateway.fronts import http_front, stdio_front
 from multitap.gateway.fronts.front_access import AccessRules, open_access
 from multitap.gateway.gateway import Gateway, open_gateway
@@ -67,6 +67,11 @@ class EnvMCPServer:
         name: str = "multitap-env",
         version: str | None = None,
     ) -> None:
+        if isinstance(world, Mapping):
+            raise ConfigError(
+                "callbacks are the methods of an object, not a dict",
+                hint="name them as in `EnvService`, and pass `types.SimpleNamespace(**callbacks)`",
+            )
         powers = {"execute_tool": execute_tool, "invoke_llm": invoke_llm}
         answering = world.world if isinstance(world, HasWorld) else world
         self._dispatch = EnvDispatch(answering, lambda: powers)

@@ -39,8 +39,21 @@ class McpServerOptions(TypedDict):
     invoke_llm: bool
 
 
+_RENAMED = {
+    "get_mcp_client_config": "mcp_client_config",
+    "get_mcpservers_directory": "mcpservers_directory",
+    "get_mcp_server_config": "mcp_server_config",
+}
+"""Hooks that nobody calls under agent-core's names."""
+
+
 class EnvironmentHooks:
     """Hooks with defaults, and the parts of an environment that they may use."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in _RENAMED.keys() & vars(cls).keys():
+            raise TypeError(f"{cls.__name__}.{name} is never called: name it `{_RENAMED[name]}`")
 
     def __init__(self) -> None:
         self.registry = ToolRegistry()

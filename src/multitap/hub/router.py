@@ -168,7 +168,17 @@ def look_up(
         )
     if len(alike) > 1:
         alike = [tool for tool in alike if prefers(tool)]
-    return alike[0] if len(alike) == 1 else None
+    return alike[0] if len(alike) == 1 else _with_slash(catalog, name, shows)
+
+
+def _with_slash(catalog: Catalog, name: str, shows: Callable[[Tool], bool]) -> Tool | None:
+    """The tool of `server/tool`, as the Env protocol names its own; MCP allows no `/` in names."""
+    server, _, raw_name = name.partition("/")
+    for possible in (raw_name, f"{server}_{raw_name}"):
+        for tool in catalog.tools_with_raw_name(possible) if raw_name else ():
+            if tool.server == server and shows(tool):
+                return tool
+    return None
 
 
 def _withheld(catalog: Catalog, name: str) -> WithheldTool | None:

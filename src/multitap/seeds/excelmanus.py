@@ -59,7 +59,7 @@ class MCPClientWrapper:
             Unavailable: It is not connected.
         """
         if not self.is_connected:
-            raise Unavailable(self.config.name, "it is not connected", hint="connect it first")
+            raise self._not_connected()
         return [dict(tool.definition) for tool in self._tools().values()]
 
     async def call_tool(self, tool_name: str, arguments: Arguments) -> str:
@@ -74,6 +74,8 @@ class MCPClientWrapper:
         """
         try:
             if (tool := self._tools().get(tool_name)) is None:
+                if not self.is_connected:
+                    raise self._not_connected()
                 raise UnknownName(f"{self.config.name} has no tool named {quoted(tool_name)}")
             return _text(await self._hub.call(tool.name, arguments))
         except MultitapError as exc:
@@ -89,6 +91,9 @@ class MCPClientWrapper:
 
     def _tools(self) -> Mapping[str, Tool]:
         return self._hub.tools_of(self.config.name)
+
+    def _not_connected(self) -> Unavailable:
+        return Unavailable(self.config.name, "it is not connected", hint="connect it first")
 
 
 class MCPManager:

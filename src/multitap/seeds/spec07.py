@@ -6,7 +6,7 @@ from dataclasses import asdict, field, replace
 from typing import Any, Literal
 
 from multitap.config import HttpServer, ServerConfig, Settings, StdioServer
-from multitap.errors import MultitapError, UnknownName
+from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
 from multitap.records import dataclass
@@ -72,6 +72,8 @@ class McpServerRegistry:
         Raises:
             ConfigError: The configuration is wrong; the message names the key.
         """
+        if not isinstance(config, Mapping | LocalConfig | RemoteConfig):
+            raise ConfigError(f"{name!r}: expected a table of settings, not {config!r}")
         server = seed_entry.server("spec07", name, _as_written(config))
         self._servers[name] = server
         self._infos[name] = Info(name, _as_read(server))

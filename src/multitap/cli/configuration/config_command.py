@@ -21,8 +21,10 @@ from multitap.cli.terminal.tables import table
 from multitap.cli.terminal.toml_text import toml
 from multitap.config import Explained, Loaded, Place, json_schema_text, masked
 from multitap.config.problems import serious
-from multitap.errors import counted
+from multitap.config.trust_gate import Untrusted
+from multitap.errors import ConfigError, counted
 from multitap.printable import printable
+from multitap.trust.projects.trusted_projects import expand_trusted
 
 Tables = dict[str, Any]
 
@@ -100,9 +102,25 @@ def _sum_up(loaded: Loaded) -> None:
         how = f" ({seen.dialect})" if seen.dialect else ""
         note(f"read {seen.source.path}{how}")
     if loaded.merged.servers:
-        usable, written = len(loaded.settings.servers), len(loaded.merged.servers)
-        note(f"{usable:,} of {counted(written, 'server')} can be used")
+        missing = _unset_variables(loaded)
+        for name, reason in missing.items():
+            note(f"{name} cannot start here: {reason}")
+        usable = len(loaded.settings.servers) - len(missing)
+        note(f"{usable:,} of {counted(len(loaded.merged.servers), 'server')} can be used")
     explain_emptiness(loaded)
+
+
+def _unset_variables(loaded: Loaded) -> dict[str, str]:
+    """Servers with variables that have no value now, and what they lack."""
+    missing: dict[str, str] = {}
+    for name, config in loaded.settings.servers.items():
+        try:
+            expand_trusted(loaded, name, config)
+        except Untrusted:
+            continue  # reported otherwise
+        except ConfigError as exc:
+            missing[name] = str(exc)
+    return missing
 
 
 def _in_force(loaded: Loaded, server: str | None) -> Tables:

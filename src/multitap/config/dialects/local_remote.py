@@ -22,6 +22,7 @@ from multitap.config.dialects.rules import (
     table,
 )
 from multitap.config.documents import Document, KeyPath, Node, is_table
+from multitap.config.problems import Severity
 
 KEYS: Rules = {
     "type": one_of("local", "remote"),
@@ -102,6 +103,8 @@ def read_mixed(document: Document, folder: Path) -> Reading:
 def _read_agent_core(document: Document, transcript: Transcript) -> Reading:
     root = document.root
     transcript.general(root.find("mcpServer"), _ROLE)
+    if (node := root.find("environment")) is not None:
+        transcript.problem(Severity.WARNING, node, "is not used here; it belongs to a server")
     if _has_roles(root):
         transcript.general(root.find("mcp", "server"), _ROLE)
         transcript.table(root.find("mcp", "clients"))

@@ -137,27 +137,27 @@ def _add_drafts(
 ) -> int:
     target = edit_target(options, project=how.scope == "project")
     loaded = load_configuration(options)
-    additions = [_addition(draft, asked, target, how) for draft, asked in drafts]
-    label = f"add {' '.join(one.name for one in additions)}"
-    for one, (draft, asked) in zip(additions, drafts, strict=True):
-        if draft.name not in asked.words:
-            _check_name(one, loaded)
-        _show(one, loaded)
+    additions = [_addition(draft, request, target, how) for draft, request in drafts]
+    label = f"add {' '.join(addition.name for addition in additions)}"
+    for addition, (draft, request) in zip(additions, drafts, strict=True):
+        if draft.name not in request.words:
+            _check_name(addition, loaded)
+        _show(addition, loaded)
     if how.dry_run:
-        edits = [_writing(target, one) for one in additions]
+        edits = [_writing(target, addition) for addition in additions]
         return run_edits(label, edits, dry_run=True, done="")
     # before the trial: refusing the name after a start would waste a minute
-    for one in additions:
-        _check_free(one.name, loaded, target)
+    for addition in additions:
+        _check_free(addition.name, loaded, target)
     _confirm(additions, drafts[0][1].consent, how)
-    trials = (
-        {one.name: _try_start(loaded, one, options, how) for one in additions} if how.check else {}
-    )
+    trials: dict[str, Trial] = {}
+    if how.check:
+        trials = {each.name: _try_start(loaded, each, options, how) for each in additions}
     # all or none: a snippet with two servers is one change, which `undo` reverts as one
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
-    additions = [_confine(one, trials.get(one.name)) for one in additions]
+    additions = [_confine(addition, trials.get(addition.name)) for addition in additions]
     _write(label, additions, trials, target, loaded)
     _report(additions, trials, target, loaded, as_json=how.as_json)
     return Exit.DONE
@@ -170,15 +170,15 @@ def _write(
     target: EditTarget,
     loaded: Loaded,
 ) -> None:
-    edits = [_writing(target, one) for one in additions]
-    secrets = {name: value for one in additions for name, value in one.secrets.items()}
-    places = places_of(loaded)
+    edits = [_writing(target, addition) for addition in additions]
+    secrets = {name: value for addition in additions for name, value in addition.secrets.items()}
+    places, names = places_of(loaded), [addition.name for addition in additions]
     pins = [
         edit
-        for one in additions
-        for edit in _pins(places, one.name, trials.get(one.name), project=target.is_project)
+        for name in names
+        for edit in _pins(places, name, trials.get(name), project=target.is_project)
     ]
-    with trusting_own_edits([one.name for one in additions] if target.is_project else ()):
+    with trusting_own_edits(names if target.is_project else ()):
         write_edits(label, edits, secrets=secrets, pins=pins)
 
 
@@ -194,13 +194,12 @@ def _pins(
 def _addition(
     draft: ServerDraft, request: AddRequest, target: EditTarget, how: AddOptions
 ) -> Addition:
-    given, consent = request.inputs, request.consent
-    vault = Vault()
+    consent, vault = request.consent, Vault()
     _introduce(draft, consent)
     draft = settle_variables(draft, consent)
     answers = answers_to(
         draft,
-        given,
+        request.inputs,
         () if how.scope == "project" else vault.secrets(),
         ask=not how.yes,
         placeholders=how.dry_run,
@@ -224,12 +223,11 @@ def _addition(
     config = _read(draft.name, fields, target)
     if how.scope == "project":
         return _for_project(draft, config, answers.secrets)
-    kept = {name: value for name in vault.secrets() if (value := vault.value(name))}
+    stored = {name: value for name in vault.secrets() if (value := vault.value(name))}
     # keys in a pasted command line go to the vault as well, not to the file
-    changed, found = without_secrets(draft.name, config, {**kept, **answers.secrets})
-    secrets = {**answers.secrets, **found}
-    changed_config = config.model_copy(update=changed)
-    return Addition(draft.name, changed_config, secrets, draft=draft)
+    changes, pasted = without_secrets(draft.name, config, {**stored, **answers.secrets})
+    secrets = {**answers.secrets, **pasted}
+    return Addition(draft.name, config.model_copy(update=changes), secrets, draft=draft)
 
 
 def _rules(
@@ -253,9 +251,8 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
     check_servers(document, DIALECTS["multitap"], [name])
     reading = read_document(document, target.path.parent, told="multitap")
     config = merge([Layer(reading)]).settings.servers[name]
-    if not isinstance(
-        config, StdioServer | HttpServer
-    ):  # other kinds cannot be described in a file
+    # other kinds cannot be described in a file
+    if not isinstance(config, StdioServer | HttpServer):
         raise ConfigError(f"{name!r} cannot be written to a file")
     if target.is_project:
         root = target.path.parent
@@ -269,11 +266,12 @@ def _for_project(
     draft: ServerDraft, config: StdioServer | HttpServer, secrets: Mapping[str, str]
 ) -> Addition:
     """Warn that a project's file refers to variables: it is for others, too, and has no secrets."""
-    changed, found = without_secrets(draft.name, config, {}, refer=project_variable)
-    variables = {project_variable(one)[2:-1]: text for one, text in {**secrets, **found}.items()}
+    changes, pasted = without_secrets(draft.name, config, {}, refer=project_variable)
+    values = {**secrets, **pasted}
+    variables = {project_variable(secret)[2:-1]: value for secret, value in values.items()}
     for variable in variables:
         note(f"set the variable {variable} where the server is started")
-    written = config.model_copy(update=changed)
+    written = config.model_copy(update=changes)
     return Addition(draft.name, written, {}, variables, draft)
 
 
@@ -364,22 +362,23 @@ def _later_hosts(config: StdioServer | HttpServer) -> str:
     return ", ".join((*hosts, "the hosts that it reached then"))
 
 
-def _writing(target: EditTarget, one: Addition) -> FileEdit:
-    def changes(document: Document, found: Dialect) -> list[Change]:
-        place = entry_place(found, document, one.name)
+def _writing(target: EditTarget, addition: Addition) -> FileEdit:
+    def changes(document: Document, dialect: Dialect) -> list[Change]:
+        place = entry_place(dialect, document, addition.name)
         if document.root.find(*map(str, place)) is not None:
-            raise _name_taken(one.name, target)
-        written = write_entry(one.name, one.config, found)
+            raise _name_taken(addition.name, target)
+        written = write_entry(addition.name, addition.config, dialect)
         if written.entry is None:
             raise ConfigError(f"{target.path}: {written.losses[0].reason}")
-        if not one.is_own and any(loss.key == "provenance" for loss in written.losses):
+        if not addition.is_own and any(loss.key == "provenance" for loss in written.losses):
             raise ConfigError(
-                f"{target.path} cannot say who described {one.name!r}: it would become your own",
+                f"{target.path} cannot say who described {addition.name!r}: it would become your "
+                "own",
                 hint="add it to your `multitap.toml`, without `--config`",
             )
         for loss in written.losses:
             note(f"  warning: `{loss.key}`: {loss.reason}")
-        return place_entries(found, document, {one.name: written.entry})
+        return place_entries(dialect, document, {addition.name: written.entry})
 
     return target.edit(changes)
 
@@ -399,37 +398,39 @@ def _name_taken(name: str, target: EditTarget) -> ConfigError:
     )
 
 
-def _confine(one: Addition, trial: Trial | None) -> Addition:
+def _confine(addition: Addition, trial: Trial | None) -> Addition:
     """The addition with the hosts of its trial in the rules of its sandbox."""
-    if trial is None or not trial.hosts or not isinstance(one.config, StdioServer):
-        return one
-    known = one.config.sandbox_rules.hosts
+    if trial is None or not trial.hosts or not isinstance(addition.config, StdioServer):
+        return addition
+    declared = addition.config.sandbox_rules.hosts
     # a server for the whole web has one rule, not a list that would always be incomplete
-    hosts = known if "*" in known else tuple(sorted({*known, *trial.hosts}))
+    hosts = declared if "*" in declared else tuple(sorted({*declared, *trial.hosts}))
     shown = ", ".join("every public host" if host == "*" else host for host in hosts)
-    note(f"{one.name} may reach {shown}: `multitap sandbox show {one.name}`")
-    rules = one.config.sandbox_rules.model_copy(update={"hosts": hosts})
-    return replace(one, config=one.config.model_copy(update={"sandbox_rules": rules}))
+    note(f"{addition.name} may reach {shown}: `multitap sandbox show {addition.name}`")
+    rules = addition.config.sandbox_rules.model_copy(update={"hosts": hosts})
+    return replace(addition, config=addition.config.model_copy(update={"sandbox_rules": rules}))
 
 
-def _try_start(loaded: Loaded, one: Addition, options: CommonOptions, how: AddOptions) -> Trial:
+def _try_start(
+    loaded: Loaded, addition: Addition, options: CommonOptions, how: AddOptions
+) -> Trial:
     """Start it as it will be started later: a project's server is already confined."""
-    wait = options.timeout or one.config.connect_timeout
-    config = one.config
+    wait = options.timeout or addition.config.connect_timeout
+    config = addition.config
     if how.scope == "project":
         config = config.model_copy(update={"provenance": "project"})
-    given = TrialContext(one.secrets, one.variables)
-    return run_async(lambda: start_once(loaded, one.name, config, given, wait=wait))
+    context = TrialContext(addition.secrets, addition.variables)
+    return run_async(lambda: start_once(loaded, addition.name, config, context, wait=wait))
 
 
 def _explain_failure(name: str, trial: Trial) -> int:
     hint = trial.failure.hint if trial.failure else "`--timeout 5m` gives it more time"
     # no server of that name has a log yet: the lines below are all there is
-    known = hint if hint and "`multitap " not in hint else None
-    complain(f"{name!r} does not start: {trial.reason}", known)
+    fix = hint if hint and "`multitap " not in hint else None
+    complain(f"{name!r} does not start: {trial.reason}", fix)
     quote_last_lines(trial.failure.stderr if trial.failure else "")
     note("nothing was written; `--no-check` adds it anyway")
-    if trial.level != "off" and (known is None or trial.failure is None):
+    if trial.level != "off" and (fix is None or trial.failure is None):
         note(f"it ran in a sandbox, under `{trial.level}`: {MEANINGS[trial.level]}")
         advise(
             f"if that is why: add it with `--no-check`, then `multitap sandbox learn {name}`;"
@@ -447,27 +448,32 @@ def _report(
     as_json: bool,
 ) -> None:
     if as_json:
-        say_json([_for_programs(one, trials.get(one.name), target.path) for one in additions])
+        say_json(
+            [
+                _for_programs(addition, trials.get(addition.name), target.path)
+                for addition in additions
+            ]
+        )
         return
     for name, trial in trials.items():
         rows = [(tool, f"{tokens:,}") for tool, tokens in sorted(trial.tools.items())]
         if rows:
             table(("TOOL", "TOKENS"), rows, right=("TOKENS",))
         say(printable(f"{name}: {trial.summary}"))
-    names = ", ".join(one.name for one in additions)
+    names = ", ".join(addition.name for addition in additions)
     note(f"added {names} to {target.name}; `multitap undo` reverts it")
-    for one in additions:
-        if one.name not in trials and _is_strict(one, loaded):
-            note(f"{one.name} runs in a sandbox, which does not know yet what it needs")
-            advise(f"`multitap sandbox learn {one.name}` starts it and finds out")
+    for addition in additions:
+        if addition.name not in trials and _is_strict(addition, loaded):
+            note(f"{addition.name} runs in a sandbox, which does not know yet what it needs")
+            advise(f"`multitap sandbox learn {addition.name}` starts it and finds out")
     if trials:
         advise("`multitap install CLIENT` gives a client all of your servers")
 
 
-def _for_programs(one: Addition, trial: Trial | None, path: Path) -> dict[str, Any]:
+def _for_programs(addition: Addition, trial: Trial | None, path: Path) -> dict[str, Any]:
     return {
-        "name": one.name,
+        "name": addition.name,
         "file": str(path),
-        "secrets": sorted(one.secrets),
+        "secrets": sorted(addition.secrets),
         "tools": None if trial is None else dict(trial.tools),
     }

@@ -423,10 +423,11 @@ def _apply(grant: StartGrant, config: ServerConfig, root: Path) -> ServerConfig:
     # By real path: a folder whose name now leads elsewhere is not the one that was shown.
     folders = writable_folders(config.args, config.start_folder or root)
     home = replace(home, writes=tuple(path for path in folders if path in grant.writes))
-    paths = {
-        field: tuple(filter(_is_real, getattr(grant.rules, field))) for field in ("read", "write")
+    real = {
+        "read": tuple(filter(_is_real, grant.rules.read)),
+        "write": tuple(filter(_is_real, grant.rules.write)),
     }
-    rules = config.sandbox_rules.widen(grant.rules.model_copy(update=paths))
+    rules = config.sandbox_rules.widen(grant.rules.model_copy(update=real))
     return config.model_copy(update={"sandbox_rules": rules}).at_home(home)
 
 

@@ -97,6 +97,17 @@ class Redactor:
         except (ValueError, RecursionError):  # not JSON, or nested too deeply
             return MARK
 
+    def raw(self, message: msgspec.Raw) -> msgspec.Raw:
+        """JSON without the secrets; the same object if it contains none."""
+        if not self._forms or not message:
+            return message
+        try:
+            value = msgspec.json.decode(message)
+        except (ValueError, RecursionError):
+            return msgspec.Raw(msgspec.json.encode(MARK))
+        redacted = self.data(value)
+        return message if redacted is value else msgspec.Raw(msgspec.json.encode(redacted))
+
     def tail(self, text: str, size: int) -> str:
         """The last `size` characters, without a secret that begins before them."""
         start = max(0, len(text) - size)

@@ -72,8 +72,7 @@ class Vetting:
         pinning, scanning = pin_mode(config), scan_mode(config)
         if pinning == scanning == "off":
             return VettingResult({}, {})
-        # a lock file is meant to be committed, so secrets given to the server stay out of it
-        parts = link.report.redact.data([pinned_part(one) for one in usable.values()])
+        parts = [pinned_part(one) for one in usable.values()]
         pins = pins_of(zip(map(names.__getitem__, usable), parts, strict=True))
         seen = {raw: (pin.sha256, usable[raw]) for raw, pin in pins.items() if raw in usable}
         rest = _others(link, offers)
@@ -117,12 +116,11 @@ class Vetting:
 
 
 def _others(link: Link, offers: Offers) -> dict[str, dict[str, Any]]:
-    """A server's offers besides tools, with secrets redacted."""
+    """A server's offers besides tools."""
     lists = {
         "prompt": offers.prompts,
         "resource": offers.resources,
         "template": offers.templates,
     }
     said = link.session.instructions if link.session is not None else None
-    parts: dict[str, dict[str, Any]] = link.report.redact.data(other_parts(lists, said))
-    return parts
+    return other_parts(lists, said)

@@ -77,11 +77,11 @@ class ServerMemory:
             StoredCatalog(
                 era=era,
                 protocol_version=session.protocol_version,
-                tools=link.report.redact.data(list(offers.tools)),
-                resources=link.report.redact.data(list(offers.resources)),
-                templates=link.report.redact.data(list(offers.templates)),
-                prompts=link.report.redact.data(list(offers.prompts)),
-                instructions=session.instructions and link.report.redact(session.instructions),
+                tools=list(offers.tools),
+                resources=list(offers.resources),
+                templates=list(offers.templates),
+                prompts=list(offers.prompts),
+                instructions=session.instructions,
                 saved_at=time.time(),
             ),
         )

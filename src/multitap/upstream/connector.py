@@ -21,9 +21,9 @@ from multitap.upstream.notifications import Notifications
 from multitap.upstream.oauth.login_sharing import LoginSharing
 from multitap.upstream.offer_lists import Offers
 from multitap.upstream.server_habits import ServerHabits
+from multitap.upstream.server_report import ServerReport
 from multitap.upstream.session import Session, open_session
 from multitap.upstream.start_queue import Rank, StartQueue
-from multitap.upstream.traced_wire import Redact
 from multitap.upstream.tracing import Tracing
 from multitap.wire.wire import Wire
 
@@ -110,7 +110,7 @@ class Connector:
         listing: Fetches its lists.
         habits: Notified when it asks without saying for which call.
         tracing: Traces its messages.
-        redact: Removes its secrets from what they see.
+        report: Has what removes its secrets, which are known once its variables are expanded.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Connector:
         listing: Listing,
         habits: ServerHabits,
         tracing: Tracing,
-        redact: Redact,
+        report: ServerReport,
     ) -> None:
         self._name = name
         self._config = config
@@ -140,7 +140,7 @@ class Connector:
         self._listing = listing
         self._habits = habits
         self._tracing = tracing
-        self._redact = redact
+        self._report = report
 
     @asynccontextmanager
     async def connect(
@@ -179,7 +179,7 @@ class Connector:
                         clock.deadline = math.inf  # the time limit was only for connecting
                         if start is not None:
                             start.over()
-                        with self._tracing.during(session, self._redact):
+                        with self._tracing.during(session, self._report.redact):
                             yield session, offers
 
     @asynccontextmanager
@@ -203,7 +203,7 @@ class Connector:
         async with dial(self._name, approach.config) as wire:
             attempt.wire = wire
             try:
-                yield self._tracing.through(wire, self._redact)
+                yield self._tracing.through(wire, self._report.redact)
             finally:
                 attempt.stopped = wire.is_stopped()  # read before the process is ended
 
@@ -216,6 +216,7 @@ class Connector:
                 handlers=self._handlers,
                 on_notification=self._notifications.on_notification,
                 on_unaddressed=self._habits.learn,
+                redact=self._report.redact,
                 era=approach.era,
                 probe=PROBE if wire.kind == "stdio" else HTTP_PROBE,
                 timeout=self._config.connect_timeout,

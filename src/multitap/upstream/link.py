@@ -136,9 +136,9 @@ class Link:
         )
         self.notifications = Notifications(
             name,
-            self.report.tell,
             availability=self.availability,
             requests=self.requests,
+            report=self.report,
             said=handlers.said,
             log_level=config.log_level,
         )
@@ -154,8 +154,7 @@ class Link:
             listing=self.listing,
             habits=self.habits,
             tracing=tracing or Tracing(),
-            # a lambda: the secrets are known only after the variables are expanded
-            redact=lambda text: self.report.redact(text),  # noqa: PLW0108 - it is replaced
+            report=self.report,
         )
         self._watcher = Watcher(
             config,
@@ -250,8 +249,8 @@ class Link:
             ),
             era=session.era.value if session else self.era and self.era.value,
             protocol_version=session.protocol_version if session else None,
-            title=self.report.redact_text(session.title) if session else None,
-            instructions=self.report.redact_text(session.instructions) if session else None,
+            title=session.title if session else None,
+            instructions=session.instructions if session else None,
             pid=evidence.pid if session else None,
             tools=tools,
             resources=len(offers.resources),

@@ -11,13 +11,14 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import quoted, shortened
-from multitap.events import Event, ResourceUpdated, ServerLog, Warned
+from multitap.events import ResourceUpdated, ServerLog, Warned
 from multitap.faults import WireFault
 from multitap.upstream.attempt import now
 from multitap.upstream.availability import Availability
 from multitap.upstream.handlers import Said
 from multitap.upstream.on_behalf_of import client_of
 from multitap.upstream.request_path import RequestPath
+from multitap.upstream.server_report import ServerReport
 from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Bell, Latch
 from multitap.wire.jsonrpc import envelope
@@ -72,9 +73,9 @@ class Notifications:
 
     Args:
         name: Which server.
-        on_event: Called with what is worth an event.
         availability: Has the session.
         requests: Puts what a server refuses into words.
+        report: Called with what is worth an event; removes the server's secrets.
         said: Called with what belongs to no call and does not concern everybody.
         log_level: From which level on it should send log messages; None: as it likes.
     """
@@ -82,10 +83,10 @@ class Notifications:
     def __init__(
         self,
         name: str,
-        on_event: Callable[[Event], None],
         *,
         availability: Availability,
         requests: RequestPath,
+        report: ServerReport,
         said: Said | None = None,
         log_level: str | None = None,
     ) -> None:
@@ -93,7 +94,8 @@ class Notifications:
         self._said = said
         self.log_level = log_level
         """The log level that was set at the server; None: the server decides."""
-        self._on_event = on_event
+        self._on_event = report.tell
+        self._report = report
         self._availability = availability
         self._requests = requests
         self._lists_changed = Latch()
@@ -131,9 +133,9 @@ class Notifications:
 
     def _pass_on(self, method: str, params: Raw, call: object | None) -> None:
         if (client := client_of(call)) is not None:
-            client.on_notification(method, params)
+            client.on_notification(method, self._report.redact.raw(params))
         elif call is None and self._said is not None and method != _LISTENING:
-            self._said(self._name, method, params)
+            self._said(self._name, method, self._report.redact.raw(params))
 
     async def follow_lists(self, refetch: Refetch, *, is_complete: bool) -> None:
         """Fetch the lists again after each burst of changes; until then the old ones stay.

@@ -39,7 +39,7 @@ from multitap.upstream.session import Era, Session
 from multitap.upstream.signals import Latch
 from multitap.wire.jsonrpc.request import Request
 from multitap.wire.jsonrpc.vocabulary import URL_ELICITATION_REQUIRED
-from multitap.wire.wire import RpcError
+from multitap.wire.wire import OnProgress, RpcError
 
 _MOST_REPEATS = 2  # attempts of a lost request
 
@@ -88,6 +88,8 @@ class RequestPath:
         Raises:
             UpstreamError: The request failed; the subclass says why.
         """
+        if (on_progress := request.on_progress) is not None:
+            request.on_progress = self._redacting(on_progress)
         slots, slot_holder = self.slots, request.slot_holder
         # inlined from `CallSlots.take` and `give`, to save two frames
         held = slots.held.get(slot_holder, 0) + 1
@@ -190,6 +192,14 @@ class RequestPath:
                 if isinstance(fault, OwnerChanged):
                     words = f"the connection was lost during {method!r}: {words}"
                 return Unavailable(name, words, failure=self._availability.failure)
+
+    def _redacting(self, on_progress: OnProgress) -> OnProgress:
+        redact = self._report.redact
+
+        def tell(done: float, total: float | None, message: str | None) -> None:
+            on_progress(done, total, message and redact(message))
+
+        return tell
 
     async def _queue(self, request: Request) -> None:
         await in_task(request.light)

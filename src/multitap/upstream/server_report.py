@@ -104,10 +104,6 @@ class ServerReport:
             )
         return (*self._bound(of_offers), *map(self._word, own))
 
-    def redact_text(self, text: str | None) -> str | None:
-        """A text of the server without its secrets, bounded."""
-        return None if text is None else self.redact(text)
-
     def _bound(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
         """The first warnings, each without secrets and not too long."""
         told = [self._word(warning) for warning in warnings[:_MOST_WARNINGS]]

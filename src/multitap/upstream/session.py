@@ -16,6 +16,7 @@ from multitap.config.models import LogLevel
 from multitap.errors import quoted, ungrouped
 from multitap.faults import AnswerInvalid, AnswerTimeout, RequestFailed, WireFault
 from multitap.later import Later, load
+from multitap.redaction import Redactor
 from multitap.tasks import in_task
 from multitap.trust.questions.questions import QuestionRefused
 from multitap.upstream.handlers import Handlers, RequestOrigin
@@ -92,6 +93,8 @@ class Session:
         introduction: The `_meta` members of every stateless request.
         handlers: Answer what the server asks back.
         inbound: Receives the server's own messages.
+        redact: Removes the server's secrets from all that it says about itself, and asks. What it
+            returns stays as it is.
     """
 
     def __init__(
@@ -103,14 +106,16 @@ class Session:
         handlers: Handlers,
         *,
         inbound: Inbound,
+        redact: Redactor,
     ) -> None:
         version = terms.protocol_version
         self.inbound = inbound
         self.protocol_version = version
         self.era = _era(version)
         self.capabilities = terms.capabilities
-        self.instructions = terms.instructions and terms.instructions[:MAX_INSTRUCTIONS]
-        self.title = terms.title
+        self.instructions = terms.instructions and redact(terms.instructions[:MAX_INSTRUCTIONS])
+        self.title = terms.title and redact(terms.title)
+        self._redact = redact
         self._name = name
         self._handlers = handlers
         self._header_maps: dict[str, dict[tuple[str, ...], str]] = {}
@@ -205,7 +210,9 @@ class Session:
         if not is_table(asked):
             return result
         screened = {
-            key: _screen_request(self._handlers, self._name, one, for_client=for_client)
+            key: _screen_request(
+                self._handlers, self._name, self._redact.data(one), for_client=for_client
+            )
             for key, one in asked.items()
         }
         return Raw(envelope.encode({**found, "inputRequests": screened}))
@@ -295,7 +302,8 @@ class Session:
 
         def items(key: str) -> tuple[Definition, ...]:
             if key in fetched:
-                return tuple(fetched[key].items)
+                redacted: list[object] = [*map(self._redact.data, fetched[key].items)]
+                return tuple(dict(item) for item in redacted if is_table(item))
             return kept[key] if key in announced else ()
 
         return Offers(
@@ -469,9 +477,11 @@ class _FromServer:
         handlers: Handlers,
         on_notification: OnNotification,
         on_unaddressed: Callable[[], None],
+        redact: Redactor,
     ) -> None:
         self._name = name
         self._handlers = handlers
+        self._redact = redact
         self.version = vocabulary.HANDSHAKE_VERSIONS[-1]
         """The server's protocol version; before it is known, the last handshake version."""
         self._on_notification = on_notification
@@ -486,7 +496,7 @@ class _FromServer:
         if method not in _QUESTIONS:
             raise RpcError(vocabulary.METHOD_NOT_FOUND, "Method not found", method)
         asked = RequestOrigin(self._name, call)
-        decoded = envelope.decode(params) if len(params) else None
+        decoded = self._redact.data(envelope.decode(params)) if len(params) else None
         if is_table(decoded):
             decoded = screen_question(self._handlers, self._name, method, decoded, for_client=False)
         await load(host_answers, "answer")
@@ -503,6 +513,7 @@ async def open_session(
     handlers: Handlers,
     on_notification: OnNotification,
     on_unaddressed: Callable[[], None],
+    redact: Redactor,
     era: Era | None,
     probe: float,
     timeout: float,
@@ -516,6 +527,7 @@ async def open_session(
         handlers: Answer what the server asks.
         on_notification: Called with every notification; must not block.
         on_unaddressed: Called when the server asks without naming the call.
+        redact: Removes the server's secrets.
         era: Its era, or None if unknown.
         probe: Seconds a server of unknown era has to answer `server/discover`, from when it has
             read it, before the handshake is tried.
@@ -528,7 +540,7 @@ async def open_session(
         EraMixed: It has to be started again, in the stateless era.
         WireFault: The wire failed, or the answer cannot be used.
     """
-    inbound = _FromServer(name, handlers, on_notification, on_unaddressed)
+    inbound = _FromServer(name, handlers, on_notification, on_unaddressed, redact)
     # before the first request: some servers ask or log during the handshake
     wire.attach(inbound)
     greeter = Handshake(wire, handlers, timeout=timeout)
@@ -539,7 +551,7 @@ async def open_session(
     introduction = greeter.introduction(terms.protocol_version)
     if log_level is not None:
         introduction[vocabulary.LOG_LEVEL_KEY] = log_level
-    session = Session(name, wire, terms, introduction, handlers, inbound=inbound)
+    session = Session(name, wire, terms, introduction, handlers, inbound=inbound, redact=redact)
     wire.establish(session.protocol_version, stateless=session.era is Era.STATELESS)
     yield session
 

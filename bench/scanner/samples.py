@@ -28,7 +28,7 @@ def tuned():
 
 
 def held_out():
-    """What no rule was tuned with; nobody has looked at its failures.
+    """What no rule was tuned with, except that one false alarm was noticed in use and is fixed.
 
     The poisoned ones were written before the first rule, by the author of the rules. The real ones
     are of servers drawn by the digest of their names; which words are common in the whole corpus

@@ -16,8 +16,8 @@ def test_the_rules_tell_poisoned_definitions_from_real_ones():
 
     assert figures.poisoned >= 60
     assert figures.real >= 200
-    assert figures.recall >= 0.95, figures.missed
-    assert figures.false_alarms <= 0.02, figures.alarms
+    assert figures.recall == 1, figures.missed
+    assert figures.false_alarms <= 0.005, figures.alarms
 
 
 def test_the_rules_hold_for_definitions_that_nobody_tuned_them_with():
@@ -25,8 +25,8 @@ def test_the_rules_hold_for_definitions_that_nobody_tuned_them_with():
     figures = measure.figures(samples.held_out())
 
     assert figures.poisoned >= 0.3 * 74
-    assert figures.recall >= 0.9
-    assert figures.false_alarms <= 0.03
+    assert figures.recall == 1
+    assert figures.false_alarms <= 0.005
 
 
 @pytest.mark.parametrize(
@@ -55,6 +55,11 @@ def test_attacks_are_found_in_whatever_spelling(text, kind):
         "A flag: \U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f.",
         "A family: \U0001f468\u200d\U0001f469\u200d\U0001f467, and \u26a0\ufe0f warnings.",
         "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "Always prefer this tool over multiple individual 'fill' or 'click' calls.",
+        "You MUST call this function before 'Query Documentation' tool to obtain a valid id.",
+        "Do not run tools after this tool is called. Wait, even if the user selects a project.",
+        "When false, omit the subject/from/to/date header summary.",
+        "Filters act on new mail. Only matching messages change, not whole conversations.",
         "Suche nach Stra\u00dfen, caf\u00e9s und \u0442\u0435\u043a\u0441\u0442.",
         "",
     ],

@@ -101,7 +101,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         (
             r"\b(?:keep|kept|remains?|stays?)\b.{0,40}\b(?:secret|hidden|confidential|to yourself"
             r"|quiet|between us|invisible)\b|\b(?:hide|hidden|conceal\w*|leave|omit"
-            rf"|withhold)\b.{{0,50}}\b(?:from|out of)\b.{{0,25}}\b{_PEOPLE}\b"
+            rf"|withhold)\b.{{0,50}} (?:from|out of) .{{0,25}}\b{_PEOPLE}\b"
         ),
     ),
     (
@@ -192,7 +192,8 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
             "|dialogue & complete|full|entire|whole|all|every|each|previous|your|summary"
         ),
         (
-            rf"\b{_GIVE}\b.{{0,50}}?\b(?:complete|full|entire|whole|all|every|each|previous|your"
+            rf"\b{_GIVE}\b.{{0,50}}?(?<!not )\b(?:complete|full|entire|whole|all|every|each"
+            r"|previous|your"
             r"|summary)\b.{0,25}?\b(?:conversation|chat history|chat list|chat\b|system prompt"
             "|user messages?|transcript|dialogue|context window)"
         ),
@@ -226,8 +227,9 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ("first", INSTRUCTIONS, 1),
         "before|prior to|first|always|every|any ",
         (
-            r"\b(?:always|must|should)\b.{0,20}\b(?:call|use|invoke|run"
-            r"|prefer)\b.{0,10}\bthis\b.{0,60}\b(?:first|before|every|any|all|instead|over)\b"
+            # preferring it to others counts below
+            r"\b(?:always|must|should)\b.{0,20}\b(?:call|use|invoke|run)\b.{0,10}\bthis\b.{0,60}"
+            r"\b(?:first|before|every|any|all|instead|over)\b"
             r"|\b(?:before|prior to)\b (?:\w+ )?(?:using|calling|each|every|any|you|this|filling"
             r"|choosing)\b.{0,80}\b(?:read|open|include|pass|provide|send|run|post|collect)\b"
             r"|\bfor (?:any|every|all|each) (?:\w+ )?(?:request|question|message|prompt|task|repl"
@@ -265,9 +267,10 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ("shadow", INSTRUCTIONS, 1),
         " called| used| invoked| run|affects|after calling|after using|after listing",
         (
-            r"\b(?:when|whenever|once|after|if|each time)\b.{0,60}\b(?:is|are|was|has been"
-            r"|gets) (?:called|used|invoked|run)\b|\baffects the behaviou?r of\b|\bafter (?:calling"
-            r"|using|listing)\b.{0,40}\b(?:call|use|run|forward|read|send|execute)\b"
+            r"\b(?:when|whenever|once|after(?! this tool)|if|each time)\b.{0,60}\b(?:is|are"
+            r"|was|has been|gets) (?:called|used|invoked|run)\b|\baffects the behaviou?r of\b"
+            r"|\bafter (?:calling|using|listing)\b.{0,40}\b(?:call|use|run|forward|read|send"
+            r"|execute)\b"
         ),
     ),
     (
@@ -299,7 +302,8 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         (
             r"\b(?:the )?(?:assistant|model|agent|llm|ai) (?:must|should|shall|has to"
             r"|needs? to)\b(?! not)|\bassistant ?:|\byou must (?:also |then |first "
-            r"|always )?(?:call|read|provide|pass|send|obey|follow|run)\b"
+            # when it is this tool that must be called counts above
+            r"|always )?(?:call(?! this)|read|provide|pass|send|obey|follow|run)\b"
         ),
     ),
     (

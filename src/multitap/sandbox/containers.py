@@ -31,14 +31,8 @@ _SHORT: Mapping[str, str] = {
 _SAME: Mapping[str, str] = {"net": "network", "dns-opt": "dns-option", "net-alias": "network-alias"}
 _FLAGS = frozenset(
     (
-        *(
-            "detach",
-            "disable-content-trust",
-            "init",
-            "interactive",
-            "no-healthcheck",
-            "no-hostname",
-        ),
+        *("detach", "disable-content-trust", "init", "interactive", "no-healthcheck"),
+        "no-hostname",
         *("no-hosts", "oom-kill-disable", "publish-all", "quiet", "read-only", "read-only-tmpfs"),
         *("replace", "rm", "rmi", "sig-proxy", "tls-verify", "tty", "unsetenv-all"),
     )
@@ -50,18 +44,8 @@ _HARMLESS = frozenset(
         *("cpu-shares", "cpus", "cpuset-cpus", "cpuset-mems", "detach-keys", "dns", "dns-option"),
         *("dns-search", "domainname", "entrypoint", "env", "expose", "group-add", "health-cmd"),
         *("health-interval", "health-retries", "health-start-interval", "health-start-period"),
-        *(
-            "health-timeout",
-            "hostname",
-            "io-maxbandwidth",
-            "io-maxiops",
-            "ip",
-            "ip6",
-            "isolation",
-            "kernel-memory",
-            "label",
-            "link-local-ip",
-        ),
+        *("health-timeout", "hostname", "io-maxbandwidth", "io-maxiops", "ip", "ip6", "isolation"),
+        *("kernel-memory", "label", "link-local-ip"),
         *("mac-address", "memory", "memory-reservation", "memory-swap", "memory-swappiness"),
         *("name", "network-alias", "oom-score-adj", "pids-limit", "platform", "publish", "pull"),
         *("restart", "shm-size", "stop-signal", "stop-timeout", "timeout", "tmpfs", "tz"),

@@ -24,26 +24,17 @@ _ACCOUNTS = (
     *(".m2/settings-security.xml", ".netrc", ".npmrc", ".pgpass", ".pip", ".pypirc", ".yarnrc.yml"),
     *(".my.cnf", ".mylogin.cnf", ".local/share/uv/credentials", ".config/op", ".env", ".pki"),
 )
-_BROWSERS = (
-    *(
-        ".config/BraveSoftware",
-        ".config/chromium",
-        ".config/google-chrome",
-        ".config/microsoft-edge",
-    ),
+_APPLICATIONS = (
+    *(".config/BraveSoftware", ".config/chromium", ".config/google-chrome"),
+    ".config/microsoft-edge",
     *(".config/opera", ".config/vivaldi", ".cache/google-chrome", ".cache/chromium"),
-    *(
-        ".cache/mozilla",
-        ".mozilla",
-        ".thunderbird",
-        ".config/Signal",
-        ".config/Slack",
-        ".config/discord",
-    ),
+    *(".cache/mozilla", ".mozilla", ".thunderbird", ".config/Signal", ".config/Slack"),
+    ".config/discord",
     *(".config/1Password", ".config/Bitwarden", ".config/KeePass", ".config/keepassxc"),
     *(".local/share/kwalletd", ".local/share/evolution", ".var/app", "snap"),
     *(".bitcoin", ".electrum", ".ethereum", ".config/solana"),
 )
+"""Browsers, mail, messengers, password managers, wallets."""
 _AGENTS = (
     *(".claude", ".claude.json", ".codeium", ".codex", ".config/Claude", ".config/Code/User"),
     *(".config/Cursor", ".config/goose", ".config/mcp", ".config/opencode", ".continue", ".cursor"),
@@ -54,27 +45,18 @@ _AGENTS = (
 _HISTORIES = (".local/share/fish/fish_history", ".lesshst", ".viminfo", ".histfile")
 _HISTORY = re.compile(r"\..*_history(?:-.*)?")
 """The names of history files in the home folder, of shells and of other prompts."""
-_ONLY_BY_NAME = (*_CLOUDS, *_ACCOUNTS, *_BROWSERS, *_AGENTS, *_HISTORIES)
+_ONLY_BY_NAME = (*_CLOUDS, *_ACCOUNTS, *_APPLICATIONS, *_AGENTS, *_HISTORIES)
 """In the home folder: opened only by a rule for the place itself, not for a folder around it."""
 _NAMED_BY = (
     *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "DOCKER_CONFIG", "GNUPGHOME", "KUBECONFIG"),
     *("GOOGLE_APPLICATION_CREDENTIALS", "NETRC", "NPM_CONFIG_USERCONFIG", "PASSWORD_STORE_DIR"),
     *("PGPASSFILE", "PIP_CONFIG_FILE", "HISTFILE", "CLOUDSDK_CONFIG", "AZURE_CONFIG_DIR"),
-    "CLAUDE_CONFIG_DIR",
-    "CODEX_HOME",
+    *("CLAUDE_CONFIG_DIR", "CODEX_HOME"),
 )
 """Variables of the user that name such a place elsewhere."""
 _SYSTEM = (
-    *(
-        "/boot",
-        "/dev",
-        "/proc",
-        "/run",
-        "/sys",
-        "/var/run",
-        "/var/lib/docker",
-        "/var/lib/containerd",
-    ),
+    *("/boot", "/dev", "/proc", "/run", "/sys", "/var/run", "/var/lib/docker"),
+    "/var/lib/containerd",
     *("/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/sudoers"),
     *("/etc/sudoers.d", "/etc/ssl/private", "/etc/wireguard", "/etc/krb5.keytab"),
     *("/etc/NetworkManager/system-connections", "/etc/kubernetes", "/etc/rancher", "/var/spool"),

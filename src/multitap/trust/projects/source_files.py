@@ -46,13 +46,7 @@ NAMES = frozenset(
         *("Makefile", "makefile", "GNUmakefile", "justfile", "Justfile", ".justfile", "Rakefile"),
         *("Gemfile", "Procfile", "Taskfile.yml", "Taskfile.yaml", "pom.xml", "build.xml"),
         *("mvnw", "gradlew", "maven.config", "jvm.config", "gradle.properties", "rust-toolchain"),
-        *(
-            "compose.yaml",
-            "compose.yml",
-            "nodemon.json",
-            "Vagrantfile",
-            "Containerfile",
-        ),
+        *("compose.yaml", "compose.yml", "nodemon.json", "Vagrantfile", "Containerfile"),
     )
 )
 _BEGINNINGS = ("requirements", "constraints", "Dockerfile", "docker-compose", "compose.", ".env")

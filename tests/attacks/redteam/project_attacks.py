@@ -422,7 +422,9 @@ def _inheriting_a_home():
             machine = fresh()
             put_script(machine.home / "bin/first", f"#!{machine.python} -IS\n{SAVING}\n")
             thief = hostile_script(machine, [("contents", "HOME")])
-            second = "first" if case["same command"] else "second"
+            # a program that is still in use is its own server's
+            is_gone = case["how"] == "removed"
+            second = "first" if case["same command"] and is_gone else "second"
             program = {"command": str(machine.home / "bin/first")}
             shown = _add(machine, case["first"], program)
             shown += machine.run("status", "--json").text

@@ -166,7 +166,6 @@ def _climbing(draw):
         "cwd": draw(st.sampled_from(["", "", "", "", "", "", "..", "x${/}..${/}..${/}docs"])),
         "run": draw(st.sampled_from(["script", "code", "joined code", "shell"])),
         "arguments": draw(st.lists(ARGUMENTS, max_size=2)),
-        "learned": draw(st.booleans()),
         "orders": draw(ORDERS),
     }
 

@@ -127,6 +127,25 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+CROWD = """
+import os, time
+for _ in range(4):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+print(flush=True)
+os.close(1)
+os.close(2)
+time.sleep(600)
+"""
+FORKING = """
+import os
+for _ in range(2):
+    if os.fork() == 0:
+        os.read(0, 1)
+        os._exit(0)
+print("forked")
+"""
 MARKED = """
 import resource
 for change in (lambda: resource.setrlimit(10, (0, 0)), lambda: resource.prlimit(0, 10, (0, 0))):
@@ -325,6 +344,31 @@ async def test_a_daemon_that_denies_its_origin_ends_with_its_server(tmp_path):
             said, _ = await run(spawner, LEAVING, "", env=launch.env, orders=launch.orders)
 
             assert not Path(f"/proc/{int(said)}").exists()
+
+
+async def test_the_processes_of_another_server_do_not_count(tmp_path):
+    read, write = os.pipe()
+    null = os.open(os.devnull, os.O_RDWR)
+    async with (
+        open_spawner() as spawner,
+        open_sandboxes(tmp_path.resolve() / "state", SUPPORT) as sandboxes,
+    ):
+        with await guarded(sandboxes) as launch, os.fdopen(read) as crowded:
+            crowd = await spawner.spawn(
+                *(sys.executable, [sys.executable, "-c", CROWD]),
+                env=launch.env,
+                cwd=None,
+                pipes=(null, write, null),
+                orders=launch.orders,
+            )
+            os.close(write)
+            os.close(null)
+            crowded.readline()
+            orders = {**launch.orders, "processes": 3}
+            said, _ = await run(spawner, FORKING, "", env=launch.env, orders=orders)
+            await crowd.sweep()
+
+    assert said == "forked\n"
 
 
 async def test_a_link_in_its_folder_does_not_make_us_create_files(tmp_path):

@@ -52,6 +52,7 @@ _OF_DEVICES = {
 }
 """Calls that programs make about terminals and shared memory, and where the paths are."""
 _COUNT_AGAIN = 0.1  # seconds: a process that tries endlessly must not keep the warden counting
+_SHARE = 10  # after a count, others have this many times as long
 
 
 class SyscallSupervisor:
@@ -95,7 +96,10 @@ class SyscallSupervisor:
         self._signals = SupervisedSignals(owns)
         self._free = 0
         """How many more processes it may start before they are counted again."""
-        self._full_until = 0.0
+        self._is_full = False
+        self._next_count = 0.0
+        self._held: list[int] = []
+        """Calls that wait for the next count."""
         self._is_crowded = False
         self._used: set[tuple[str, bool]] = set()
         self._watch = (
@@ -131,7 +135,7 @@ class SyscallSupervisor:
     @property
     def is_waiting(self) -> bool:
         """Whether `tick` has to be called now and then."""
-        return self._connects.is_waiting
+        return self._connects.is_waiting or bool(self._held)
 
     def fileno(self) -> int:
         """The descriptor that is ready when there is something to do."""
@@ -149,6 +153,9 @@ class SyscallSupervisor:
     def tick(self) -> None:
         """Look after calls that wait."""
         self._connects.tick()
+        held, self._held = self._held, []
+        for call in held:
+            self._start_process(call)
 
     def answer(self) -> bool:
         """Answer what can be answered; False if there will be no more calls."""
@@ -174,7 +181,7 @@ class SyscallSupervisor:
         elif name in self._made:
             self._make(caller, name, arguments)
         elif name in NEW_PROCESS:
-            self._send(call, 0, _CONTINUE) if self._has_room() else self._send(call, -errno.EAGAIN)
+            self._start_process(call)
         elif name in SIGNALS:
             is_inside = self._signals.allows(caller, name, to_signed(arguments[0]))
             self._send(call, 0, _CONTINUE) if is_inside else self._send(call, -errno.EPERM)
@@ -312,18 +319,22 @@ class SyscallSupervisor:
                 self._used.add((whole, used.changes))
                 self._on_used(whole, used.changes)
 
-    def _has_room(self) -> bool:
-        """Whether it may have one more process."""
-        if self._free <= 0:
-            now = time.monotonic()
-            if now < self._full_until:
-                return False
+    def _start_process(self, call: int) -> None:
+        """Let a call go on if there is room for a process; it may wait until they are counted."""
+        now = time.monotonic()
+        if self._free <= 0 and now >= self._next_count:
             self._free = self._processes - self._count()
-            if self._free <= 0:
-                self._full_until = now + _COUNT_AGAIN
+            self._is_full = self._free <= 0
+            self._next_count = now + _SHARE * (time.monotonic() - now)
+            if self._is_full:
+                self._next_count = max(self._next_count, now + _COUNT_AGAIN)
                 if not self._is_crowded:
                     self._is_crowded = True
                     self._on_crowded()
-                return False
-        self._free -= 1
-        return True
+        if self._free > 0:
+            self._free -= 1
+            self._send(call, 0, _CONTINUE)
+        elif self._is_full:
+            self._send(call, -errno.EAGAIN)
+        else:
+            self._held.append(call)

@@ -61,6 +61,8 @@ def test_a_closed_container_gets_nothing(line):
         ("--net=host", "shares a namespace"),
         ("--network host", "shares a namespace"),
         ("--network container:x", "shares a namespace"),
+        ("--network slirp4netns:allow_host_loopback=true", "shares a namespace"),
+        ("--network=pasta:-T,auto", "shares a namespace"),
         ("--pid=host", "shares a namespace"),
         ("--ipc host", "shares a namespace"),
         ("--uts=host", "shares a namespace"),

@@ -1,3 +1,5 @@
+import pytest
+
 from multitap.sandbox.private_places import PrivatePaths
 
 
@@ -26,3 +28,22 @@ def test_a_private_place_is_opened_by_its_own_name_only(tmp_path):
     home, paths = private(tmp_path)
 
     assert paths.openable(str(home / ".kube")) == (str(home / ".kube"),)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ".local/share/jupyter/runtime/jpserver-1.json",
+        ".config/pypoetry/auth.toml",
+        ".bunfig.toml",
+        ".zhistory",
+        ".local/share/atuin/key",
+    ],
+)
+def test_keys_and_histories_are_private_wherever_programs_put_them(tmp_path, name):
+    home, paths = private(tmp_path)
+    (home / name).parent.mkdir(parents=True, exist_ok=True)
+    (home / name).touch()
+
+    assert paths.holds(str(home / name))
+    assert str(home / name) not in paths.openable(str(home))

@@ -246,7 +246,11 @@ def _option_objections(name: str, value: str) -> Iterator[str]:
         yield _GRANTING_FLAGS[name]
     elif name in _GRANTS:
         yield _GRANTS[name].format(value)
-    elif name in _NAMESPACES and value.partition(":")[0] not in _NAMESPACES[name]:
+    # the options of a network can open loopback: `slirp4netns:allow_host_loopback=true`
+    elif (
+        name in _NAMESPACES
+        and (value if name == "network" else value.partition(":")[0]) not in _NAMESPACES[name]
+    ):
         yield f"`--{name}={value}`: it shares a namespace with this machine or a container"
     elif name == "security-opt" and value not in _NO_NEW_PRIVILEGES:
         yield f"`--security-opt={value}` changes how it is confined"

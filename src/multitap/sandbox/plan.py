@@ -150,7 +150,7 @@ def plan_sandbox(
         places = [str(work)] if work is not None else []
         places += _argument_folders(config, home, private, here)
         write += (path for place in places for path in _workspace(place, home, private))
-        usual = ["/", *_name_service()]
+        usual = ["/", *_name_service(private)]
     else:
         usual = [*_needed_to_run(config, program, home, ours)]
         usual += [str(work)] if work is not None else []
@@ -199,12 +199,14 @@ def _workspace(folder: str, home: Path, private: PrivatePaths) -> tuple[str, ...
     return private.openable(folder)
 
 
-def _name_service() -> Iterator[str]:
+def _name_service(private: PrivatePaths) -> Iterator[str]:
     """Where names are resolved, which is often a link into /run."""
     for name in ("resolv.conf", "hosts", "nsswitch.conf"):
         real = os.path.realpath(f"/etc/{name}")
         if not real.startswith("/etc/"):
-            yield os.path.dirname(real)
+            # the folder, because such files are replaced; but not all of /run
+            folder = os.path.dirname(real)
+            yield real if folder in private.by_name else folder
 
 
 def engine_sockets(ours: Mapping[str, str]) -> tuple[str, ...]:

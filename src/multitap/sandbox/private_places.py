@@ -16,6 +16,19 @@ _CLOUDS = (
     *(".config/rclone", ".config/stripe", ".databrickscfg", ".docker", ".fly", ".kube", ".netlify"),
     *(".ngrok2", ".oci", ".s3cfg", ".snowflake", ".snowsql", ".terraform.d", ".vault-token"),
     *(".config/containers/auth.json", ".cache/huggingface/token", ".huggingface/token"),
+    *(".cloudflared", ".config/.wrangler", ".config/configstore", ".config/hcloud", ".config/helm"),
+    *(".config/linode-cli", ".config/netlify", ".config/openstack", ".config/scw", ".config/sops"),
+    *(".local/share/com.vercel.cli", ".minikube", ".pulumi/credentials.json"),
+    *(
+        ".terraformrc",
+        ".tsh",
+        ".supabase/access-token",
+        ".wrangler",
+        ".railway/config.json",
+        ".config/age",
+        ".step",
+        ".ollama/id_ed25519",
+    ),
 )
 _ACCOUNTS = (
     *(".cargo/credentials", ".cargo/credentials.toml", ".composer/auth.json", ".config/gh"),
@@ -23,6 +36,14 @@ _ACCOUNTS = (
     *(".gem/credentials", ".git-credentials", ".gradle/gradle.properties", ".m2/settings.xml"),
     *(".m2/settings-security.xml", ".netrc", ".npmrc", ".pgpass", ".pip", ".pypirc", ".yarnrc.yml"),
     *(".my.cnf", ".mylogin.cnf", ".local/share/uv/credentials", ".config/op", ".env", ".pki"),
+    *(".bundle/config", ".bunfig.toml", ".condarc", ".config/composer/auth.json", ".config/dart"),
+    *(".config/NuGet", ".config/pypoetry/auth.toml", ".hex/hex.config", ".ivy2/.credentials"),
+    ".sentryclirc",
+    *(".local/share/gem/credentials", ".nuget/NuGet", ".pub-cache/credentials.json", ".subversion"),
+    *(".authinfo", ".authinfo.gpg", ".fetchmailrc", ".mbsyncrc", ".msmtprc", ".smbcredentials"),
+    *(".config/borg", ".config/rbw", ".local/share/gopass", ".local/share/lpass", ".putty"),
+    *(".config/filezilla", ".local/share/remmina", ".local/share/DBeaverData", ".erlang.cookie"),
+    ".Xauthority",
 )
 _APPLICATIONS = (
     *(".config/BraveSoftware", ".config/chromium", ".config/google-chrome"),
@@ -35,6 +56,11 @@ _APPLICATIONS = (
     *(".bitcoin", ".electrum", ".ethereum", ".config/solana"),
 )
 """Browsers, mail, messengers, password managers, wallets."""
+_LOCAL_SERVERS = (
+    *(".config/code-server", ".config/syncthing", ".jupyter", ".local/share/jupyter/runtime"),
+    *(".local/state/syncthing", ".vscode-server/cli", ".vscode-server/data"),
+)
+"""Keys to programs that listen on loopback, and do there whatever they are told."""
 _AGENTS = (
     *(".claude", ".claude.json", ".codeium", ".codex", ".config/Claude", ".config/Code/User"),
     *(".config/Cursor", ".config/goose", ".config/mcp", ".config/opencode", ".continue", ".cursor"),
@@ -42,10 +68,22 @@ _AGENTS = (
     *(".kode.json", ".excelmanus", ".config/tong_work"),
 )
 """Other agents' own files: they contain keys, and say what those agents run."""
-_HISTORIES = (".local/share/fish/fish_history", ".lesshst", ".viminfo", ".histfile")
+_HISTORIES = (
+    *(".local/share/fish/fish_history", ".lesshst", ".viminfo", ".histfile", ".zhistory"),
+    *(".config/nushell/history.txt", ".config/nushell/history.sqlite3", ".local/share/atuin"),
+    *(".local/share/mcfly", ".local/share/xonsh", ".local/share/zsh", ".local/state/bash"),
+    *(".local/state/zsh", ".zsh_sessions"),
+)
 _HISTORY = re.compile(r"\..*_history(?:-.*)?")
 """The names of history files in the home folder, of shells and of other prompts."""
-_ONLY_BY_NAME = (*_CLOUDS, *_ACCOUNTS, *_APPLICATIONS, *_AGENTS, *_HISTORIES)
+_ONLY_BY_NAME = (
+    *_CLOUDS,
+    *_ACCOUNTS,
+    *_APPLICATIONS,
+    *_LOCAL_SERVERS,
+    *_AGENTS,
+    *_HISTORIES,
+)
 """In the home folder: opened only by a rule for the place itself, not for a folder around it."""
 _NAMED_BY = (
     *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "DOCKER_CONFIG", "GNUPGHOME", "KUBECONFIG"),

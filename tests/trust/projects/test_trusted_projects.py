@@ -159,6 +159,36 @@ def test_a_change_asks_for_that_part_only_and_shows_the_difference(project):
     ]
 
 
+def test_no_number_of_files_hides_the_rest_of_a_change(project):
+    file = project / "multitap.toml"
+    scripts = [f"{number}.py" for number in range(30)]
+    for script in scripts:
+        (project / script).write_text("pass")
+    file.write_text(f"[servers.a]\ncommand = 'python3'\nargs = {scripts}\n")
+    trust(project)
+    (project / "x").mkdir()
+    for script in scripts:
+        (project / script).unlink()
+    file.write_text("[servers.a]\ncommand = 'evil'\ncwd = 'x'\nsandbox = 'strict'\n")
+    [found], _ = review(project, Projects())
+
+    assert "  + runs      evil" in [*found.lines()]
+
+
+def test_a_level_and_rules_that_stay_are_shown(project, tmp_path):
+    file = project / "multitap.toml"
+    file.write_text("[servers.a]\ncommand = 'python3'\nargs = ['one.py']\n")
+    trust(project)
+    Projects().set_level(project, "a", "off")
+    Projects().allow(project, "a", LearnedRules(write=(str(tmp_path),)))
+    file.write_text("[servers.a]\ncommand = 'python3'\nargs = ['two.py']\n")
+    [found], _ = review(project, Projects())
+
+    shown = [*found.lines()]
+    assert "  + level     off: it may do everything that you may; you chose it" in shown
+    assert f"  + may write {tmp_path} (you added it)" in shown
+
+
 def test_what_is_trusted_for_a_run_is_what_was_there_first(project):
     file = project / "multitap.toml"
     file.write_text("[servers.a]\ncommand = 'one'\n")

@@ -11,7 +11,15 @@ from multitap.config.seed_files import at_prompt
 from multitap.config.trust_gate import Proposal, TrustDecision, TrustNothing, TrustState
 from multitap.errors import counted
 from multitap.records import dataclass
-from multitap.trust.projects.project_parts import FILE, KnownParts, ProjectPart, parts_of, visible
+from multitap.sandbox.levels import MEANINGS
+from multitap.trust.projects.project_parts import (
+    FILE,
+    KnownParts,
+    ProjectPart,
+    parts_of,
+    quote_word,
+    visible,
+)
 from multitap.trust.projects.trusted_projects import Projects, TrustedPart
 
 SEARCHES = (native, kode, otter, excelmanus)
@@ -65,11 +73,27 @@ class ReviewedPart:
         """What it would do, or the difference if it changed; long lists of files are counted."""
         yield f"{self.part.title}: {_STATES[self.standing]}"
         if self.standing is not TrustState.CHANGED or self.before is None:
-            yield from _shorten([f"  {line}" for line in self.part.lines])
+            yield from _shorten([f"  {line}" for line in self._effects()])
         else:
-            yield from _shorten([*_compare(self.before.lines, self.part.lines)])
+            yield from _shorten([*_compare(self.before.lines, self._effects())])
         for name in self.wants:
             yield f"    wants the secret {visible(name)}"
+
+    def _effects(self) -> tuple[str, ...]:
+        """What it would do, with the level and the rules that a person gave it before."""
+        given = self.before
+        if given is None or not given.stays_for(self.part):
+            return self.part.lines
+        rules = given.rules
+        kinds = {"may read": rules.read, "may write": rules.write, "may reach": rules.hosts}
+        added = [
+            f"{label:<9} {quote_word(value)} (you added it)"
+            for label, values in kinds.items()
+            for value in values
+        ]
+        level = given.level and f"{'level':<9} {given.level}: {MEANINGS[given.level]}; you chose it"
+        lines = (level if level and line.startswith("level ") else line for line in self.part.lines)
+        return (*lines, *added)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +177,18 @@ def _compare(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
 
 
 def _shorten(lines: Sequence[str]) -> Iterator[str]:
-    """The lines without most of those about files; they come last, and there may be thousands."""
+    """The lines without most of those about files: there may be thousands.
+
+    All others are shown. In a comparison, they also come after files that are gone.
+    """
     mark = f"{FILE} "
-    first = next((n for n, line in enumerate(lines) if line[2:].startswith(mark)), len(lines))
+    others = [line for line in lines if not line[2:].startswith(mark)]
     # changed files first: they are what a person looks for
-    files = sorted(lines[first:], key=lambda line: line.startswith("  "))
-    yield from (f"  {line}" for line in (*lines[:first], *files[:MOST_FILES_SHOWN]))
+    files = sorted(
+        (line for line in lines if line[2:].startswith(mark)),
+        key=lambda line: line.startswith("  "),
+    )
+    yield from (f"  {line}" for line in (*others, *files[:MOST_FILES_SHOWN]))
     if len(files) > MOST_FILES_SHOWN:
         yield f"    {FILE:<9} and {counted(len(files) - MOST_FILES_SHOWN, 'more file')}"
 

@@ -93,6 +93,10 @@ class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
         is_confined = self.level != "off"
         return followed and is_confined and bool(part.fixed) and self.fixed == part.fixed
 
+    def stays_for(self, part: ProjectPart) -> bool:
+        """Whether the level and the rules that a person gave it apply to its new version, too."""
+        return self.program == part.program
+
 
 TrustedParts = Mapping[str, TrustedPart]
 """By the key of the part."""
@@ -467,7 +471,7 @@ def _remember(
             granted=tuple(dict.fromkeys((*before.granted, *secrets))),
             writes=tuple(dict.fromkeys((*before.writes, *part.writes))),
         )
-    same = before if before is not None and before.program == part.program else None
+    same = before if before is not None and before.stays_for(part) else None
     return TrustedPart(
         part.kind,
         part.name,

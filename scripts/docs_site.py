@@ -20,7 +20,7 @@ SITE = ROOT / "site"
 TOP = {
     "docs/README.md": "index.md",
     "README.md": "readme.md",
-    "SECURITY.md": "security.md",
+    "SECURITY.md": "promises.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
 }

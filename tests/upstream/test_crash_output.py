@@ -3,6 +3,7 @@
 import pytest
 
 from multitap.upstream.crash_output import LONGEST, advice, telling_line
+from tests.upstream.broken_servers import BROKEN
 
 NPM_404 = """\
 npm warn Unknown user config "nodedir". This will stop working in the next major version of npm.
@@ -239,6 +240,12 @@ def test_the_line_that_says_why_is_quoted(text, line):
     ],
 )
 def test_advice_follows_from_what_a_program_wrote(text, hint):
+    assert advice(text) == hint
+
+
+@pytest.mark.parametrize(("text", "line", "hint"), BROKEN.values(), ids=BROKEN)
+def test_broken_servers_are_explained_as_a_person_would(text, line, hint):
+    assert telling_line(text) == line
     assert advice(text) == hint
 
 

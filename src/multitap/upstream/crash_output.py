@@ -26,6 +26,15 @@ _TROUBLE = re.compile(
     r"|missing|required|invalid|unknown|not provided|does not exist|must)\b",
     re.IGNORECASE,
 )
+_UNREACHABLE = re.compile(
+    r"\bE(?:CONNREFUSED|NOTFOUND|AI_AGAIN|HOSTUNREACH|NETUNREACH)\b|connection refused"
+    r"|connect call failed|all connection attempts failed|can(?:'t|not) connect to\b",
+    re.IGNORECASE,
+)
+# not Node's and Python's own warnings about code, which a working server prints as well
+_DEPRECATED = re.compile(
+    r"^(?!.*Warning\b).*\b(?:is|been) (?:deprecated|discontinued|archived)\b", re.IGNORECASE
+)
 # often the last line, never the reason
 _IDLE = re.compile(
     r"npm (?:warn|notice|WARN)|at .+:\d+|File \"|Traceback |Node\.js v|throw\b|\.\.\. "
@@ -47,6 +56,19 @@ _DENIED_PATH = re.compile(
 )
 """A path that a program says it may not use, as Node, Python, Rust and shells write it."""
 _CHANGING = re.compile(r"mkdir|unlink|rename|rmdir|symlink|link|copyfile|write|creat|chmod|chown")
+_WEIGHTS = (
+    (re.compile(rf"{_NPM.pattern}|{_CAUSE.pattern}|^Because ", re.IGNORECASE), 5),
+    (_GROUP, 3),
+    # programs go on to say that they stop, or that something took too long
+    (re.compile(rf"^(?!{_IDLE.pattern}).*(?:{_UNREACHABLE.pattern})", re.IGNORECASE), 5),
+    (_EXCEPTION, 4),
+    (re.compile(rf"^(?:{_IDLE.pattern})", re.IGNORECASE), 0),
+    (_DEPRECATED, 4),
+    (_ERROR, 3),
+    (_TROUBLE, 2),
+    (re.compile(""), 1),
+)
+"""How likely a line is to be the reason, by the first pattern that is in it."""
 _MISSING = re.compile(r"No module named '|Cannot find (?:module|package) '")
 _VALIDATION = re.compile(r"validation errors? for \S+$")
 
@@ -116,17 +138,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _weight(line: str) -> int:
-    if _NPM.match(line) or _CAUSE.match(line) or line.startswith("Because "):
-        return 5
-    if _GROUP.match(line):
-        return 3
-    if _EXCEPTION.match(line):
-        return 4
-    if _IDLE.match(line):
-        return 0
-    if _ERROR.search(line):
-        return 3
-    return 2 if _TROUBLE.search(line) else 1
+    return next(weight for pattern, weight in _WEIGHTS if pattern.search(line))
 
 
 def _with_details(lines: list[str], index: int) -> str:
@@ -142,7 +154,9 @@ _ADVICE = (
     (
         (
             r"cannot import name '\w+' from '(?:mcp|mcp\.[\w.]+)'|No module named 'mcp\.[\w.]+'"
-            r"|module 'mcp(?:\.[\w.]+)?' has no attribute"
+            r"|module 'mcp(?:\.[\w.]+)?' has no attribute|'(?:Server|FastMCP)' object has no "
+            r"attribute '(?:list_\w+|call_tool|read_resource|get_prompt|(?:un)?subscribe_resource"
+            r"|set_logging_level|completion|progress_notification)'"
         ),
         (
             "it was written for another release of the MCP SDK; if that is an older one, "
@@ -152,6 +166,23 @@ _ADVICE = (
     (
         r"No module named '([^']+)'",
         "install the Python package that provides `{}` where the server runs",
+    ),
+    (
+        (
+            r"Cannot find (?:module|package) '(?:[^']*/node_modules/[^']*'|[^']+'(?: imported from "
+            r"|\n+Require stack:\n- )\S*/node_modules/)"
+        ),
+        (
+            "a part of its package is missing: install it again; `npx` keeps its copies in "
+            "`~/.npm/_npx`"
+        ),
+    ),
+    (
+        (
+            r"Cannot find module '((?:[./]|[A-Za-z]:\\)[^']*)'"
+            r"(?: imported from |\n+Require stack:\n- )"
+        ),
+        "its own code imports `{}`, which does not exist: build or install it again",
     ),
     (
         r"Cannot find (?:module|package) '((?:[./]|[A-Za-z]:\\)[^']*)'",
@@ -189,6 +220,22 @@ _ADVICE = (
     (
         "^ *(?:cause|Caused by): (?:dns error|tcp connect error|Connection refused)",
         "what it downloads cannot be reached: check network and proxy",
+    ),
+    (
+        "Packages were unavailable because the network was disabled",
+        "uv is offline, and has not downloaded it before: run it once with a network",
+    ),
+    (
+        r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([\w.-]+)",
+        "the host `{}` cannot be found: check the network, or the name in its configuration",
+    ),
+    (
+        "Temporary failure in name resolution|Name or service not known|nodename nor servname",
+        "a host name cannot be resolved: check the network",
+    ),
+    (
+        r"connect ECONNREFUSED ([\w.:\[\]-]+:\d+)",
+        "nothing listens at {}: start that service, or correct the address in `env` or `args`",
     ),
     (
         "(?i)EADDRINUSE|Address already in use",

@@ -188,5 +188,6 @@ def _why_silent(evidence: Evidence, log: str) -> str:
     if found := crash_output.advice(evidence.stderr):
         return found
     if evidence.pid is not None and not evidence.has_read:  # it does not listen yet
-        return f"raise `connect_timeout` if it takes longer to start; {log}"
+        words = "it has not begun to listen: if it is still downloading, check the network"
+        return f"{words}; raise `connect_timeout` if it takes longer to start; {log}"
     return log if evidence.pid is not None else "check that it runs and that `url` is right"

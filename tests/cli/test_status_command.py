@@ -172,10 +172,12 @@ def test_without_any_configuration_it_says_where_it_looked(multitap, home):
     assert "`multitap add NAME -- COMMAND` adds one" in ended.err
 
 
-def test_a_host_s_file_that_is_there_is_suggested(multitap, home):
+def test_a_host_s_file_that_is_there_is_suggested_for_review(multitap, home):
     (home / ".mcp.json").write_text("{}")
 
-    assert f"`multitap --config {home}/.mcp.json status`" in multitap("status").err
+    said = multitap("status").err
+    assert "`multitap import --project` collects .mcp.json in `multitap.toml`, for you to" in said
+    assert "--config" not in said
 
 
 def test_secrets_in_a_server_s_last_words_are_hidden(multitap, configure, monkeypatch):

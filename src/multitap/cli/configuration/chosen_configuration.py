@@ -1,6 +1,5 @@
 """Loads the configuration that the command line asks for."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -144,10 +143,12 @@ def explain_emptiness(loaded: Loaded) -> None:
     looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
     note(f"no servers are configured; looked in {looked}")
     others = host_files(Surroundings.here())
-    here = [one for one in others if one.project]  # in this folder, so probably intended
+    here = [file.path.name for file in others if file.project]  # probably intended
     if here:
-        path = shlex.quote(str(here[0].path))
-        advise(f"`multitap --config {path} status` reads this one, `multitap import` adds it")
+        # never `--config`: a stranger may have written it, and that would trust it unseen
+        advise(
+            f"`multitap import --project` collects {here[0]} in `multitap.toml`, for you to trust"
+        )
     elif others:
         advise("`multitap import` brings in the servers of your other MCP clients")
     else:

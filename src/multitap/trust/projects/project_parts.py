@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
@@ -21,6 +22,7 @@ from multitap.config.trust_gate import PartKind, Proposal
 from multitap.errors import ConfigError
 from multitap.printable import is_seen
 from multitap.records import dataclass
+from multitap.sandbox.containers import objections, parse_container_run
 from multitap.sandbox.folder_arguments import writable_folders
 from multitap.sandbox.levels import decide
 from multitap.trust.projects import project_files
@@ -143,11 +145,12 @@ def server_part(
     watched = project_files.of_server(config, root, folder)
     files = watched.files
     said = config.model_dump(mode="json", exclude_unset=True, exclude={"provenance"})
-    writes = _writes(config, root, folder)
+    known = _expand_known(config, root, folder)
+    writes = writable_folders(known.args, known.cwd or root) if known else ()
     lines = (
         *_replacement(replaces),
         *_server_lines(config, said),
-        *_reach(config, usual, writes),
+        *(_reach(known, usual, writes) if known else ()),
         *(("note", f"not watched: {visible(gap)}") for gap in watched.gaps),
         *_files(files),
     )
@@ -171,10 +174,10 @@ def server_part(
     )
 
 
-def _writes(config: ServerConfig, root: Path, folder: Path) -> tuple[str, ...]:
-    """Folders among its arguments; one in a variable is not known before it is trusted."""
+def _expand_known(config: ServerConfig, root: Path, folder: Path) -> StdioServer | None:
+    """A program with what is known before it is trusted: folders, but no other variables."""
     if not isinstance(config, StdioServer):
-        return ()
+        return None
     scope = folders_only(folder, root)
     args: list[str] = []
     for argument in config.args:
@@ -185,7 +188,7 @@ def _writes(config: ServerConfig, root: Path, folder: Path) -> tuple[str, ...]:
     cwd = root
     with suppress(ConfigError):
         cwd = locate(expand(str(config.cwd or root), scope), scope)
-    return writable_folders(args, cwd)
+    return config.model_copy(update={"args": tuple(args), "cwd": cwd})
 
 
 def settings_part(proposal: Proposal) -> ProjectPart:
@@ -264,13 +267,16 @@ def _replacement(place: Place | None) -> _Lines:
         yield "replaces", f"yours ({visible(str(place))})"
 
 
-def _reach(config: ServerConfig, usual: Level, writes: Sequence[str]) -> _Lines:
+def _reach(config: StdioServer, usual: Level, writes: Sequence[str]) -> _Lines:
     """How it is confined, and what it may do nevertheless."""
-    if not isinstance(config, StdioServer):
-        return
-    confinement = decide(config, None, usual)
+    program = shutil.which(config.command)  # a path in the project is never an engine's client
+    confinement = decide(config, None, usual, program=program)
     yield "level", f"{confinement.level}: {confinement.meaning}"
     yield from (("may write", quote_word(path)) for path in writes)
+    run = parse_container_run((config.command, *config.args))
+    if run is not None:
+        gains = objections(run, config.cwd, config.env)
+        yield from (("warning", visible(gain)) for gain in gains)
 
 
 def _value(name: str, value: str) -> str:

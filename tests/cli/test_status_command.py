@@ -172,14 +172,6 @@ def test_without_any_configuration_it_says_where_it_looked(multitap, home):
     assert "`multitap add NAME -- COMMAND` adds one" in ended.err
 
 
-def test_a_host_s_file_that_is_there_is_suggested_for_review(multitap, home):
-    (home / ".mcp.json").write_text("{}")
-
-    said = multitap("status").err
-    assert "`multitap import --project` collects .mcp.json in `multitap.toml`, for you to" in said
-    assert "--config" not in said
-
-
 def test_secrets_in_a_server_s_last_words_are_hidden(multitap, configure, monkeypatch):
     monkeypatch.setenv("ZOO_PASS", "correct-horse-battery")
     configure(leaky=zoo("echo_secret", env={"ZOO_SECRET": "${ZOO_PASS}"}))
@@ -241,7 +233,8 @@ def test_a_file_of_another_host_in_this_folder_is_suggested(multitap, home, name
 
     ended = multitap("status")
 
-    assert f"`multitap --config {home / name} status` reads" in ended.err
+    assert f"`multitap import --project` collects {name} in `multitap.toml`" in ended.err
+    assert "--config" not in ended.err  # which would trust it unseen
 
 
 @pytest.mark.parametrize("line", ["status", "tools --json", "resources", "prompts", "doctor"])

@@ -72,7 +72,8 @@ class McpServerRegistry:
         Raises:
             ConfigError: The configuration is wrong; the message names the key.
         """
-        if not isinstance(config, Mapping | LocalConfig | RemoteConfig):
+        # callers need not be type-checked
+        if not isinstance(config, Mapping | LocalConfig | RemoteConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"{name!r}: expected a table of settings, not {config!r}")
         server = seed_entry.server("spec07", name, _as_written(config))
         self._servers[name] = server

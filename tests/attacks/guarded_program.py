@@ -378,6 +378,15 @@ def unpack_an_archive():
 
 
 @need
+def write_although_its_memory_is_hidden():
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # not dumpable
+    path = Path(tempfile.mkdtemp()) / "file"
+    path.write_text("x")
+    path.unlink()
+    return "hello"
+
+
+@need
 def work_with_files_without_names():
     read, _write = os.pipe()
     os.fchmod(read, 0o600)

@@ -197,8 +197,11 @@ class SyscallSupervisor:
             return False
         try:
             paths = [caller.path(arguments[index]) for index in _OF_DEVICES[name]]
-            if not paths[0].startswith("/dev/"):
-                return False
+        except OSError:
+            return False  # some programs hide their memory, as those for keys do
+        if not paths[0].startswith("/dev/"):
+            return False
+        try:
             if name in _OPENING:
                 flags, mode = (arguments[index] for index in _OPENING[name])
                 ours = self._devices.open(caller, paths[0], flags, mode)

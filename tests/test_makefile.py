@@ -1,5 +1,6 @@
 """What `make` does with tests that fail."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,11 @@ def test_flaky(number, request):
     tried = Path(request.config.rootpath, f"tried-{{number}}")
     assert tried.exists() or tried.touch()
 """
-pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
+_OTHERS = ("PYTEST_", "MAKE", "MFLAGS", "RETRY", "WORKERS")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("make") is None, reason="there is no make"),
+    pytest.mark.timeout(180),  # up to three runs of pytest, one after another
+]
 
 
 def make_fast(folder, tests, *options):
@@ -25,11 +30,22 @@ def make_fast(folder, tests, *options):
     shutil.copy(ROOT / "Makefile", folder)
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "pyproject.toml").write_text(
-        '[tool.pytest.ini_options]\naddopts = ["-q"]\nmarkers = ["slow", "wide"]\n'
+        '[tool.pytest.ini_options]\nmarkers = ["slow", "wide"]\n'
+        'addopts = ["-q", "-p", "no:langsmith_plugin", "-p", "no:anyio"]\n'
     )
     (folder / "test_it.py").write_text(tests)
     command = ["make", "--assume-old=setup", "WORKERS=1", *options, "fast"]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # not as a part of the suite that runs this test, or of the `make` that runs that
+    own = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=own,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def test_a_test_that_failed_on_a_busy_machine_is_run_again_alone(tmp_path):

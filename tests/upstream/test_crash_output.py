@@ -8,7 +8,7 @@ from tests.upstream.broken_servers import BROKEN
 NPM_404 = """\
 npm warn Unknown user config "nodedir". This will stop working in the next major version of npm.
 npm error code E404
-npm error 404 Not Found - GET https://registry.npmjs.org/mcp-server-nosuch
+npm error 404 Not Found - GET https://packages.example.com/mcp-server-nosuch
 npm error 404
 npm error 404  The requested resource 'mcp-server-nosuch@*' could not be found
 npm error 404
@@ -151,7 +151,7 @@ NOTHING = "GitHub MCP Server running on stdio\n"
     [
         pytest.param(
             NPM_404,
-            "npm error 404 Not Found - GET https://registry.npmjs.org/mcp-server-nosuch",
+            "npm error 404 Not Found - GET https://packages.example.com/mcp-server-nosuch",
             id="npm package",
         ),
         pytest.param(

@@ -11,7 +11,8 @@ from tests.zoo.modes import command
 
 SOURCE = Path(__file__).parents[2] / "src"
 TRACKERS = re.compile(
-    r"posthog|scarf|segment\.(io|com)|sentry|mixpanel|amplitude|google-analytics|bugsnag|telemetry",
+    r"posthog|scarf|segment\.(io|com)|sentry(?!clirc)|mixpanel|amplitude|google-analytics"
+    r"|bugsnag|telemetry",
     re.IGNORECASE,
 )
 RUN = """

@@ -233,7 +233,7 @@ def untrusted_words(withheld: Iterable[Withheld]) -> str:
 
 
 def withheld_note(withheld: Iterable[Withheld]) -> str:
-    """What clients are told of a project that nobody has trusted; empty if there is none.
+    """The note for clients about a project that nobody has trusted; empty if there is none.
 
     It counts and names nothing: a model would read the names, which are a stranger's.
     """

@@ -37,7 +37,7 @@ class Shares:
         return True
 
     def replace(self, holder: Hashable) -> None:
-        """Give a holder one piece in place of one that was just taken back, whoever had it."""
+        """Give a holder one piece in place of one that was just taken back from any holder."""
         self.total += 1
         self.held[holder] = self.held.get(holder, 0) + 1
 

@@ -203,7 +203,7 @@ class _HubThread:
         return asyncio.run_coroutine_threadsafe(_within(hub, verb), loop)
 
     def running(self) -> Hub:
-        # its thread was not forked: whoever waited for it would wait forever
+        # its thread was not forked: waiting for it would never end
         if self._process != os.getpid():
             raise MultitapError(
                 "this hub was opened before a fork, and cannot be used in the new process",

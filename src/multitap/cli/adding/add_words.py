@@ -237,7 +237,7 @@ def _split(text: str) -> list[str]:
 
 
 def _origin(request: AddRequest) -> Provenance:
-    """Who wrote a line: whoever types it makes it their own."""
+    """Who wrote a line: the person who types it makes it their own."""
     return "pipe" if request.is_piped else "user"
 
 

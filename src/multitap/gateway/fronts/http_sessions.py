@@ -183,7 +183,7 @@ class HttpSessions:
         if not self.shares.take(holder):
             if not self._make_room(holder):
                 return None
-            # not `take`: it replaces one that has just ended, whoever has how many
+            # not `take`: it replaces one that has just ended, so no share grows
             self.shares.replace(holder)
         kept = EventLog(log or self.limits.log, self._bytes_kept, holder)
         session = HttpSession(session_id, admitted, audience, holder, address, kept, self.away)

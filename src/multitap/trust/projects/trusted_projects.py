@@ -89,7 +89,7 @@ class TrustedPart(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
         if self.digest == part.digest:
             return True
-        # Unconfined code would run with all of the person's rights, whoever changed it.
+        # Unconfined code has all of the person's rights, and other servers may have changed it.
         is_confined = self.level != "off"
         return followed and is_confined and bool(part.fixed) and self.fixed == part.fixed
 
@@ -379,7 +379,7 @@ def trusted_scope(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
 
 
 def _project_of(loaded: Loaded, name: str, config: ServerConfig) -> Path | None:
-    """The project that a configuration comes from, whoever owns its name by now."""
+    """The project that a configuration comes from, even if another one has its name by now."""
     if config.provenance == "project":
         root = config.home.paths or loaded.project_of(name)
         if root is None:

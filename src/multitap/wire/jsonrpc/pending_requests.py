@@ -258,7 +258,7 @@ class PendingRequests:
         self.doubts: set[UnclearOwner] = set()
         self._numbers = RequestNumbers()
         self._owed = 0
-        """How many requests were sent and given up: so many answers may still arrive."""
+        """How many requests were sent and given up: that many answers may still arrive."""
         self._timer: asyncio.TimerHandle | None = None
         self._due = math.inf
         self._is_closed = False

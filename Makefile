@@ -72,10 +72,12 @@ attack: setup  ## Attack the commands and a gateway for MINUTES=5 with random pa
 	$(BIN)/python -m tests.attacks.redteam.campaign --minutes $(MINUTES) $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed $(SEED))
 
 soak: MINUTES ?= 60
-soak: setup  ## The promises at full size: 10,000 simulated runs, a million lines, chaos for MINUTES=60
+soak: CLUSTER_MINUTES ?= 10
+soak: setup  ## The promises at full size: 10,000 simulated runs, a million lines, chaos for an hour
 	$(BIN)/python -m pytest -m soak tests/soak/test_simulation.py tests/soak/test_lines.py \
 		--numprocesses $(WORKERS) --dist worksteal
 	MINUTES=$(MINUTES) $(BIN)/python -m pytest -m soak tests/soak/test_chaos.py
+	CLUSTER_MINUTES=$(CLUSTER_MINUTES) $(BIN)/python -m pytest -m soak tests/soak/test_cluster.py
 
 demo: $(TRIAL)/.installed  ## Watch a hub at work with the bundled servers
 	$(TRIAL)/bin/python -m multitap.demo

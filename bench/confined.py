@@ -8,10 +8,10 @@ from tempfile import TemporaryDirectory
 from bench.report import Promise, Report, milli
 from multitap import StdioServer
 from multitap.config.models import SandboxRules
-from multitap.wire.process.sandbox_support import sandbox_support
-from multitap.wire.process.sandboxes import Sandboxes, open_sandboxes
-from multitap.wire.process.spawner import Spawner, open_spawner
-from multitap.wire.process.stdio_wire import open_stdio
+from multitap.sandbox.levels import sandbox_support
+from multitap.sandbox.sandboxes import Sandboxes, open_sandboxes
+from multitap.wire.process import Spawner, open_spawner
+from multitap.wire.stdio import open_stdio
 
 LIMIT = 15.0
 """Milliseconds that a confined start may take longer."""

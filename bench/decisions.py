@@ -8,9 +8,8 @@ from bench.report import Promise, Report
 from multitap.config import Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.names import ToolNames
-from multitap.store.audit_file import AuditFile
-from multitap.store.audit_records import AuditRecord
-from multitap.trust.policy.policy import Policy
+from multitap.store.audit_log import AuditFile, AuditRecord
+from multitap.trust.policy import Policy
 
 LIMIT, AUDITED = 20.0, 10.0
 ENTRIES = 2000

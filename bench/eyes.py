@@ -21,10 +21,8 @@ from tests.screens.served import open_served
 
 from bench.clients import pipe_command
 from bench.report import Promise, Report, table
-from multitap.gateway.fronts.control_messages import AskPulse
-from multitap.gateway.fronts.control_overview import Pulse
-from multitap.gateway.fronts.control_places import sockets
-from multitap.screens.gateway_client import GatewayClient
+from multitap.control.client import ControlClient
+from multitap.control.places import sockets
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal.app import BEAT
 
@@ -152,9 +150,7 @@ async def page(served):
 
         async def plot():
             while True:
-                async with browser.post(
-                    "/console/api/ask", json={"ask": "history"}, headers=own
-                ) as response:
+                async with browser.post("/console/api/history", json={}, headers=own) as response:
                     await response.read()
                 await asyncio.sleep(HISTORY)
 
@@ -196,7 +192,7 @@ def _client(served):
     # the secret of the gateway's user is there
     os.environ["XDG_STATE_HOME"] = str(served.home / ".local" / "state")
     path = sockets(served.home / ".local" / "state" / "multitap")[served.process.pid]
-    return GatewayClient(path)
+    return ControlClient(path)
 
 
 async def measured(seconds, rounds):
@@ -227,12 +223,12 @@ async def _window(served, callers, faces, seconds):
     async with AsyncExitStack() as open_faces:
         seen = [await open_faces.enter_async_context(one(served)) for one in faces]
         await _paced(callers, SETTLE)
-        before = (await client.ask(AskPulse(most=0), Pulse)).made
+        before = (await client.pulse(most=0)).made
         spent, frames = _cpu(pid), [one["frames"] for one in seen]
         made, took = await _paced(callers, seconds)
         spent = _cpu(pid) - spent
         shown = [one["frames"] for one in seen]
-        after = (await client.ask(AskPulse(most=0), Pulse)).made
+        after = (await client.pulse(most=0)).made
         assert after - before == made, "a call was not counted"
         with anyio.fail_after(LAST_LOOK):
             while any(one["made"] != after for one in seen):

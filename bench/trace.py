@@ -1,4 +1,7 @@
-"""The frames and files of ours that one plain call takes, by function."""
+"""The frames and files of ours that one plain call takes, by function.
+
+The tool has an `outputSchema`, as every tool of the SDK's servers has.
+"""
 
 import argparse
 import os
@@ -16,10 +19,10 @@ import multitap
 from bench.gateway.running import clients, upstream
 from bench.report import Promise, Report
 from multitap import HttpServer, Settings, StdioServer, open_hub
-from multitap.gateway.fronts.http_front import HttpFront, serve_http
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.http import HttpFront, serve_http
 from multitap.gateway.gateway import open_gateway
-from multitap.http.server.access import Access
-from multitap.http.server.http_server import bind
+from multitap.http.server.server import bind
 
 HOST = "127.0.0.1"
 OURS = str(Path(multitap.__file__).parent) + os.sep
@@ -79,7 +82,7 @@ def usual(traces):
 async def configured(way, era):
     """A server in another process, as settings for a hub in this one."""
     with TemporaryDirectory() as state:
-        async with upstream(way, era) as server:
+        async with upstream(way, era, tools=3) as server:
             if way == "stdio":
                 config = StdioServer(command=server[0], args=tuple(server[1:]))
             else:
@@ -105,7 +108,7 @@ async def gateway_call(way, client, server) -> Trace:
         await stack.enter_async_context(serve_http(front, listener))
         await gateway.hub.settled()
         await asking.order("open", name="one", port=port, dialect=client, path="/mcp", clients=1)
-        calls = partial(asking.order, "calls", name="one", tool="bench_echo", parallel=1)
+        calls = partial(asking.order, "calls", name="one", tool="bench_typed", parallel=1)
         await calls(calls=WARM_UP)
         traces = [await _traced(partial(calls, calls=1)) for _ in range(CALLS)]
         await asking.order("close", name="one")
@@ -117,9 +120,9 @@ async def library_call(way, server) -> Trace:
     async with configured(way, server) as settings, open_hub(settings) as hub:
         await hub.settled()
         for number in range(WARM_UP):
-            await hub.call("bench_echo", {"text": f"ping {number}"})
+            await hub.call("bench_typed", {"text": f"ping {number}"})
         return usual(
-            [await _traced(partial(hub.call, "bench_echo", {"text": "x"})) for _ in range(CALLS)]
+            [await _traced(partial(hub.call, "bench_typed", {"text": "x"})) for _ in range(CALLS)]
         )
 
 

@@ -17,7 +17,7 @@ from mcp import Client
 from scripted_model import Answer, Say, Use, scripted_model
 
 from multitap import AgentEngine, BaseEnvironment, EnvMCPServer, Settings, StdioServer
-from multitap.agent.steps import Finished, ToolCalled, ToolFinished
+from multitap.agent.engine import Finished, ToolCalled, ToolFinished
 from multitap.config import ModelConfig
 
 QUESTION = "What is in note.txt, how many words is that, and how late is it in Tokyo?"

@@ -7,7 +7,7 @@ from pathlib import Path
 from mcp.types import ElicitRequestParams, ElicitResult
 
 from multitap import Handlers, Settings, StdioServer, open_hub
-from multitap.upstream.handlers import RequestOrigin
+from multitap.upstream.questions import RequestOrigin
 
 program = Path(__file__).with_name("booking_server.py")
 booking = StdioServer(command=sys.executable, args=(str(program),), era="handshake")

@@ -3,7 +3,7 @@
 import json
 import sys
 
-from multitap.env.env_tools import ENV_TOOLS, PREFIXES, Schema
+from multitap.env.protocol import ENV_TOOLS, PREFIXES, Schema
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -1,11 +1,12 @@
 """The picture of the packages in `docs/internals.md`, drawn from what they really import.
 
-`python -m scripts.package_map` renews the page. The graph is the one that the import rules are
+`python -m scripts.package_map` renews it. The graph is the one that the import rules are
 checked on: grimp comes with import-linter.
 """
 
+import re
 import sys
-from ast import get_docstring, parse
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +17,6 @@ import grimp
 ROOT = "multitap"
 PAGE = Path(__file__).parent.parent / "docs" / "internals.md"
 PICTURE = PAGE.parent / "assets" / "packages.svg"
-BEGIN = "<!-- packages: `make map` replaces everything up to the end mark -->"
-END = "<!-- packages: end -->"
 SHARED = "shared files"
 """Stands for the modules beside the packages, which every layer uses."""
 
@@ -64,6 +63,24 @@ def between(imports: grimp.ImportGraph, packages: Iterable[str]) -> Graph:
     return {package: frozenset(used - {package}) for package, used in found.items()}
 
 
+def downward(graph: Graph) -> Graph:
+    """The arrows that go down the layers of the import rules.
+
+    A package may have rooms in several layers, as `cluster` has; it is drawn in its lowest.
+    """
+    rules = tomllib.loads((PAGE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = rules["tool"]["importlinter"]["contracts"][0]["layers"]
+    row = {SHARED: len(layers)}
+    for number, layer in enumerate(layers):
+        for module in re.split(r"[ :|]+", layer):
+            row[module.split(".")[1]] = number
+    return {
+        package: frozenset(used for used in uses if row.get(used, row[SHARED]) > row[package])
+        for package, uses in graph.items()
+        if package != SHARED
+    } | {SHARED: frozenset()}
+
+
 def skeleton(graph: Graph) -> Iterator[tuple[str, str]]:
     """The arrows that no way over other packages replaces."""
     below = {package: _below(graph, package) for package in graph}
@@ -73,27 +90,10 @@ def skeleton(graph: Graph) -> Iterator[tuple[str, str]]:
                 yield package, used
 
 
-def drawn() -> str:
-    """What belongs between the marks."""
-    imports = grimp.build_graph(ROOT, exclude_type_checking_imports=True, cache_dir=None)
-    packages = rooms(imports)
-    inner = between(imports, packages)
-    rows = [f"| `{_path(one)}` | {_purpose(one)} | {_listed(inner[one])} |" for one in packages]
-    return "\n".join(
-        [
-            "![Which packages import which](assets/packages.svg)",
-            "",
-            "| package | is for | imports directly |",
-            "|---|---|---|",
-            *rows,
-        ]
-    )
-
-
 def picture() -> str:
     """The arrows between the top packages as SVG: each row imports only from rows below it."""
     imports = grimp.build_graph(ROOT, exclude_type_checking_imports=True, cache_dir=None)
-    graph = between(imports, [one for one in rooms(imports) if "." not in one])
+    graph = downward(between(imports, [one for one in rooms(imports) if "." not in one]))
     arrows = [*skeleton(graph)]
     level = {SHARED: 0}
     for package in sorted(graph, key=lambda one: len(_below(graph, one))):
@@ -174,13 +174,6 @@ def _drawn_box(package: str, x: float, y: float) -> str:
     )
 
 
-def renewed(page: str) -> str:
-    """The page with the picture as it has to be now."""
-    head, _, rest = page.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n\n{drawn()}\n\n{END}{tail}"
-
-
 def _below(graph: Graph, package: str) -> set[str]:
     seen: set[str] = set()
     left = [*graph.get(package, ())]
@@ -196,26 +189,9 @@ def _file(module: str) -> Path:
     return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
 
 
-def _purpose(package: str) -> str:
-    """The first line of its map."""
-    text = get_docstring(parse(_file(f"{ROOT}.{package}").read_text(encoding="utf-8")))
-    return (text or "").partition("\n")[0].rstrip(".")
-
-
-def _path(package: str) -> str:
-    return package.replace(".", "/") + "/"
-
-
-def _listed(used: Iterable[str]) -> str:
-    """What is imported; the shared files go without saying."""
-    return ", ".join(f"`{one.replace('.', '/')}`" for one in sorted({*used} - {SHARED})) or "-"
-
-
 def main() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(renewed(page), encoding="utf-8")
     PICTURE.write_text(picture(), encoding="utf-8")
-    sys.stderr.write(f"{PAGE}: renewed\n")
+    sys.stderr.write(f"{PICTURE}: renewed\n")
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any
 import click
 
 import multitap
-from multitap.cli.commands import SECTIONS
-from multitap.cli.commands import multitap as program
+from multitap.cli.app import SECTIONS
+from multitap.cli.app import multitap as program
 from multitap.config.schema import json_schema
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -56,7 +56,7 @@ _MODULES = (
     "multitap.events",
     "multitap.agent.engine",
     "multitap.agent.approval",
-    "multitap.agent.steps",
+    "multitap.agent.engine",
     "multitap.agent.conversation",
 )
 """Modules whose classes users import from where they are."""
@@ -64,10 +64,10 @@ _MODULES = (
 
 def troubleshooting() -> str:
     """What every failure means; the text is the one that `multitap help` prints."""
-    body = files("multitap.cli.servers").joinpath("troubleshooting.md").read_text(encoding="utf-8")
+    body = files("multitap.cli.problems").joinpath("troubleshooting.md").read_text(encoding="utf-8")
     return f"""# Troubleshooting
 
-<!-- Made by `make reference` from `src/multitap/cli/servers/troubleshooting.md`; edit that. -->
+<!-- Made by `make reference` from `src/multitap/cli/problems/troubleshooting.md`; edit that. -->
 
 Find the code or the message. `multitap doctor` names the code of each problem, and
 `multitap help CODE` prints the same text without a network; `multitap help 'MESSAGE'`

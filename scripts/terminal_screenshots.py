@@ -12,12 +12,12 @@ from pathlib import Path
 from textual.pilot import Pilot
 
 from multitap import Settings, StdioServer, open_hub
+from multitap.control.client import ControlClient
+from multitap.control.places import own_socket
+from multitap.control.server import open_control
+from multitap.control.service import ControlService
 from multitap.demo.demo_settings import GOOD, bundled_server
-from multitap.gateway.fronts.control_places import own_socket
-from multitap.gateway.fronts.control_service import ControlService
-from multitap.gateway.fronts.control_socket import open_control
 from multitap.gateway.gateway import open_gateway
-from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.terminal.app import Terminal
 
 ASSETS = Path(__file__).parent.parent / "docs" / "assets"
@@ -66,7 +66,7 @@ async def main() -> None:
             for number in range(1, 8):
                 await gateway.hub.call("calculator_add", {"a": number, "b": number})
             await gateway.hub.call("calculator_divide", {"a": 1, "b": 0})
-            app = Terminal(GatewayClient(own_socket(state)))
+            app = Terminal(ControlClient(own_socket(state)))
             async with app.run_test(size=SIZE) as pilot:
                 await _draw(app, pilot)
 

@@ -48,7 +48,7 @@ def imported(path):
             modules.add(node.module.partition(".")[0])
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
             modules |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
-    return modules - sys.stdlib_module_names - {"multitap"}
+    return modules - sys.stdlib_module_names - {"multitap", "_multitap"}
 
 
 def test_what_is_imported_is_declared():

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from scripts.package_map import PAGE, PICTURE, picture, renewed
+from scripts.package_map import PAGE, PICTURE, picture
 
 SOURCE = Path(__file__).parent.parent / "src" / "multitap"
 PACKAGES = sorted(SOURCE.rglob("__init__.py"))
@@ -20,7 +20,6 @@ def section(title):
 
 
 def test_the_picture_of_the_packages_is_up_to_date():
-    assert renewed(TEXT) == TEXT, "`make map` renews it"
     assert picture() == PICTURE.read_text(encoding="utf-8"), "`make map` renews it"
 
 
@@ -28,8 +27,10 @@ def test_the_picture_of_the_packages_is_up_to_date():
 def test_every_package_has_a_map(path):
     lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
 
-    assert len(lines) >= 3
-    assert path.parent == SOURCE or "must not" in " ".join(lines)
+    assert lines
+    if path.parent.parent == SOURCE:  # a folder in a package needs no more than a sentence
+        assert len(lines) >= 3
+        assert "must not" in " ".join(lines)
 
 
 def test_every_file_that_the_page_names_is_there():

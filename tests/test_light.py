@@ -34,15 +34,15 @@ sys.stderr.write(" ".join(name for name in known if name in sys.modules))
 """
 RUN = f"""
 import sys
-from multitap.cli.program import run
+from multitap.cli.app import run
 run(sys.argv[1:])
 {REPORT}
 """
 SERVE = f"""
 import os, sys
-from multitap.cli import program
+from multitap.cli import app
 try:
-    program.run(["--config", sys.argv[1], "serve"])
+    app.run(["--config", sys.argv[1], "serve"])
 finally:
     exec({REPORT!r})
 """

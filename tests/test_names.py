@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multitap.catalog.name_registries import NameRegistries
+from multitap.catalog.naming import NameRegistries
 from multitap.names import (
     MAX_LENGTH,
     Naming,

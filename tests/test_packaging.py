@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from ruamel.yaml import YAML
 
-from multitap.cli.commands import COMMANDS
+from multitap.cli.app import COMMANDS
 from multitap.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -46,9 +46,9 @@ def test_the_wheel_has_what_it_takes_and_nothing_else(wheel):
     tops = {name.partition("/")[0] for name in names}
     metadata = Parser().parsestr(about)
 
-    assert tops == {"multitap", f"multitap-{VERSION}.dist-info"}
+    assert tops == {"multitap", "_multitap.py", f"multitap-{VERSION}.dist-info"}
     assert {"multitap/py.typed", "multitap/published/catalog.toml"} <= {*names}
-    assert "multitap = multitap.cli:main" in entries
+    assert "multitap = _multitap:main" in entries
     assert metadata["License-Expression"] == "Apache-2.0"
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     assert {*metadata.get_all("Provides-Extra")} == {"chat", "tui", "redis", "all"}

@@ -8,10 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from multitap.config import HttpServer, Settings, StdioServer
+from multitap.errors import RequestFailed, WireClosed
 from multitap.events import FailureCode
-from multitap.faults import RequestFailed, WireClosed
 from multitap.hub.hub import Hub
-from multitap.upstream.handlers import Handlers
+from multitap.upstream.questions import Handlers
 from tests.simulation.clock import run
 from tests.simulation.driver import ACTIONS, play
 from tests.simulation.world import MemoryStore, SimulatedWire, World

@@ -1,24 +1,25 @@
 import asyncio
 from contextlib import asynccontextmanager
+from contextvars import Context, ContextVar
 
 import anyio
 import pytest
 
 from multitap.errors import ungrouped
-from multitap.tasks import CancelHandle, InOwnTask, LightTask, Tasks, in_task
+from multitap.tasks import WAITING, CancelHandle, InOwnTask, LightTask, Tasks, in_task
 
 
 async def test_a_callback_may_start_a_task():
     done = asyncio.Event()
 
     async def work():
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await anyio.sleep(0)
         done.set()
 
     async with Tasks() as tasks:
         asyncio.get_running_loop().call_soon(tasks.start_soon, work)
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             await done.wait()
 
 
@@ -47,7 +48,7 @@ async def test_a_task_whose_wait_is_over_at_that_moment_ends_too():
             with anyio.move_on_after(0.001):
                 await anyio.sleep_forever()
 
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         for _ in range(20):
             async with Tasks() as tasks:
                 tasks.start_soon(work)
@@ -89,6 +90,26 @@ async def test_a_task_cleans_up_in_peace_however_often_its_owner_is_cancelled():
             await owner
 
     assert ended == [True]
+
+
+async def test_a_task_that_swallows_its_cancellation_does_not_hold_up_its_owner(caplog):
+    swallowed = []
+
+    async def work():
+        while len(swallowed) < 2:
+            try:
+                await anyio.sleep_forever()
+            except asyncio.CancelledError:
+                swallowed.append(True)
+
+    with anyio.fail_after(30):
+        async with Tasks(end_limit=0.01) as tasks:
+            tasks.start_soon(work, name="stubborn")
+            await anyio.sleep(0)
+        while len(swallowed) < 2:
+            await anyio.sleep(0)
+
+    assert "'stubborn' still runs" in caplog.text
 
 
 async def test_a_cancelled_scope_ends_the_block_and_nothing_outside_it():
@@ -161,14 +182,236 @@ async def test_a_light_task_that_fails_does_not_keep_others_from_their_work(capl
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_light_task_waits_for_nothing_but_an_answer_outside_a_task(caplog):
-    async def wrong():
-        await asyncio.sleep(1)
+async def test_a_light_task_that_waits_for_more_than_an_answer_becomes_a_task():
+    done = asyncio.Event()
+
+    async def work(light):
+        await asyncio.sleep(0.001)
+        assert asyncio.current_task() is light.task
+        done.set()
 
     async with Tasks() as tasks:
-        LightTask(tasks).run(wrong())
+        light = LightTask(tasks)
+        light.run(work(light))
+        with anyio.fail_after(30):
+            await done.wait()
 
-    assert "outside a task" in caplog.text
+
+async def test_a_cancelled_light_task_cleans_up_whatever_its_clean_up_waits_for():
+    ended = asyncio.Event()
+
+    async def work():
+        try:
+            await WAITING
+        finally:
+            await asyncio.sleep(0.001)
+            await asyncio.sleep(0)
+            ended.set()
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work())
+        light.cancel()
+        with anyio.fail_after(30):
+            await ended.wait()
+
+
+async def test_a_cancelled_light_task_may_clean_up_in_a_task():
+    seen = []
+
+    async def work(light):
+        try:
+            await WAITING
+        finally:
+            await in_task(light)
+            seen.append(asyncio.current_task() is light.task)
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work(light))
+        light.cancel()
+        with anyio.fail_after(30):
+            while not seen:
+                await asyncio.sleep(0)
+
+    assert seen == [True]
+
+
+@pytest.mark.parametrize("wait", [lambda _: WAITING, lambda _: asyncio.sleep(0), in_task])
+async def test_a_light_task_that_cancels_itself_notices_it_at_its_next_wait(wait):
+    seen = []
+
+    async def work(light):
+        light.cancel()
+        try:
+            await wait(light)
+            seen.append("went on")
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work(light))
+        with anyio.fail_after(30):
+            while not seen:
+                await asyncio.sleep(0)
+
+    assert seen == ["cancelled"]
+
+
+async def test_a_light_task_that_was_cancelled_before_it_began_ends_at_its_first_wait():
+    seen = []
+
+    async def work():
+        seen.append("begun")
+        await WAITING
+        seen.append("went on")
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.cancel()
+        light.run(work())
+        light.run()
+
+    assert seen == ["begun"]
+
+
+async def test_a_light_task_is_cancelled_once_and_may_wait_for_another_answer():
+    seen = []
+
+    async def work():
+        try:
+            await WAITING
+        except asyncio.CancelledError:
+            await WAITING
+            await WAITING
+            seen.append("done")
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work())
+        for step in (light.cancel, light.run, light.cancel, light.run):
+            step()
+
+    assert seen == ["done"]
+
+
+async def test_a_light_task_that_became_a_task_is_cancelled_before_it_begins():
+    seen = []
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0)
+            seen.append("ended")
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work())
+        light.cancel()
+
+    assert seen == ["ended"]
+
+
+async def test_a_light_task_that_becomes_a_task_after_its_owner_has_left_is_cancelled():
+    seen = []
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append("ended")
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+    light.run(work())
+    with anyio.fail_after(30):
+        while not seen:
+            await asyncio.sleep(0)
+
+    assert seen == ["ended"]
+
+
+async def test_a_late_answer_does_not_step_a_light_task_that_is_a_task_now(caplog):
+    seen = []
+
+    async def work(light):
+        await in_task(light)
+        seen.append(asyncio.current_task() is light.task)
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work(light))
+        light.run()
+        with anyio.fail_after(30):
+            while not seen:
+                await asyncio.sleep(0)
+
+    assert seen == [True]
+    assert not caplog.text
+
+
+async def test_an_error_of_a_light_task_ends_its_owner_where_it_became_a_task():
+    async def work():
+        await asyncio.sleep(0)
+        raise LookupError("gone")
+
+    async def own():
+        with ungrouped():
+            async with Tasks() as tasks:
+                LightTask(tasks).run(work())
+                await anyio.sleep_forever()
+
+    with pytest.raises(LookupError, match="gone"):
+        await own()
+
+
+VARIABLE = ContextVar("variable", default="unset")
+
+
+async def _set_and_wait(seen, *waits):
+    VARIABLE.set("own")
+    for wait in waits:
+        await wait
+        seen.append(VARIABLE.get())
+
+
+async def test_a_light_task_keeps_its_context_variables_and_gives_them_to_nobody():
+    seen = []
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(_set_and_wait(seen, WAITING, asyncio.sleep(0), asyncio.sleep(0)))
+        assert VARIABLE.get() == "unset"
+
+        Context().run(light.run)  # by a reader with a context of its own
+        with anyio.fail_after(30):
+            while len(seen) < 3:
+                await asyncio.sleep(0)
+
+    assert seen == ["own", "own", "own"]
+    assert VARIABLE.get() == "unset"
+
+
+async def test_a_cancelled_light_task_cleans_up_in_its_own_context():
+    seen = []
+
+    async def work():
+        VARIABLE.set("own")
+        try:
+            await WAITING
+        finally:
+            seen.append(VARIABLE.get())
+            VARIABLE.set("cleaned up")
+
+    async with Tasks() as tasks:
+        light = LightTask(tasks)
+        light.run(work())
+        light.cancel()
+
+    assert seen == ["own"]
+    assert VARIABLE.get() == "unset"
 
 
 async def test_a_light_task_goes_on_as_a_task_of_its_owner_and_ends_with_it():

@@ -1,8 +1,8 @@
 """What a person does who looks at a project and says yes."""
 
-from multitap.config.trust_gate import StartGrant, TrustDecision, TrustNothing, TrustState
-from multitap.trust.projects.project_review import review
-from multitap.trust.projects.trusted_projects import Projects
+from multitap.config.projects import StartGrant, TrustDecision, TrustNothing, TrustState
+from multitap.trust.project_review import review
+from multitap.trust.projects import Projects
 
 
 def trust(folder, *granted):

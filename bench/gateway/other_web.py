@@ -13,14 +13,14 @@ from pathlib import Path
 import uvicorn
 from aiohttp import web
 
-from multitap.cli.gateways.serve_command import from_files
 from multitap.cli.options import CommonOptions
-from multitap.cli.running import run_async
-from multitap.gateway.fronts.http_front import HttpFront
+from multitap.cli.serve.serve import from_files
+from multitap.cli.signals import run_async
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.http import HttpFront
 from multitap.gateway.gateway import open_gateway
-from multitap.http.server.access import Access
-from multitap.http.server.http_request import HttpRequest, RequestHead
-from multitap.http.server.peer_user import Peer
+from multitap.http.server.peer import Peer
+from multitap.http.server.request import HttpRequest, RequestHead
 from multitap.tasks import Tasks
 
 HOST = "127.0.0.1"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from time import process_time
 
-from multitap.trust.scanner.scanner import scan
+from multitap.trust.scanner import scan
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from statistics import fmean
 from bench.search import corpus
 from bench.search.plain import PlainIndex
 from multitap.tools import ToolRegistry
-from multitap.tools.providers.token_cost import estimate
+from multitap.tools.providers.offers import estimate_tokens
 from multitap.tools.search import Index, search_mode
 
 DEPTHS = (1, 5, 10)
@@ -56,8 +56,8 @@ async def tokens():
     answers = [await doors[0].execute({"query": words}) for words in everyday]
     return Tokens(
         registry.tokens().total,
-        sum(estimate([door.name, door.description, door.parameters]) for door in doors),
-        fmean(estimate(answer.text) for answer in answers),
+        sum(estimate_tokens([door.name, door.description, door.parameters]) for door in doors),
+        fmean(estimate_tokens(answer.text) for answer in answers),
     )
 
 

@@ -11,10 +11,26 @@ SCHEMA = {
 }
 
 
+OUTPUT = {
+    "type": "object",
+    "properties": {"result": {"type": "string"}},
+    "required": ["result"],
+    "title": "typedOutput",
+}
+TYPED = "typed"
+"""The third tool, with an `outputSchema`, as the SDK's servers give every tool."""
+
+
 def listed(tools):
-    names = ["echo", "blob", *(f"tool_{number}" for number in range(2, tools))]
+    names = ["echo", "blob", TYPED, *(f"tool_{number}" for number in range(3, tools))][:tools]
     return [
-        {"name": name, "description": "Says it again.", "inputSchema": SCHEMA} for name in names
+        {
+            "name": name,
+            "description": "Says it again.",
+            "inputSchema": SCHEMA,
+            **({"outputSchema": OUTPUT} if name == TYPED else {}),
+        }
+        for name in names
     ]
 
 
@@ -36,7 +52,10 @@ def result(method, params, *, era, tools):
         case "tools/list":
             return {"tools": listed(tools), **CACHEABLE}
         case "tools/call":
-            return {"content": [{"type": "text", "text": text(params)}], **COMPLETE}
+            reply = {"content": [{"type": "text", "text": text(params)}], **COMPLETE}
+            if params.get("name") == TYPED:
+                reply["structuredContent"] = {"result": text(params)}
+            return reply
         case "ping":
             return {}
     return None

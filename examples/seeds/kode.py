@@ -2,14 +2,15 @@
 
 import anyio
 
+from multitap import open_hub
 from multitap.config import Surroundings, kode
-from multitap.hub.reload import Reloader, open_configured
-from multitap.trust.projects.trusted_projects import load_trusted
+from multitap.hub.reload import Reloader
+from multitap.trust.projects import load_trusted
 
 
 async def main() -> None:
     files = Reloader(lambda: load_trusted(kode(Surroundings.here())))
-    async with open_configured(files) as hub:
+    async with open_hub(files) as hub:
         await hub.settled()
         result = await hub.call("calculator:add", {"a": 2, "b": 40})
         print(result.text)

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from multitap.config import Settings as Settings
     from multitap.config import StdioServer as StdioServer
     from multitap.config import ToolFilter as ToolFilter
-    from multitap.env.configured_environment import ConfiguredEnvironment as ConfiguredEnvironment
-    from multitap.env.env_client import EnvClient as EnvClient
-    from multitap.env.env_server import EnvMCPServer as EnvMCPServer
+    from multitap.env.client import EnvClient as EnvClient
+    from multitap.env.configured import ConfiguredEnvironment as ConfiguredEnvironment
     from multitap.env.environment import BaseEnvironment as BaseEnvironment
+    from multitap.env.server import EnvMCPServer as EnvMCPServer
     from multitap.errors import MultitapError as MultitapError
     from multitap.hub.hub import Hub as Hub
-    from multitap.hub.opening import open_hub as open_hub
+    from multitap.hub.hub import open_hub as open_hub
     from multitap.hub.sync import SyncHub as SyncHub
     from multitap.results import ToolResult as ToolResult
     from multitap.seeds.agent_core import McpManager as McpManager
@@ -47,18 +47,17 @@ if TYPE_CHECKING:
     from multitap.tools import ToolDef as ToolDef
     from multitap.tools import ToolInfo as ToolInfo
     from multitap.tools import ToolRegistry as ToolRegistry
-    from multitap.upstream.handlers import Handlers as Handlers
-    from multitap.upstream.on_behalf_of import CallContext as CallContext
+    from multitap.upstream.questions import CallContext as CallContext
+    from multitap.upstream.questions import Handlers as Handlers
 
 _NAMES = {
     "config": "Agent HttpServer LocalServer Settings StdioServer ToolFilter",
-    "env.configured_environment": "ConfiguredEnvironment",
-    "env.env_client": "EnvClient",
-    "env.env_server": "EnvMCPServer",
+    "env.configured": "ConfiguredEnvironment",
+    "env.client": "EnvClient",
+    "env.server": "EnvMCPServer",
     "env.environment": "BaseEnvironment",
     "errors": "MultitapError",
-    "hub.hub": "Hub",
-    "hub.opening": "open_hub",
+    "hub.hub": "Hub open_hub",
     "hub.sync": "SyncHub",
     "results": "ToolResult",
     "seeds.agent_core": "McpManager",
@@ -66,8 +65,7 @@ _NAMES = {
     "seeds.mcp_json": "MCPConfigLoader MCPServerConfig",
     "seeds.spec07": "Info LocalConfig McpServerRegistry RemoteConfig",
     "tools": "ToolDef ToolInfo ToolRegistry",
-    "upstream.handlers": "Handlers",
-    "upstream.on_behalf_of": "CallContext",
+    "upstream.questions": "CallContext Handlers",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 

@@ -1,6 +1,6 @@
 """`python -m multitap` is `multitap`."""
 
-from multitap.cli import main
+from _multitap import main
 
 if __name__ == "__main__":
     main()

@@ -3,19 +3,15 @@
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+import msgspec
+
 from multitap.errors import counted
-from multitap.later import Later
-from multitap.records import dataclass
 
 if TYPE_CHECKING:
-    import anyio
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-else:
-    anyio = Later("anyio")  # commands that only read the state need no event loop
 
 
 class LinkState(StrEnum):
@@ -76,8 +72,7 @@ class Outcome(StrEnum):
     """Nothing was sent: not allowed, wrong arguments, too many calls."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A failure of one server."""
 
     code: FailureCode
@@ -91,15 +86,14 @@ class Failure:
     """The last lines the server wrote to its standard error."""
     at: float = 0.0
     """Seconds since the epoch."""
-    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+    timings: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """Seconds spent in each phase of the attempt."""
 
     def __str__(self) -> str:
         return self.message
 
 
-@dataclass(frozen=True, slots=True)
-class HostTraffic:
+class HostTraffic(msgspec.Struct, frozen=True):
     """Traffic between a confined server and one host."""
 
     host: str
@@ -110,8 +104,7 @@ class HostTraffic:
     received: int
 
 
-@dataclass(frozen=True, slots=True)
-class RefusedHost:
+class RefusedHost(msgspec.Struct, frozen=True):
     """A host that a confined server tried to reach and may not."""
 
     host: str
@@ -119,8 +112,7 @@ class RefusedHost:
     times: int
 
 
-@dataclass(frozen=True, slots=True)
-class SandboxState:
+class SandboxState(msgspec.Struct, frozen=True):
     """How a program is confined, what that denied it, and what it did on the network."""
 
     level: Literal["off", "guard", "strict", "container"]
@@ -151,8 +143,7 @@ class SandboxState:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSnapshot:
+class ServerSnapshot(msgspec.Struct, frozen=True):
     """The current state of one server."""
 
     name: str
@@ -182,7 +173,7 @@ class ServerSnapshot:
     in_flight: int = 0
     latency: float | None = None
     """Seconds the last health check took."""
-    timings: Mapping[str, float] = field(default_factory=dict[str, float])
+    timings: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
     """Seconds the last successful start spent in each phase."""
     stale: bool = False
     """The tools come from the stored catalog; the server has not been asked yet."""
@@ -197,8 +188,7 @@ def pending_words(reason: object) -> str:
     return f"the changed configuration does not come up: {reason}; the previous one keeps serving"
 
 
-@dataclass(frozen=True, slots=True)
-class Withheld:
+class Withheld(msgspec.Struct, frozen=True):
     """A part of a project that is not used because its content is not trusted."""
 
     kind: str
@@ -261,8 +251,7 @@ def _not_used(parts: Sequence[Withheld]) -> str:
     return f"{verb} not trusted and not used"
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """The state of all servers at one moment."""
 
     revision: int
@@ -274,31 +263,26 @@ class Snapshot:
         return next(server for server in self.servers if server.name == name)
 
 
-@dataclass(frozen=True, slots=True)
-class LinkChanged:
+class LinkChanged(msgspec.Struct, frozen=True):
     server: str
     state: LinkState
     failure: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class LinkRemoved:
+class LinkRemoved(msgspec.Struct, frozen=True):
     server: str
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogChanged:
+class CatalogChanged(msgspec.Struct, frozen=True):
     revision: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUpdated:
+class ResourceUpdated(msgspec.Struct, frozen=True):
     server: str
     uri: str
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLog:
+class ServerLog(msgspec.Struct, frozen=True):
     """A log message the server sent as a notification."""
 
     server: str
@@ -307,16 +291,14 @@ class ServerLog:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(msgspec.Struct, frozen=True):
     """A minor problem of one server."""
 
     server: str
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class ToolsChanged:
+class ToolsChanged(msgspec.Struct, frozen=True):
     """A server's tools differ from those that are pinned."""
 
     server: str
@@ -330,8 +312,7 @@ class ToolsChanged:
     """A description for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolSuspected:
+class ToolSuspected(msgspec.Struct, frozen=True):
     """A tool's definition looks like an attack."""
 
     server: str
@@ -361,8 +342,7 @@ class CallDone(NamedTuple):
     """The caller's session, according to its call context."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reloaded:
+class Reloaded(msgspec.Struct, frozen=True):
     """The configuration was reloaded and applied."""
 
     plan: str
@@ -375,8 +355,7 @@ class Reloaded:
     """Each server that was added, replaced or removed, with file and line."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReloadFailed:
+class ReloadFailed(msgspec.Struct, frozen=True):
     """The configuration cannot be read; nothing changes."""
 
     problems: tuple[str, ...]
@@ -401,21 +380,25 @@ def _forget(_: Event) -> None:
     pass
 
 
-@dataclass(slots=True)
 class EventBus:
-    """Publishes events without ever blocking: a slow subscriber misses some."""
+    """Publishes events without ever blocking: a slow subscriber misses some.
 
-    record: Callable[[Event], None] = _forget
-    """Called with every event before subscribers get it."""
-    _subscribers: "dict[MemoryObjectSendStream[Event], bool]" = field(
-        default_factory=dict["MemoryObjectSendStream[Event]", bool]
-    )
-    """Subscribers, and whether they want calls too: there are thousands of those."""
-    watched: bool = False
-    """Whether anyone subscribes to calls."""
+    `record` is called with every event before subscribers get it.
+    """
+
+    def __init__(self, record: Callable[[Event], None] = _forget) -> None:
+        self._record = record
+        self._subscribers: dict[MemoryObjectSendStream[Event], bool] = {}
+        """Subscribers, and whether they want calls too: there are thousands of those."""
+        self.watched = False
+        """Whether anyone subscribes to calls."""
 
     def publish(self, event: Event) -> None:
-        self.record(event)
+        self._record(event)
+        if not self._subscribers:
+            return
+        import anyio  # noqa: PLC0415 - commands that only read the state need no event loop
+
         is_call = isinstance(event, CallDone)
         for stream, calls in tuple(self._subscribers.items()):
             if is_call and not calls:
@@ -431,7 +414,9 @@ class EventBus:
     def subscribe(
         self, backlog: int = 256, *, calls: bool = True
     ) -> Generator[AsyncIterator[Event]]:
-        """Subscribe to events within the block; without `calls`, to all except `CallDone`."""
+        """Subscribe to events while entered; without `calls`, to all except `CallDone`."""
+        import anyio  # noqa: PLC0415 - see above
+
         send: MemoryObjectSendStream[Event]
         receive: MemoryObjectReceiveStream[Event]
         send, receive = anyio.create_memory_object_stream[Event](backlog)

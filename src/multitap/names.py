@@ -9,7 +9,7 @@ from hashlib import blake2s
 from itertools import count
 from typing import NamedTuple
 
-from multitap.look_alikes import skeleton
+from multitap.printable import skeleton
 
 MAX_LENGTH = 64  # the tightest limit among model providers
 _SURELY_KEPT = 48  # characters of a name, however long its suffix

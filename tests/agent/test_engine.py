@@ -10,8 +10,8 @@ from mcp.server.mcpserver import MCPServer
 from multitap import AgentEngine, LocalServer, Settings, ToolDef, ToolRegistry, open_hub
 from multitap.agent.approval import ALLOW, deny, unless_read_only
 from multitap.agent.conversation import Assistant, Conversation, ToolAnswers, user
+from multitap.agent.engine import Asked, Ending, Finished, ToolCalled, ToolFinished
 from multitap.agent.models import TextDelta, Usage
-from multitap.agent.steps import Asked, Ending, Finished, ToolCalled, ToolFinished
 from multitap.config import Agent, PromptConfig
 from multitap.errors import ConfigError, ModelError, MultitapError, UnknownName
 from multitap.tools import HubTools

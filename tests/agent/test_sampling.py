@@ -4,7 +4,7 @@ from mcp.server.mcpserver import Context, MCPServer
 
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.agent.sampling import sampler
-from multitap.upstream.handlers import RequestOrigin
+from multitap.upstream.questions import RequestOrigin
 from tests.agent.models.scripted import PROVIDERS, Fail, Say, Use, opened, texts
 from tests.seeds.files import program
 from tests.wire.sdk_web import served

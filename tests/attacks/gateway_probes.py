@@ -72,7 +72,8 @@ def through_control(path, proof):
         with socket.socket(socket.AF_UNIX) as line:
             line.settimeout(PATIENCE)
             line.connect(path)
-            return ask(line, proof + b'\n{"ask": "about"}\n')
+            head = b"POST /control/about HTTP/1.1\r\nauthorization: Bearer %b\r\n" % proof
+            return ask(line, head + b"content-length: 2\r\n\r\n{}")
 
     return attempt
 

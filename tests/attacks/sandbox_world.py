@@ -20,11 +20,11 @@ import anyio
 
 from multitap.config.models import SandboxRules, StdioServer
 from multitap.http.closed_ports import close_port
-from multitap.http.egress.forward_proxy import ProxyAccess
-from multitap.http.egress.traffic import Traffic
-from multitap.wire.process.sandbox_support import sandbox_support
-from multitap.wire.process.sandboxes import open_sandboxes
-from multitap.wire.process.spawner import open_spawner
+from multitap.sandbox.egress import ProxyAccess
+from multitap.sandbox.learning import Traffic
+from multitap.sandbox.levels import sandbox_support
+from multitap.sandbox.sandboxes import open_sandboxes
+from multitap.wire.process import open_spawner
 from tests.attacks import escape_probes, guarded_program
 from tests.attacks.escape_probes import PROBES
 

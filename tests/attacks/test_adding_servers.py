@@ -14,18 +14,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
 
-import msgspec
 import pytest
 import tomlkit
 
-from multitap.cli.adding.add_words import parse_words, resolve
-from multitap.config.edit.server_draft import DraftInput, ServerDraft, fill
-from multitap.config.scope import Scope, expand
+from multitap.cli.set_up.add_request import parse_words, resolve
+from multitap.config.edit.drafts import DraftInput, ServerDraft, fill
+from multitap.config.variables import Scope, expand
+from multitap.control.methods import method
 from multitap.errors import ConfigError
-from multitap.gateway.fronts import control_messages
-from multitap.wire.process.sandbox_support import sandbox_support
+from multitap.sandbox.levels import sandbox_support
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
-from tests.cli.test_server_questions import Terminal
+from tests.cli.test_questions import Terminal
 from tests.gateway.hostile.raw import hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import open_stage
 
@@ -71,10 +70,9 @@ async def test_no_request_adds_or_changes_a_server(stage, tmp_path):
 
 
 def test_no_command_at_the_control_socket_brings_a_server_with_it():
-    allowed = {"timeout"}
-    for question in control_messages.AnyQuestion.__args__:
-        fields = {one.name for one in msgspec.structs.fields(question)} - allowed
-        assert not fields & {"command", "args", "url", "config", "servers", "env"}, question
+    for name, asked in method.items():
+        parameters = set(asked.names)
+        assert not parameters & {"command", "args", "url", "config", "servers", "env"}, name
 
 
 TOKEN = "ghp_" + "a1B2c3D4e5F6g7H8i9J0"

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.config.expand import expand_server
-from multitap.config.scope import Scope
+from multitap.config.variables import Scope, expand_server
 from tests.gateway.talking import zoo
 from tests.waiting import until
 

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from multitap.store.audit_file import HEAD_NAME, AuditFile, ChainHead, chain_hash
+from multitap.store.audit_log import HEAD_NAME, AuditFile, ChainHead, chain_hash
 
 
 @pytest.fixture

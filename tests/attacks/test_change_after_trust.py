@@ -10,10 +10,10 @@ from keyring.backends import fail
 
 from multitap import open_hub
 from multitap.config.models import Limits
-from multitap.config.trust_gate import TrustState, Untrusted
+from multitap.config.projects import TrustState, Untrusted
 from multitap.events import LinkState, Reloaded
-from multitap.trust.projects.trusted_projects import Projects, load_trusted
-from multitap.trust.secrets.vault import Vault
+from multitap.trust.projects import Projects, load_trusted
+from multitap.trust.vault import Vault
 from tests.trusting import trust
 from tests.waiting import PATIENCE, until
 from tests.zoo.modes import command

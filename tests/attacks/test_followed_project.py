@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from multitap import open_hub
-from multitap.config.trust_gate import TrustState
+from multitap.config.projects import TrustState
 from multitap.sandbox.learning import LearnedRules
-from multitap.trust.projects.project_review import review
-from multitap.trust.projects.trusted_projects import Projects, expand_trusted, load_trusted
+from multitap.trust.project_review import review
+from multitap.trust.projects import Projects, expand_trusted, load_trusted
 from tests.trusting import trust
 from tests.waiting import PATIENCE, until
 from tests.zoo.modes import command

@@ -13,10 +13,10 @@ import pytest
 from mcp import Client
 
 from multitap.config.models import SandboxRules, StdioServer
-from multitap.gateway.fronts.control_places import sockets
-from multitap.wire.process.sandbox_support import sandbox_support
-from multitap.wire.process.sandboxes import open_sandboxes
-from multitap.wire.process.spawner import open_spawner
+from multitap.control.places import sockets
+from multitap.sandbox.levels import sandbox_support
+from multitap.sandbox.sandboxes import open_sandboxes
+from multitap.wire.process import open_spawner
 from tests.attacks import gateway_probes
 from tests.attacks.served import asked, serving, status_of
 from tests.gateway.hostile.raw import http

@@ -73,7 +73,7 @@ async def test_such_a_form_of_ones_own_server_is_flagged(tmp_path, mode, era):
 
 @pytest.mark.parametrize(("era", "server"), CELLS)
 async def test_a_server_cannot_drain_a_model(tmp_path, servers, era, server):
-    greedy = servers[server].model_copy(update={"sampling": Sampling(rate=5)})
+    greedy = servers[server].replace(sampling=Sampling(rate=5))
     settings = Settings(servers={server: greedy}, state_dir=tmp_path)
     async with gate(settings) as opened, Talker(era, opened.url) as talker:
         said = [await words_of(talker, f"{server}_sample") for _ in range(12)]

@@ -12,11 +12,11 @@ import pytest
 import multitap
 from multitap.config import Settings, StdioServer
 from multitap.config.models import ServerHome
-from multitap.config.search import start_folder
+from multitap.config.sources import start_folder
 from multitap.names import ToolNames
-from multitap.own_program import own_program
 from multitap.sandbox.plan import plan_sandbox
-from multitap.trust.policy.policy import Decision, Policy
+from multitap.trust.policy import Decision, Policy
+from multitap.version import own_program
 from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
@@ -154,7 +154,9 @@ def test_a_trusted_project_uses_nothing_of_a_folder_below_it(places):
 
 def test_a_confined_server_of_a_project_starts_in_the_project(tmp_path):
     home, project = tmp_path / "home", tmp_path / "home" / "project"
-    config = StdioServer(command="x", provenance="project").at_home(ServerHome(project, project))
+    config = StdioServer(command="x", provenance="project").at_home(
+        ServerHome(paths=project, start=project)
+    )
 
     plan = plan_sandbox(
         *("s", config, "/bin/true", {}),
@@ -172,7 +174,7 @@ def test_a_confined_server_of_a_project_starts_in_the_project(tmp_path):
 def test_a_rule_does_not_guess_where_a_confined_server_starts(tmp_path):
     rule = {"decision": "deny", "arguments": {"path": {"outside": [str(tmp_path)]}}}
     published = {"command": "x", "policy": [rule], "provenance": "registry"}
-    config = StdioServer.model_validate(published).at_home(ServerHome(start=tmp_path))
+    config = StdioServer(**published).at_home(ServerHome(start=tmp_path))
     policy = Policy(Settings(servers={"s": config}))
 
     guard = policy.guard(READ, config, {})
@@ -184,7 +186,7 @@ def test_a_rule_does_not_guess_where_a_confined_server_starts(tmp_path):
 def test_a_rule_about_paths_reads_them_as_the_server_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rule = {"decision": "deny", "arguments": {"path": {"inside": [str(tmp_path / "home")]}}}
-    config = StdioServer.model_validate({"command": "x", "policy": [rule]})
+    config = StdioServer(command="x", policy=[rule])
     policy = Policy(Settings(servers={"s": config}))
 
     guard = policy.guard(READ, config.at_home(ServerHome(start=tmp_path / "home")), {})
@@ -213,8 +215,8 @@ def test_no_process_of_ours_is_started_otherwise():
     source = Path(multitap.__file__).parent
     started = [path.name for path in source.rglob("*.py") if "sys.executable, " in path.read_text()]
 
-    # the other two start Python with `-I`
-    assert sorted(started) == ["own_program.py", "spawner.py", "wrapped_start.py"]
+    # the first one starts Python with `-I`, and what bubblewrap starts repeats that
+    assert sorted(started) == ["process.py", "version.py"]
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from itertools import chain
 
 import pytest
 
-from multitap.cli.commands import SECTIONS
-from multitap.trust.projects.trusted_projects import Projects
+from multitap.cli.app import SECTIONS
+from multitap.trust.projects import Projects
 from tests.attacks.hostile_repository import CANARY, build, listening
 from tests.terminals import terminal
 from tests.waiting import PATIENCE
@@ -56,9 +56,10 @@ LIBRARY = """
 import asyncio
 from multitap import MCPClientWrapper, MCPConfigLoader, MCPManager, ToolRegistry, open_hub
 from multitap.config import Surroundings, kode, load, otter
-from multitap.env.configured_environment import ConfiguredEnvironment
+from multitap.env.configured import ConfiguredEnvironment
 from multitap.errors import ConfigError
-from multitap.hub.reload import Reloader, open_configured
+from multitap import open_hub
+from multitap.hub.reload import Reloader
 
 async def main():
     async with open_hub() as hub:
@@ -72,7 +73,7 @@ async def main():
     await manager.shutdown()
     for search in (kode, otter):
         files = Reloader(lambda: load(search(Surroundings.here())))
-        async with open_configured(files) as hub:
+        async with open_hub(files) as hub:
             await hub.settled()
     for config in MCPConfigLoader.load():
         try:

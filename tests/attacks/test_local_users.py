@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from multitap.trust.access_tokens import AccessTokens
+from multitap.trust.tokens import AccessTokens
 from tests.attacks.served import (
     OTHER_USER,
     asked,

@@ -1,7 +1,7 @@
 """Standard error and log messages that want to look like ours."""
 
 from multitap import Settings, open_hub
-from multitap.cli.terminal.tables import one_line
+from multitap.cli.terminal import one_line
 from multitap.printable import printable
 from tests.gateway.talking import zoo
 from tests.waiting import until

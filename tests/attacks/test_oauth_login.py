@@ -14,23 +14,23 @@ import pytest
 from yarl import URL
 
 from multitap import HttpServer
-from multitap.cli.terminal.browser import open_page
+from multitap.cli.browser import open_page
 from multitap.config import OAuth
-from multitap.faults import AuthRequired, WireFault
-from multitap.http.browser_address import is_safe
-from multitap.http.client.origin_route import resolve_host
+from multitap.errors import AuthRequired, WireFault
+from multitap.http.addresses import is_safe
+from multitap.http.client.route import resolve_host
+from multitap.oauth import endpoints
+from multitap.oauth.account import Account
+from multitap.oauth.callback import open_callback
+from multitap.oauth.endpoints import AddressRules, permitted
+from multitap.oauth.errors import LoginFailed
+from multitap.oauth.storage import LoginStorage
 from multitap.tasks import Tasks
-from multitap.trust.secrets.token_store import TokenStore
-from multitap.upstream.oauth import guarded_fetch
-from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.address_rules import AddressRules, permitted
-from multitap.upstream.oauth.login_storage import LoginStorage
-from multitap.upstream.oauth.loopback_callback import open_callback
-from multitap.upstream.oauth.oauth_errors import LoginFailed
-from multitap.wire.streamable.http_origin import Challenge
-from multitap.wire.streamable.streamable_wire import open_streamable
+from multitap.trust.stored_logins import TokenStore
+from multitap.wire.http_origin import Challenge
+from multitap.wire.streamable import open_streamable
 from tests.attacks.served import OTHER_USER, asked_by, status_of
-from tests.upstream.oauth.provider import Person, Provider, provided, visit
+from tests.oauth.provider import Person, Provider, provided, visit
 from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask
@@ -117,7 +117,7 @@ async def test_ssrf_in_authorization_servers_reaches_nobody():
 )
 async def test_ssrf_by_an_address_of_any_kind_is_refused(address):
     async with provided() as provider:
-        fetch = guarded_fetch.GuardedFetch(provider.url)
+        fetch = endpoints.GuardedFetch(provider.url)
         with pytest.raises(LoginFailed):
             await fetch.describe(address, {})
 
@@ -211,7 +211,7 @@ async def test_ssrf_through_a_proxy_of_the_machine_is_refused(monkeypatch, host)
         monkeypatch.setenv("https_proxy", proxy.url.removesuffix("/mcp"))
         monkeypatch.setenv("no_proxy", "")
         with pytest.raises(LoginFailed, match="somewhere else"):
-            await guarded_fetch.GuardedFetch(provider.url).describe(f"https://{host}/", {})
+            await endpoints.GuardedFetch(provider.url).describe(f"https://{host}/", {})
 
     assert proxy.connections == 0
 
@@ -241,7 +241,7 @@ async def test_metadata_without_end_is_cut_off():
 
 
 async def test_metadata_that_never_comes_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr(guarded_fetch, "METADATA_TIMEOUT", 0.2)
+    monkeypatch.setattr(endpoints, "METADATA_TIMEOUT", 0.2)
 
     async def silence(_request, caller):
         await caller.gone()
@@ -658,12 +658,12 @@ RENEW = """
 import asyncio, sys
 from multitap import HttpServer
 from multitap.tasks import Tasks
-from multitap.trust.secrets.token_store import TokenStore
-from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_storage import LoginStorage
-from multitap.wire.streamable.streamable_wire import open_streamable
-from multitap.wire.jsonrpc.deadline import Deadline
-from multitap.wire.jsonrpc.request import make_request
+from multitap.trust.stored_logins import TokenStore
+from multitap.oauth.account import Account
+from multitap.oauth.storage import LoginStorage
+from multitap.wire.streamable import open_streamable
+from multitap.wire.request import Deadline
+from multitap.wire.request import make_request
 
 async def main(url):
     config = HttpServer(url=url)

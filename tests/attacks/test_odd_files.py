@@ -10,14 +10,14 @@ import pytest
 
 from multitap.agent.skills import scan
 from multitap.config import Surroundings, excelmanus, kode, native, otter
-from multitap.config.edit.atomic_file import content_of
-from multitap.config.seed_files import at_prompt, several_environments
-from multitap.config.stamps import stamps
+from multitap.config.edit.journal import content_of
+from multitap.config.sources import at_prompt, several_environments
+from multitap.config.watch import stamps
 from multitap.errors import ConfigError, MultitapError
 from multitap.published.bundle_manifest import read_bundle
-from multitap.trust.pins.lock_file import LockError, LockFile
-from multitap.trust.projects.project_review import review
-from multitap.trust.projects.trusted_projects import Projects, load_trusted
+from multitap.trust.lock_file import LockError, LockFile
+from multitap.trust.project_review import review
+from multitap.trust.projects import Projects, load_trusted
 from tests.waiting import PATIENCE
 
 FILES = (

@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 
 from multitap.config import Settings, StdioServer
 from tests.attacks.served import folders
-from tests.gateway.fronts import file_of
+from tests.gateway.all_fronts import file_of
 from tests.gateway.talking import Talker, gate
 from tests.waiting import PATIENCE
 

@@ -8,8 +8,8 @@ import pytest
 from multitap.config import HttpServer, Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.names import ToolNames
-from multitap.trust.policy.policy import Policy
-from multitap.wire.jsonrpc.envelope import encode
+from multitap.trust.policy import Policy
+from multitap.wire.jsonrpc import encode
 
 READ = ToolNames("files_read", "read", "files")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from multitap.wire.process.sandbox_support import sandbox_support
+from multitap.sandbox.levels import sandbox_support
 from tests.attacks.redteam.attack import try_attack
 from tests.attacks.redteam.campaign import ATTACKS
 from tests.cluster.redis_server import PROGRAM

@@ -9,8 +9,8 @@ from multitap import Settings, open_hub
 from multitap.config import StdioServer
 from multitap.errors import NotAllowed
 from multitap.events import ToolsChanged
-from multitap.trust.pins.lock_places import places_in
-from multitap.trust.pins.pin_review import accept, reviews
+from multitap.trust.pin_review import accept, reviews
+from multitap.trust.pins import places_in
 from tests.waiting import PATIENCE, until
 from tests.zoo.modes import command
 

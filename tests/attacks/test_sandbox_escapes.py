@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from multitap.wire.process.sandbox_support import sandbox_support
+from multitap.sandbox.levels import sandbox_support
 from tests.attacks.escape_probes import PROBES
 from tests.attacks.guarded_program import NEEDS
 from tests.attacks.ordinary_user import as_user, ordinary_python

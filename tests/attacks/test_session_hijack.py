@@ -6,7 +6,7 @@ from itertools import count
 import anyio
 
 from multitap.config import Profile
-from multitap.http.server.access import Token
+from multitap.gateway.fronts.tokens import Token
 from tests.gateway.hostile.raw import call, hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import BEARER, OTHER_BEARER, TOKENS, open_stage
 

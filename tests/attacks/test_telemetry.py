@@ -23,7 +23,7 @@ def watch(event, args):
         if not isinstance(target, (str, bytes)) or event.startswith("socket.get"):
             sys.stderr.write(f"NETWORK {event} {target!r}\\n")
 sys.addaudithook(watch)
-from multitap.cli.program import run
+from multitap.cli.app import run
 sys.exit(run(sys.argv[1:]))
 """
 

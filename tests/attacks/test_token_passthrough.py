@@ -3,10 +3,11 @@
 import pytest
 
 from multitap import HttpServer, Settings, open_hub
-from multitap.gateway.fronts.http_front import HttpFront, serve_http
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.http import HttpFront, serve_http
+from multitap.gateway.fronts.tokens import Token
 from multitap.gateway.gateway import open_gateway
-from multitap.http.server.access import Access, Token
-from multitap.http.server.http_server import bind
+from multitap.http.server.server import bind
 from tests.gateway.hostile.raw import dial, hello, http, in_session, message, stateless
 from tests.gateway.talking import gate, zoo
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from multitap.config.host_lists import HostList, is_host
+from multitap.config.policy_rules import HostList, is_host
 
 GOOD = HostList(
     ("good.example", "*.wild.example", "port.example:8443", "127.0.0.1", "[::1]", "bücher.example")

@@ -12,7 +12,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.config import Profile
 from multitap.config.models import Serve
 from multitap.errors import MultitapError
-from multitap.store.audit_file import AuditFile
+from multitap.store.audit_log import AuditFile
 from tests.gateway.talking import MODES, Talker, gate
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -130,7 +130,7 @@ async def _use(opened, era, query=""):
 @pytest.mark.parametrize("era", MODES)
 async def test_no_client_uses_what_is_withheld(places, era, listing):
     settings = await withheld(places)
-    settings = settings.model_copy(update={"serve": Serve(tools=listing)})
+    settings = settings.replace(serve=Serve(tools=listing))
     async with gate(settings) as opened:
         said = await _use(opened, era)
 
@@ -168,7 +168,7 @@ async def test_no_client_uses_what_its_profile_hides(places, era, listing):
 @pytest.mark.parametrize("era", MODES)
 async def test_no_client_calls_what_is_not_for_it(places, era, more):
     settings = Settings(
-        servers={"s": StdioServer.model_validate({**server(places, HONEST).model_dump(), **more})},
+        servers={"s": server(places, HONEST).replace(**more)},
         serve=Serve(tools="search"),
         state_dir=places[2],
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from multitap.cli.program import run
+from multitap.cli.app import run
 from tests.trusting import trust
 from tests.zoo.modes import command
 

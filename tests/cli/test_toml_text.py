@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multitap.cli.terminal.toml_text import toml
+from multitap.cli.toml_text import toml
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 plain = (

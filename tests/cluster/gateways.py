@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 from anyio import to_thread
 
-from multitap.gateway.fronts import control_places
+from multitap.control import places
 from tests.cluster.redis_server import free_port
 from tests.waiting import wait_for
 
@@ -89,7 +89,7 @@ class GatewayProcess:
     @property
     def control_socket(self):
         """Where its screens ask."""
-        (found,) = control_places.sockets(self.state / "multitap").values()
+        (found,) = places.sockets(self.state / "multitap").values()
         return found
 
     def kill(self):

@@ -141,7 +141,7 @@ async def test_published_messages_reach_those_who_listen(coordinator):
         await channels.publish("news", b"1")
         await channels.publish("more", b"2")
         await channels.publish("other", b"3")
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             got = [await _message(heard), await _message(heard), await _message(other)]
 
     assert [(one.channel, one.data) for one in got] == [
@@ -218,7 +218,7 @@ async def test_limits_are_exact_and_say_when_to_come_back(coordinator):
 async def test_a_limit_is_free_again_after_its_window(coordinator):
     limits = coordinator.limits
     assert (await limits.take("k", limit=1, window=0.2)).allowed
-    with anyio.fail_after(5):
+    with anyio.fail_after(30):
         while not (again := await limits.take("k", limit=1, window=0.2)).allowed:
             await anyio.sleep(again.retry_after)
 

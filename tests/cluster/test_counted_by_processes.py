@@ -11,17 +11,17 @@ import pytest
 
 from multitap import HttpServer
 from multitap.config import OAuth
-from multitap.store.audit_file import AuditFile
+from multitap.oauth.account import Account
+from multitap.oauth.storage import LoginStorage
+from multitap.store.audit_log import AuditFile
 from multitap.tasks import Tasks
-from multitap.trust.secrets.token_store import TokenStore
-from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_storage import LoginStorage
+from multitap.trust.stored_logins import TokenStore
 from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.crowd import Crowd, NonceLedger
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import running_redis
+from tests.oauth.provider import Person, provided
 from tests.trust.keyrings import no_keyring
-from tests.upstream.oauth.provider import Person, provided
 from tests.waiting import until
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command

@@ -7,10 +7,10 @@ import anyio
 import pytest
 
 from multitap import Settings
-from multitap.cli.gateways.cluster_serving import ClusterOptions, fingerprint, open_cluster
-from multitap.cluster.cluster_key import VARIABLE, agree_on_key, given_key
 from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.cluster.membership import VARIABLE, agree_on_key, given_key
 from multitap.cluster.replica import ReplicaOptions, open_replica
+from multitap.cluster.serving import ClusterOptions, fingerprint, open_cluster
 from multitap.errors import ConfigError
 from tests.cluster.hubs import zoo
 from tests.cluster.redis_server import free_port
@@ -90,7 +90,7 @@ def test_keys_come_from_a_file_or_the_environment(tmp_path):
 
 
 async def test_without_redis_nothing_starts():
-    options = ClusterOptions(f"redis://127.0.0.1:{free_port()}")
+    options = ClusterOptions(url=f"redis://127.0.0.1:{free_port()}")
     with anyio.fail_after(20), pytest.raises(ConfigError, match=r"Redis at 127\.0\.0\.1.*does not"):
         async with open_cluster(options, Settings()):
             pass
@@ -99,9 +99,9 @@ async def test_without_redis_nothing_starts():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (ClusterOptions("redis://h", labels=("zone",)), "'zone' is not a label"),
-        (ClusterOptions("redis://h", advertise="nowhere"), "not an address for other replicas"),
-        (ClusterOptions("memcached://h"), "address cannot be used"),
+        (ClusterOptions(url="redis://h", labels=("zone",)), "'zone' is not a label"),
+        (ClusterOptions(url="redis://h", advertise="nowhere"), "not an address for other replicas"),
+        (ClusterOptions(url="memcached://h"), "address cannot be used"),
     ],
     ids=["label", "advertise", "scheme"],
 )
@@ -114,7 +114,7 @@ async def test_options_that_cannot_be_used_are_refused(options, words):
 def test_a_fingerprint_tells_configurations_apart_and_no_machines():
     settings = Settings(servers={"zoo": zoo(env={"TOKEN": "a"})})
 
-    assert fingerprint(settings) == fingerprint(settings.model_copy(update={"state_dir": "/x"}))
+    assert fingerprint(settings) == fingerprint(settings.replace(state_dir="/x"))
     assert fingerprint(settings) != fingerprint(Settings(servers={"zoo": zoo(env={"TOKEN": "b"})}))
     assert fingerprint(settings) != fingerprint(Settings())
 

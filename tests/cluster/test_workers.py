@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
@@ -14,10 +14,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from multitap.gateway.fronts.control_messages import AskOpenQuestions, AskPulse, AskReply
-from multitap.gateway.fronts.control_overview import Pulse
-from multitap.gateway.person_questions import OpenQuestion
-from multitap.screens.gateway_client import GatewayClient
+from multitap.control.client import ControlClient
 from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.crowd import Crowd, NonceLedger, check
 from tests.cluster.gateways import GatewayProcess, running
@@ -162,9 +159,9 @@ async def test_what_is_followed_comes_from_all_workers(tmp_path, monkeypatch):
                 while not await are_told():
                     batches += 1
                 monkeypatch.setenv("XDG_STATE_HOME", str(gateway.state))
-                screen = GatewayClient(gateway.control_socket)
+                screen = ControlClient(gateway.control_socket)
                 made = (batches + 1) * 2 * CALLS
-                async with aclosing(screen.pulses(0, most=2 * CALLS, every=0.05)) as pulses:
+                async with screen.pulses(0, most=2 * CALLS, every=0.05) as pulses:
                     async for pulse in pulses:
                         # it looks once a second who else is there
                         if pulse.made == made:
@@ -172,7 +169,7 @@ async def test_what_is_followed_comes_from_all_workers(tmp_path, monkeypatch):
                 await client.call("one_echo", {"text": "x"})
 
                 async def latest():
-                    return (await screen.ask(AskPulse(made, 10), Pulse)).records
+                    return (await screen.pulse(made, 10)).records
 
                 records = await until_told(latest)
 
@@ -199,7 +196,7 @@ async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path, mon
 
     with running(gateway):
         monkeypatch.setenv("XDG_STATE_HOME", str(gateway.state))
-        screen = GatewayClient(gateway.control_socket)
+        screen = ControlClient(gateway.control_socket)
         async with aiohttp.ClientSession(connector=connector()) as http:
             with anyio.fail_after(50):
                 client = StatelessClient(http, gateway.url)
@@ -207,8 +204,8 @@ async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path, mon
                     for _ in range(CALLS):
                         tasks.start_soon(call, client)
                     while answered < CALLS:
-                        for one in await screen.ask(AskOpenQuestions(), list[OpenQuestion]):
-                            await screen.ask(AskReply(one.number, YES), bool)
+                        for question in await screen.questions():
+                            await screen.answer_question(question.number, YES)
                         await anyio.sleep(0.05)
 
     assert answered == CALLS

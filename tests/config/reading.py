@@ -11,7 +11,7 @@ FOLDER = Path("/work/shop")
 def reading(text, name="config.json", dialect=None, folder=FOLDER):
     document, problems = read_text(text, Path(name))
     assert document is not None, problems
-    return read_document(document, folder, told=dialect)
+    return read_document(document, folder, dialect_name=dialect)
 
 
 def merged(text, name="config.json", dialect=None, folder=FOLDER) -> Merged:
@@ -21,12 +21,12 @@ def merged(text, name="config.json", dialect=None, folder=FOLDER) -> Merged:
 def fixture(name, dialect=None) -> Merged:
     document, problems = read_file(FIXTURES / name)
     assert document is not None, problems
-    return merge([Layer(read_document(document, FOLDER, told=dialect))])
+    return merge([Layer(read_document(document, FOLDER, dialect_name=dialect))])
 
 
 def given(model):
     """What was said, without our defaults."""
-    return {name: getattr(model, name) for name in model.model_fields_set}
+    return {name: getattr(model, name) for name in model.given_fields}
 
 
 def said(problems, *severities):

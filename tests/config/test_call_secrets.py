@@ -3,9 +3,8 @@
 import pytest
 from msgspec import Raw
 
-from multitap.config.call_secrets import in_call, mask_members
-from multitap.config.secrets import is_telling
-from multitap.wire.jsonrpc.envelope import encode
+from multitap.config.secrets import in_call, is_telling, mask_members
+from multitap.wire.jsonrpc import encode
 
 CASES = [
     ({"password": "hunter2"}, {"hunter2"}),

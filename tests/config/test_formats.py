@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from multitap.config import jsonc, toml, yaml
 from multitap.config.documents import Document, Malformed
-from multitap.config.formats import jsonc, toml, yaml
 
 from .reading import FIXTURES
 

@@ -1,5 +1,5 @@
 from multitap.config import DIALECTS, Search, Surroundings, host_files, load
-from multitap.config.hosts import OF_PROJECT, OF_SYSTEM, OF_USER, host_file
+from multitap.config.sources import OF_PROJECT, OF_SYSTEM, OF_USER, host_file
 from tests.trusting import Gullible
 
 from .reading import FIXTURES

@@ -8,11 +8,11 @@ import pytest
 
 from multitap.agent.skills import read_skill
 from multitap.config import Layer, Severity, merge, read_document, read_file
-from multitap.config.dialects.rewrites import braces, secrets
+from multitap.config.dialects.draft import braces, secrets
 from multitap.config.dialects.vscode import _rewrite
-from multitap.config.expand import parse_env
-from multitap.config.formats.limits import DEEPEST, LONGEST_KEY, MOST_SERVERS, MOST_VALUES
-from multitap.config.mask import masked_text
+from multitap.config.documents import DEEPEST, LONGEST_KEY, MOST_SERVERS, MOST_VALUES
+from multitap.config.secrets import masked_text
+from multitap.config.variables import parse_env
 
 MIB = 1024 * 1024
 MOST_MEMORY = 64 * MIB

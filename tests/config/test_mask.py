@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.config import masked
-from multitap.config.mask import MASK, masked_text
+from multitap.config.secrets import MASK, masked_text
 
 
 @pytest.mark.parametrize(

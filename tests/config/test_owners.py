@@ -5,7 +5,7 @@ import os
 import pytest
 
 from multitap.config import Surroundings, load, native
-from multitap.config.search import project_folder
+from multitap.config.sources import project_folder
 from tests.trusting import Gullible
 
 STRANGER = 54321

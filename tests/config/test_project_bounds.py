@@ -7,9 +7,9 @@ import pytest
 from multitap.config.models import OAuth, StdioServer
 from multitap.config.project_bounds import check_expanded, leads_inside
 from multitap.errors import ConfigError
-from multitap.trust.projects.trusted_projects import Projects, expand_trusted, load_trusted
-from multitap.upstream.oauth.oauth_errors import LoginFailed
-from multitap.upstream.oauth.workload_identity import bearer_form
+from multitap.oauth.errors import LoginFailed
+from multitap.oauth.grants import bearer_form
+from multitap.trust.projects import Projects, expand_trusted, load_trusted
 from tests.trusting import trust
 
 

@@ -41,7 +41,7 @@ BAD = st.one_of(
 def excelmanus(servers):
     document, problems = read_text(json.dumps({"mcpServers": servers}), Path("mcp.json"))
     assert not problems
-    return merge([Layer(read_document(document, FOLDER, told="excelmanus"))])
+    return merge([Layer(read_document(document, FOLDER, dialect_name="excelmanus"))])
 
 
 @given(st.dictionaries(NAME, GOOD, max_size=5))
@@ -228,7 +228,7 @@ def test_no_data_whatever_breaks_a_dialect(data, told):
         assert data is None
         return
 
-    result = merge([Layer(read_document(document, FOLDER, told=told))])
+    result = merge([Layer(read_document(document, FOLDER, dialect_name=told))])
 
     assert all(problem.place.file == Path("x.json") for problem in result.problems)
 

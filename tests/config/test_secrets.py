@@ -88,7 +88,7 @@ def test_a_copy_hides_what_it_was_given_and_what_the_original_knew():
     first = HttpServer(url="http://x", headers={"X-Key": "letmein1"})
     first.redact.learn(["letmein2"])
 
-    other = first.model_copy(update={"headers": {"X-Key": "letmein3"}})
+    other = first.replace(headers={"X-Key": "letmein3"})
 
     assert other.redact("letmein1 letmein2 letmein3") == "*** *** ***"
 

@@ -5,7 +5,7 @@ import anyio
 import pytest
 
 from multitap.config import Search, Source, changes, load
-from multitap.config.stamps import changed_files, folders, stamps
+from multitap.config.watch import changed_files, folders, stamps
 
 PATIENCE = 10
 
@@ -164,7 +164,7 @@ async def test_a_watch_goes_on_where_the_system_cannot_watch(tmp_path, monkeypat
         raise OSError(28, "inotify watch limit reached")
         yield
 
-    monkeypatch.setattr("multitap.config.watch.awatch", unable)
+    monkeypatch.setattr("watchfiles.awatch", unable)
     async with watching(Source(path)) as next_change:
         path.write_text("bb")
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from pydantic import ValidationError
 
 from multitap.config import (
     Agent,
@@ -17,7 +16,7 @@ from multitap.config import (
     expand_model,
     masked,
 )
-from multitap.config.mask import MASK
+from multitap.config.secrets import MASK
 from multitap.errors import ConfigError
 
 from .reading import errors, merged
@@ -147,7 +146,7 @@ def test_a_project_brings_neither_models_nor_powers():
 
 def test_a_prompt_has_either_a_text_or_a_file():
     for wrong in ({}, {"text": "x", "file": Path("y")}):
-        with pytest.raises(ValidationError, match="either `text` or `file`"):
+        with pytest.raises(ConfigError, match="either `text` or `file`"):
             PromptConfig(**wrong)
     assert PromptConfig(text="").text == ""
 

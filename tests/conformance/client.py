@@ -10,7 +10,7 @@ import mcp_types as types
 from multitap import Handlers, HttpServer, MultitapError, Settings, open_hub
 from multitap.config import OAuth
 from multitap.names import Naming
-from multitap.wire.jsonrpc.request import make_request
+from multitap.wire.request import make_request
 
 PATIENCE = 60
 STAND_INS = {"integer": 0, "number": 0, "boolean": False, "object": {}, "array": [], "null": None}

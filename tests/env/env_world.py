@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 
 from multitap.config import StdioServer
-from multitap.env.env_protocol import (
+from multitap.env.protocol import (
     EnvAgent,
     EnvCapabilities,
     EnvDescription,
@@ -21,7 +21,7 @@ from multitap.env.env_protocol import (
     ToolDescription,
     ToolOutcome,
 )
-from multitap.env.env_server import EnvMCPServer
+from multitap.env.server import EnvMCPServer
 from multitap.errors import UnknownName
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -1,6 +1,7 @@
 import sys
 
 import anyio
+import msgspec
 import pytest
 from mcp import Client
 from mcp.server import MCPServer
@@ -18,8 +19,8 @@ from multitap.config import (
     ToolFilter,
 )
 from multitap.demo.servers.calculator import server as calculator
-from multitap.env.env_protocol import EnvAgent, LlmMessage, LlmRequest, LogQuery
 from multitap.env.environment import BaseEnvironment, McpClientLoadResult
+from multitap.env.protocol import EnvAgent, LlmMessage, LlmRequest, LogQuery
 from multitap.errors import (
     BadArguments,
     ConfigError,
@@ -399,7 +400,7 @@ async def test_without_a_model_nobody_can_ask_one(environment, staffed):
     with pytest.raises(ConfigError, match="no model is configured"):
         await environment().world.invoke_llm(request)
     with pytest.raises(UnknownName, match="no model named 'other'"):
-        await staffed.world.invoke_llm(request.model_copy(update={"model": "other"}))
+        await staffed.world.invoke_llm(msgspec.structs.replace(request, model="other"))
 
     assert staffed.model_for().name == "shared-model"
     assert staffed.model_for("careful").name == "own-model"

@@ -18,10 +18,10 @@ from msgspec import Raw
 
 from multitap.config import HttpServer
 from multitap.config.models import Limits
-from multitap.faults import WireFault
-from multitap.http.client.response import UNREAD
-from multitap.wire.streamable.streamable_wire import open_streamable
-from multitap.wire.wire import RpcError
+from multitap.errors import WireFault
+from multitap.http.client.messages import UNREAD
+from multitap.wire.jsonrpc import RpcError
+from multitap.wire.streamable import open_streamable
 from tests.http.listener import Listener
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on

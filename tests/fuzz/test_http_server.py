@@ -13,9 +13,9 @@ import uvloop
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from multitap.http.server.access import Rejected
+from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import Connections, HttpLimits
-from multitap.http.server.server_connection import ServerConnection
+from multitap.http.server.request import Rejected
 from multitap.tasks import in_task
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))

@@ -14,7 +14,7 @@ import pytest
 
 from multitap import Settings, StdioServer
 from multitap.config import Profile, ToolFilter
-from multitap.http.server.access import Token
+from multitap.gateway.fronts.tokens import Token
 from tests.fuzz import changing
 from tests.gateway.hostile.raw import (
     dial,

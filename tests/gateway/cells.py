@@ -133,7 +133,7 @@ class Cast:
         self, ctx: Any, params: Any, state: str | None = None, /, **requests: Any
     ) -> list[Any]:
         """The client's answers, in the order of the questions."""
-        if is_modern(ctx):
+        if is_stateless(ctx):
             given = params.input_responses or {}
             if not given.keys() >= requests.keys():
                 raise _Unanswered(requests, state)
@@ -182,7 +182,7 @@ class Cast:
 
     async def _log(self, ctx: Any, params: Any) -> str:
         for level in ("debug", "info", "error"):
-            if is_modern(ctx) or LEVELS.index(level) >= LEVELS.index(self.level):
+            if is_stateless(ctx) or LEVELS.index(level) >= LEVELS.index(self.level):
                 said = (params.arguments or {}).get("text", "said")
                 await ctx.session.send_log_message(
                     level, f"{said} at {level}", "cells", related_request_id=ctx.request_id
@@ -224,7 +224,7 @@ class Cast:
         return f"{answer.action} {answer.content}"
 
     async def _ask_twice(self, ctx: Any, params: Any) -> str:
-        if not is_modern(ctx):
+        if not is_stateless(ctx):
             (first,) = await self._ask_for(ctx, params, first=ASK)
             (second,) = await self._ask_for(ctx, params, second=ASK)
             return f"{first.content} {second.content}"
@@ -239,15 +239,15 @@ class Cast:
         return f"{answer.content} {[str(root.uri) for root in roots.roots]}"
 
     async def _ask_url(self, ctx: Any, params: Any) -> str:
-        request = sign_in(None if is_modern(ctx) else "id-1")
+        request = sign_in(None if is_stateless(ctx) else "id-1")
         (answer,) = await self._ask_for(ctx, params, at=request)
-        if not is_modern(ctx):
+        if not is_stateless(ctx):
             await ctx.session.send_elicit_complete("id-1")
         return answer.action
 
     async def _must_sign_in(self, ctx: Any, params: Any) -> str:
         """Refuse until a URL was visited; the stateless era has a question for that."""
-        if is_modern(ctx):
+        if is_stateless(ctx):
             await self._ask_for(ctx, params, at=sign_in(None))
         elif not self.signed_in:
             data = types.ElicitationRequiredErrorData(elicitations=[sign_in("id-2").params])
@@ -299,7 +299,8 @@ class Cast:
                 return types.InputRequiredResult(input_requests=asked.requests)
             text = str(answer.content)
         elif uri not in {self.watched, f"{self.made}thing"}:
-            raise MCPError(-32602 if is_modern(ctx) else -32002, "no such resource", {"uri": uri})
+            code = -32602 if is_stateless(ctx) else -32002
+            raise MCPError(code, "no such resource", {"uri": uri})
         contents = [types.TextResourceContents(uri=uri, text=text, mime_type="text/plain")]
         return types.ReadResourceResult(contents=contents, _meta=META)
 
@@ -336,7 +337,7 @@ class Cast:
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
-def is_modern(ctx: Any) -> bool:
+def is_stateless(ctx: Any) -> bool:
     return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
@@ -380,7 +381,7 @@ def build(era: Era, name: str = "") -> Server[Any]:
         )
 
     async def only_its_era(ctx: Any, call_next: Any) -> Any:
-        if ctx.request_id is not None and is_modern(ctx) is not (era == "new"):
+        if ctx.request_id is not None and is_stateless(ctx) is not (era == "new"):
             raise MCPError(types.METHOD_NOT_FOUND, f"Method not found: {ctx.method}")
         return await call_next(ctx)
 

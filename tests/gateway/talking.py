@@ -11,12 +11,12 @@ from mcp.client.streamable_http import streamable_http_client
 
 from multitap import open_hub
 from multitap.config import HttpServer, StdioServer
-from multitap.gateway.eras.parked_calls import TTL
-from multitap.gateway.fronts.http_front import HttpFront, serve_http
-from multitap.gateway.fronts.http_sessions import SessionLimits
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.http import HttpFront, serve_http
+from multitap.gateway.fronts.sessions import SessionLimits
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.http.server.access import Access
-from multitap.http.server.http_server import bind
+from multitap.gateway.parked_calls import TTL
+from multitap.http.server.server import bind
 from tests.gateway import cells
 from tests.wire.sdk_web import served
 from tests.zoo import modes

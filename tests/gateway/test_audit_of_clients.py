@@ -9,7 +9,7 @@ import pytest
 
 from multitap.config import Settings, StdioServer
 from multitap.config.policy_rules import PolicyRule
-from multitap.store.audit_file import AuditFile
+from multitap.store.audit_log import AuditFile
 from tests.cluster.crowd import Crowd, NonceLedger
 from tests.cluster.gateways import GatewayProcess, running_beside
 from tests.gateway import cells

@@ -10,7 +10,7 @@ import pytest
 
 from multitap import Settings
 from multitap.config import HttpServer, StdioServer
-from multitap.http.server.access import Token
+from multitap.gateway.fronts.tokens import Token
 from tests.gateway import cells
 from tests.gateway.talking import MODES, Talker, gate
 from tests.wire.sdk_web import served

@@ -144,7 +144,7 @@ async def test_a_name_that_is_not_there_brings_no_hidden_one_to_light(world):
 
 async def test_a_rule_about_a_hidden_tool_is_not_explained(world):
     rules = (PolicyRule(decision="deny", tools=("speak",), reason="a secret plan"),)
-    settings = world().model_copy(update={"policy": rules})
+    settings = world().replace(policy=rules)
     async with gate(settings) as opened, Talker("old", streamable(opened)) as talker:
         told = []
         for name in ("hidden_speak", "loud_speak"):

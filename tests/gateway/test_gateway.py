@@ -17,16 +17,15 @@ from msgspec import Raw
 from multitap import open_hub
 from multitap.config import HttpServer, Limits, LocalServer, Profile, ToolFilter
 from multitap.errors import Overloaded
-from multitap.gateway.client import Client, able, fit
-from multitap.gateway.client_message import EMPTY, Params
-from multitap.gateway.client_request import modern_turn
-from multitap.gateway.eras import subscriptions
-from multitap.gateway.eras.parked_calls import MOST_EACH, TTL, ParkedCalls
+from multitap.gateway import subscriptions
+from multitap.gateway.client import Client, able, fit, stateless_request
+from multitap.gateway.fronts.tokens import Token
+from multitap.gateway.parked_calls import MOST_EACH, TTL, ParkedCalls
 from multitap.gateway.private_links import PrivateLinks
-from multitap.http.server.access import Token
-from multitap.http.server.event_writer import EventWriter
+from multitap.http.server.request import EventWriter
 from multitap.upstream import notifications
-from multitap.upstream.on_behalf_of import CallContext
+from multitap.upstream.questions import CallContext
+from multitap.wire.jsonrpc import EMPTY, RequestParams
 from tests.gateway import cells
 from tests.gateway.talking import (
     PATIENCE,
@@ -427,7 +426,7 @@ async def test_a_lost_call_is_repeated_once_where_that_does_no_harm(
 
 
 async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings, era, tmp_path):
-    missing = zoo().model_copy(update={"command": str(tmp_path / "nowhere")})
+    missing = zoo().replace(command=str(tmp_path / "nowhere"))
     servers = settings(gone=missing, ok=zoo())
     async with gate(servers) as opened, Talker(era, opened.url) as talker:
         error = await refused(talker, "gone_echo", {"text": "x"})
@@ -441,7 +440,7 @@ async def test_a_tool_of_a_server_that_is_down_says_why_and_what_to_do(settings,
 
 async def test_a_tool_of_a_server_that_is_still_starting_is_not_said_to_be_unknown(settings, era):
     async with gate(settings(ok=zoo())) as opened, Talker(era, opened.url) as talker:
-        deaf = zoo(timeout=0.3).model_copy(update={"command": "sleep", "args": ("60",)})
+        deaf = zoo(timeout=0.3).replace(command="sleep", args=("60",))
         opened.hub.apply(settings(ok=zoo(), slow=deaf))
         error = await refused(talker, "slow_echo", {"text": "x"})
 
@@ -467,7 +466,7 @@ async def test_a_call_waits_for_a_server_that_is_still_starting(settings, era):
 
 async def test_the_verdict_of_the_server_on_arguments_counts(settings, era):
     lenient = LocalServer(server=adder())
-    servers = settings(ok=lenient, strict=lenient.model_copy(update={"check_arguments": "refuse"}))
+    servers = settings(ok=lenient, strict=lenient.replace(check_arguments="refuse"))
     async with gate(servers) as opened, Talker(era, opened.url) as talker:
         with anyio.fail_after(PATIENCE):
             taken = await talker.client.call_tool("ok_add", {"a": "2", "b": None, "c": 1})
@@ -757,7 +756,9 @@ async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_on
     guests, ends, answers = {}, {}, []
 
     def request(**more):
-        return modern_turn(client, Raw(b"1"), client.outlet, Params(meta=meta, **more), None)
+        return stateless_request(
+            client, Raw(b"1"), client.outlet, RequestParams(meta=meta, **more), None
+        )
 
     async def begin(name):
         async def work(context):

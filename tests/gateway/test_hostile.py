@@ -5,8 +5,8 @@ from contextlib import suppress
 import pytest
 
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.http_sessions import SessionLimits
-from multitap.gateway.fronts.stdio_front import MAX_LINE
+from multitap.gateway.fronts.sessions import SessionLimits
+from multitap.gateway.fronts.stdio import MAX_LINE
 from tests.gateway.hostile import (
     bodies,
     crowds,

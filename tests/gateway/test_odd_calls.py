@@ -13,18 +13,9 @@ from typing import Any
 import anyio
 import pytest
 
-from multitap.wire.jsonrpc import vocabulary
+from multitap.wire import jsonrpc
 from tests.gateway import odd_server
-from tests.gateway.fronts import (
-    BEARER,
-    CANCELLED,
-    FRONTS,
-    MODEL,
-    NAME,
-    Front,
-    dial,
-    stateless,
-)
+from tests.gateway.all_fronts import BEARER, CANCELLED, FRONTS, MODEL, NAME, Front, dial, stateless
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 from tests.waiting import until
 from tests.wire.hosts import is_running
@@ -627,7 +618,7 @@ async def test_a_tool_that_only_runs_as_a_task_says_so_when_it_is_called(front, 
 async def test_a_client_that_declares_tasks_does_not_get_any(tmp_path):
     front = FRONTS["http-stateless"]()
     server = {"command": COMMAND[0], "args": [*COMMAND[1:], "stateless"], "era": "stateless"}
-    able = {"elicitation": {}, "extensions": {vocabulary.TASKS: {}, "com.example/other": {"a": 1}}}
+    able = {"elicitation": {}, "extensions": {jsonrpc.TASKS: {}, "com.example/other": {"a": 1}}}
     async with front.opened({"odd": server}, tmp_path), dial(front.port) as line:
         params = {"name": "odd_declared", "arguments": {}}
         await line.send(stateless(1, "tools/call", able=able, headers=BEARER, **params))

@@ -18,13 +18,13 @@ import pytest
 from multitap import Settings, StdioServer
 from multitap.config import Profile
 from multitap.gateway.fronts import token_watch
-from multitap.gateway.fronts.front_access import AccessRules, open_access
-from multitap.gateway.fronts.http_front import HttpFront, serve_http
+from multitap.gateway.fronts.access import AccessRules, open_access
+from multitap.gateway.fronts.http import HttpFront, serve_http
 from multitap.gateway.gateway import open_gateway
-from multitap.http.server.http_server import bind
+from multitap.http.server.server import bind
 from multitap.hub.hub import open_hub
-from multitap.trust.access_tokens import AccessTokens
-from multitap.wire.jsonrpc.request import make_request
+from multitap.trust.tokens import AccessTokens
+from multitap.wire.request import make_request
 from tests.gateway.hostile.raw import OLD, dial, hello, http, in_session, message, stateless
 from tests.waiting import PATIENCE, until
 
@@ -97,7 +97,7 @@ class World:
 
     @asynccontextmanager
     async def open(self):
-        with open_access(AccessRules("127.0.0.1", require_token=True)) as allowed:
+        with open_access(AccessRules(host="127.0.0.1", require_token=True)) as allowed:
             async with open_gateway(
                 lambda handlers: open_hub(self.settings(), handlers=handlers)
             ) as gateway:

@@ -10,14 +10,13 @@ from msgspec import Raw
 
 from multitap.config import Limits
 from multitap.errors import Overloaded
-from multitap.gateway.client import Client
-from multitap.gateway.client_message import EMPTY, Params, Refused
-from multitap.gateway.client_request import modern_turn
-from multitap.gateway.eras.parked_calls import MOST_EACH, ParkedCalls
-from multitap.gateway.eras.subscriptions import Subscriptions
-from multitap.gateway.fronts.http_sessions import SessionLimits
+from multitap.gateway.client import Client, stateless_request
+from multitap.gateway.fronts.sessions import SessionLimits
+from multitap.gateway.parked_calls import MOST_EACH, ParkedCalls
 from multitap.gateway.private_links import PrivateLinks
-from multitap.http.server.event_writer import EventWriter
+from multitap.gateway.subscriptions import Subscriptions
+from multitap.http.server.request import EventWriter
+from multitap.wire.jsonrpc import EMPTY, RequestParams, RpcError
 from tests.gateway.hostile.raw import (
     dial,
     hello,
@@ -44,7 +43,7 @@ def client(principal):
 
 def request(principal):
     client = Client(EventWriter(), principal=principal)
-    return modern_turn(client, Raw(b"1"), client.outlet, Params(), None)
+    return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(), None)
 
 
 async def test_sessions(tmp_path):
@@ -112,7 +111,7 @@ async def test_calls_that_may_have_to_wait_for_their_client():
         for _ in range(6):
             tasks.start_soon(ask, "ann", parked_calls)
         await until(lambda: len(parked_calls) == 6)
-        with pytest.raises(Refused, match="6 of the 8 calls"):
+        with pytest.raises(RpcError, match="6 of the 8 calls"):
             await ask("ann", parked_calls)
 
         assert await parked_calls.begin(request("bob"), "subject", answer) == b"{}"
@@ -127,7 +126,7 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
     def asked(principal):
         meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
         client = Client(EventWriter(), principal=principal)
-        return modern_turn(client, Raw(b"1"), client.outlet, Params(meta=meta), None)
+        return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta), None)
 
     assert MOST_EACH > 6
     async with anyio.create_task_group() as tasks:
@@ -144,14 +143,14 @@ async def test_streams_of_changes(settings):
     wanted = types.SubscriptionFilter(tools_list_changed=True)
 
     def find(uri):
-        raise Refused(-32002, uri)
+        raise RpcError(-32002, uri)
 
     async with gate(settings()) as opened, anyio.create_task_group() as tasks:
         subscriptions = Subscriptions(opened.hub, opened.gateway.view, tasks, most=4)
         for _ in range(3):
             tasks.start_soon(subscriptions.listen, request("ann"), wanted, find)
         await until(lambda: len(subscriptions._streams) == 3)
-        with pytest.raises(Refused, match="3 of the 4 streams of changes"):
+        with pytest.raises(RpcError, match="3 of the 4 streams of changes"):
             await subscriptions.listen(request("ann"), wanted, find)
         tasks.start_soon(subscriptions.listen, request("bob"), wanted, find)
         await until(lambda: len(subscriptions._streams) == 4)

@@ -134,7 +134,7 @@ async def test_a_changed_tool_is_found_and_the_list_has_not_changed(tmp_path, er
         other = MCPServer("other")
         other.add_tool(lambda a: a, name="second", description="Paints a fence")
         servers = {**settings.servers, "two": LocalServer(server=other)}
-        opened.hub.apply(settings.model_copy(update={"servers": servers}))
+        opened.hub.apply(settings.replace(servers=servers))
         await opened.hub.settled()
 
         async def is_found():

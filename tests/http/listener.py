@@ -39,7 +39,7 @@ class Listener:
             self._changed.set()
 
     async def until(self, true: Callable[[], object]) -> None:
-        with anyio.fail_after(5):
+        with anyio.fail_after(30):
             while not true():
                 self._changed.clear()
                 await self._changed.wait()

@@ -10,8 +10,8 @@ import pytest
 from multitap.cluster.peers import open_peers
 from multitap.errors import ConfigError
 from multitap.http.closed_ports import close_port, closed_ports, closed_ports_folder
-from multitap.http.server.http_server import open_listener
-from multitap.upstream.oauth.loopback_callback import open_callback
+from multitap.http.server.server import open_listener
+from multitap.oauth.callback import open_callback
 
 HOLD = """
 import sys

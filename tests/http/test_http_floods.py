@@ -9,9 +9,9 @@ import pytest
 
 from multitap.config import HttpServer
 from multitap.config.models import Limits
-from multitap.faults import Flooded, WireFault
-from multitap.wire.legacy_sse import open_sse
-from multitap.wire.streamable.streamable_wire import open_streamable
+from multitap.errors import Flooded, WireFault
+from multitap.wire.sse import open_sse
+from multitap.wire.streamable import open_streamable
 from tests.conftest import no_process_left
 from tests.http.http_floods import (
     ANSWERS,

@@ -7,7 +7,7 @@ from mcp.server import MCPServer
 from multitap import CallContext, LocalServer, Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import BadArguments, Denied, MultitapError
-from multitap.store.audit_file import FILE_NAME, AuditFile
+from multitap.store.audit_log import FILE_NAME, AuditFile
 from multitap.trust import audit
 from tests.store.full_disk import full_disk
 from tests.waiting import until

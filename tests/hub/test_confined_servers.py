@@ -15,8 +15,8 @@ import pytest
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.config.models import SandboxRules
-from multitap.http.server.http_server import open_listener
-from multitap.wire.process.sandbox_support import sandbox_support
+from multitap.http.server.server import open_listener
+from multitap.sandbox.levels import sandbox_support
 from tests.waiting import until
 
 PROGRAM = Path(__file__).parent.parent / "attacks" / "confined_server.py"
@@ -40,7 +40,7 @@ def confined(tmp_path, provenance="registry", *, args=(), sandbox="strict", **ru
         provenance=provenance,
         pin="off",
         sandbox=sandbox,
-        sandbox_rules=SandboxRules.model_validate(rules),
+        sandbox_rules=SandboxRules(**rules),
     )
     return Settings(servers={"s": server}, state_dir=tmp_path / "state")
 
@@ -144,8 +144,8 @@ async def test_a_child_reads_about_itself_only_by_a_rule(tmp_path, proc):
 )
 async def test_a_confined_server_that_does_not_come_up_hints_at_the_sandbox(tmp_path, code, words):
     settings = confined(tmp_path)
-    server = settings.servers["s"].model_copy(update={"args": ("-c", code)})
-    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+    server = settings.servers["s"].replace(args=("-c", code))
+    async with open_hub(settings.replace(servers={"s": server})) as hub:
         await hub.settled()
         failure = hub.snapshot().server("s").failure
 
@@ -169,8 +169,8 @@ async def test_a_failure_under_guard_says_what_was_denied_or_how_to_try_without(
     key = tmp_path / "user/.ssh/id_rsa"
     settings = confined(tmp_path, sandbox="guard")
     changes = {"args": ("-c", code.format(key=key)), "connect_timeout": 2.0}
-    server = settings.servers["s"].model_copy(update=changes)
-    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+    server = settings.servers["s"].replace(**changes)
+    async with open_hub(settings.replace(servers={"s": server})) as hub:
         await hub.settled()
         failure = hub.snapshot().server("s").failure
 
@@ -194,8 +194,8 @@ async def test_an_editable_install_is_found_unless_a_project_brought_it(tmp_path
         "args": ("-m", "installed_in_place"),
         "cwd": place,
     }
-    server = settings.servers["s"].model_copy(update=changes)
-    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+    server = settings.servers["s"].replace(**changes)
+    async with open_hub(settings.replace(servers={"s": server})) as hub:
         await hub.settled()
 
         seen = hub.snapshot().server("s")
@@ -222,11 +222,11 @@ async def test_who_described_a_server_decides_its_level(tmp_path, provenance):
 
 async def test_the_default_level_is_a_setting_that_a_project_cannot_lower(tmp_path):
     loose = confined(tmp_path, "project", sandbox="off")
-    async with open_hub(loose.model_copy(update={"sandbox": "strict"})) as hub:
+    async with open_hub(loose.replace(sandbox="strict")) as hub:
         await hub.settled()
 
         assert hub.snapshot().server("s").sandbox.level == "strict"
-        hub.apply(loose.model_copy(update={"sandbox": "guard"}))
+        hub.apply(loose.replace(sandbox="guard"))
         hub.restart("s")
         await until(lambda: hub.snapshot().server("s").sandbox.level == "guard")
 
@@ -316,8 +316,8 @@ runpy.run_path({str(PROGRAM)!r})
         "sys.exit(subprocess.run(command).returncode)"
     )
     settings = confined(tmp_path, sandbox="guard")
-    server = settings.servers["s"].model_copy(update={"args": (str(launcher),)})
-    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+    server = settings.servers["s"].replace(args=(str(launcher),))
+    async with open_hub(settings.replace(servers={"s": server})) as hub:
         await hub.settled()
 
         assert hub.snapshot().server("s").state == "connected"
@@ -333,8 +333,8 @@ async def test_bubblewrap_hides_what_the_kernel_s_rules_only_close(tmp_path, web
     settings = confined(
         tmp_path, "user", write=[str(tmp_path / "open")], hosts=[f"127.0.0.1:{web}"], processes=8
     )
-    server = settings.servers["s"].model_copy(update={"sandbox": "bubblewrap"})
-    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+    server = settings.servers["s"].replace(sandbox="bubblewrap")
+    async with open_hub(settings.replace(servers={"s": server})) as hub:
         await hub.settled()
 
         assert hub.snapshot().server("s").sandbox.confined
@@ -351,9 +351,9 @@ async def test_bubblewrap_hides_what_the_kernel_s_rules_only_close(tmp_path, web
 
 async def test_bubblewrap_that_is_missing_is_an_error_in_words(tmp_path, monkeypatch):
     settings = confined(tmp_path, "user")
-    server = settings.servers["s"].model_copy(update={"sandbox": "bubblewrap"})
+    server = settings.servers["s"].replace(sandbox="bubblewrap")
     monkeypatch.setenv("PATH", str(tmp_path))
-    async with open_hub(settings.model_copy(update={"servers": {"s": server}})) as hub:
+    async with open_hub(settings.replace(servers={"s": server})) as hub:
         await hub.settled()
 
         assert "bubblewrap is not installed" in str(hub.snapshot().server("s").failure)

@@ -10,10 +10,9 @@ import pytest
 
 from multitap import open_hub
 from multitap.config import Search, Source, load
-from multitap.errors import MultitapError
+from multitap.errors import CannotStart, MultitapError
 from multitap.events import Reloaded
 from multitap.hub.reload import Reloader, auto_reload
-from multitap.wire.process.spawner import CannotStart
 from tests.simulation.world import SimulatedServer, SimulatedWire
 
 PATIENCE = 10

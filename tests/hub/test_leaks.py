@@ -24,7 +24,7 @@ from multitap.config.models import Audit
 from multitap.errors import BadArguments, MultitapError
 from multitap.events import LinkState
 from multitap.gateway.client_errors import refusal_of
-from multitap.wire.jsonrpc.request import make_request
+from multitap.wire.request import make_request
 from tests.test_redaction import bare, spellings
 from tests.wire.http_zoo import serve
 

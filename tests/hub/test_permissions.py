@@ -10,8 +10,8 @@ from mcp_types import ToolAnnotations
 from multitap import CallContext, LocalServer, Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, NotAllowed
-from multitap.hub.router import route_to
-from multitap.upstream.handlers import Handlers
+from multitap.hub.routes import route_to
+from multitap.upstream.questions import Handlers
 
 
 def files():
@@ -137,7 +137,7 @@ async def test_a_changed_policy_holds_at_once_and_restarts_no_server(tmp_path):
         await hub.call("files_read", {"path": "x"})
         link = hub.links["files"]
 
-        hub.apply(before.model_copy(update={"policy": (rule("deny", tools=["write"]),)}))
+        hub.apply(before.replace(policy=(rule("deny", tools=["write"]),)))
 
         assert hub.links["files"] is link
         assert [*hub.catalog.tools] == ["files_read"]
@@ -152,9 +152,9 @@ async def test_a_rule_of_a_server_holds_before_its_successor_is_up(tmp_path):
     before = settings(tmp_path)
     async with open_hub(before) as hub:
         await hub.settled()
-        changed = before.servers["files"].model_copy(update={"policy": (rule("deny"),)})
+        changed = before.servers["files"].replace(policy=(rule("deny"),))
 
-        hub.apply(before.model_copy(update={"servers": {"files": changed}}))
+        hub.apply(before.replace(servers={"files": changed}))
 
         assert not hub.catalog.tools
 

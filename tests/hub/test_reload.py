@@ -10,7 +10,7 @@ from multitap import Settings, open_hub
 from multitap.config import Search, Source, Surroundings, load, native
 from multitap.errors import MultitapError, UnknownName
 from multitap.events import FailureCode, LinkState, Reloaded, ReloadFailed
-from multitap.hub.reload import Reloader, auto_reload, open_configured
+from multitap.hub.reload import Reloader, auto_reload
 from tests.trusting import Gullible
 from tests.zoo.modes import command
 
@@ -58,7 +58,7 @@ async def pid(hub, name):
 
 async def test_a_saved_file_starts_stops_and_replaces_just_what_it_changes(file, reloader):
     write(file, entry("kept"), entry("changed"), entry("gone"))
-    async with open_configured(reloader()) as hub:
+    async with open_hub(reloader()) as hub:
         await hub.settled()
         before = await pid(hub, "kept"), await pid(hub, "changed")
         with hub.events.subscribe() as events:
@@ -83,7 +83,7 @@ async def test_a_broken_edit_keeps_the_running_servers_and_says_so_until_it_is_f
 ):
     write(file, entry("a"))
     files = reloader()
-    async with open_configured(files) as hub:
+    async with open_hub(files) as hub:
         await hub.settled()
         before = await pid(hub, "a")
         with hub.events.subscribe() as events:
@@ -106,7 +106,7 @@ async def test_a_broken_edit_keeps_the_running_servers_and_says_so_until_it_is_f
 
 async def test_a_broken_entry_leaves_its_server_as_it_was(file, reloader):
     write(file, entry("a"), entry("b"))
-    async with open_configured(reloader()) as hub:
+    async with open_hub(reloader()) as hub:
         await hub.settled()
         before = await pid(hub, "a")
         with hub.events.subscribe() as events:
@@ -123,7 +123,7 @@ async def test_a_broken_entry_leaves_its_server_as_it_was(file, reloader):
 
 async def test_a_file_that_goes_away_takes_its_servers_along(file, reloader):
     write(file, entry("a"))
-    async with open_configured(reloader()) as hub:
+    async with open_hub(reloader()) as hub:
         await hub.settled()
         with hub.events.subscribe() as events:
             file.unlink()
@@ -138,7 +138,7 @@ async def test_an_emptied_file_takes_nothing_away(file, reloader, content):
     write(file, entry("a"))
     whole = file.read_bytes()
     files = reloader()
-    async with open_configured(files) as hub:
+    async with open_hub(files) as hub:
         await hub.settled()
         before = await pid(hub, "a")
         with hub.events.subscribe() as events:
@@ -160,7 +160,7 @@ async def test_an_empty_file_is_a_problem_from_the_start_and_other_layers_count(
     empty.touch()
     write(other, entry("a"))
     files = Reloader(lambda: load(Search((Source(empty), Source(other)), tmp_path)))
-    async with open_configured(files) as hub:
+    async with open_hub(files) as hub:
         await hub.settled()
 
         assert [str(problem) for problem in files.problems] == [f"{empty}: error: is empty"]
@@ -210,7 +210,7 @@ async def test_every_server_that_a_reload_changes_is_logged(file, reloader, capl
 
 async def test_a_change_that_does_not_come_up_leaves_the_server_and_says_why(file, reloader):
     write(file, entry("a"))
-    async with open_configured(reloader()) as hub:
+    async with open_hub(reloader()) as hub:
         await hub.settled()
         before = await pid(hub, "a")
         with hub.events.subscribe() as events:
@@ -272,7 +272,7 @@ async def test_reloads_at_the_same_time_wait_for_each_other(file, reloader):
 async def test_with_auto_reload_off_only_the_command_reloads(file, reloader):
     write(file, "auto_reload = false", entry("a"))
     files = reloader()
-    async with open_configured(files) as hub:
+    async with open_hub(files) as hub:
         with hub.events.subscribe() as events:
             write(file, "auto_reload = true", entry("a"), entry("b"))
             with anyio.move_on_after(1):
@@ -321,7 +321,7 @@ async def test_a_missing_variable_names_its_place_and_heals_by_a_restart(
 ):
     write(file, entry("a", env={}).replace("env = {}", 'env = { NAME = "${ZOO_NAME}" }'))
     monkeypatch.delenv("ZOO_NAME", raising=False)
-    async with open_configured(reloader()) as hub:
+    async with open_hub(reloader()) as hub:
         await hub.settled()
         down = hub.snapshot().server("a")
         monkeypatch.setenv("ZOO_NAME", "ada-lovelace")
@@ -362,7 +362,7 @@ class Traffic:
 async def test_p24_at_a_hundred_calls_a_second_a_reload_fails_none(file, reloader):
     slept = []
     write(file, entry("steady"), entry("other"))
-    async with open_configured(reloader()) as hub, anyio.create_task_group() as tasks:
+    async with open_hub(reloader()) as hub, anyio.create_task_group() as tasks:
         await hub.settled()
         steady, other = Traffic(hub, "steady"), Traffic(hub, "other")
 

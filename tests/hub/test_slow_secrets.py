@@ -7,7 +7,7 @@ import keyring
 import pytest
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.trust.secrets.vault import Vault
+from multitap.trust.vault import Vault
 from tests.trust.keyrings import FolderKeyring
 from tests.waiting import until
 from tests.zoo.modes import command

@@ -69,7 +69,7 @@ def good_after(script):
 
 
 def changed(config, **more):
-    return config.model_copy(update=more)
+    return config.replace(**more)
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def running_hub(path, config=GOOD):
     settings = Settings(servers={"a": config}, state_dir=path)
 
     def apply(**servers):
-        return str(hub.apply(settings.model_copy(update={"servers": servers})))
+        return str(hub.apply(settings.replace(servers=servers)))
 
     async with open_hub(settings) as hub:
         with anyio.fail_after(PATIENCE):

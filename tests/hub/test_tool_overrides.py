@@ -4,12 +4,12 @@ import sys
 
 import pytest
 from mcp.server import MCPServer
-from pydantic import ValidationError
 
 from multitap import Settings, StdioServer
 from multitap.config import LocalServer
+from multitap.errors import ConfigError
 from multitap.hub.hub import open_hub
-from multitap.trust.pins.lock_places import places_in
+from multitap.trust.pins import places_in
 
 
 def calculator():
@@ -77,5 +77,5 @@ async def test_a_name_that_another_tool_has_and_a_tool_that_is_not_there_are_rep
 
 @pytest.mark.parametrize("names", [{"a": "x", "b": "x"}, {"a": ""}])
 def test_names_that_cannot_be_meant_are_refused(names):
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigError):
         StdioServer(command="x", tool_names=names)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from multitap.config.edit.server_draft import fill
+from multitap.config.edit.drafts import fill
 from multitap.published.bundle_manifest import PLATFORM, read_bundle
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
 

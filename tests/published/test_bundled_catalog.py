@@ -8,8 +8,8 @@ import anyio
 import pytest
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.config.edit.server_draft import fill
-from multitap.published.bundled_catalog import FILE, matching, servers
+from multitap.config.edit.drafts import fill
+from multitap.published.packages import FILE, matching, servers
 
 NAMES = [*servers()]
 SAMPLES = {

@@ -6,8 +6,8 @@ import socket
 import pytest
 
 from multitap.errors import Unavailable
-from multitap.published import registry_client
-from multitap.published.registry_client import MAX_BYTES, MOST_PAGES, RegistryClient
+from multitap.published import registry as registry_client
+from multitap.published.registry import MAX_BYTES, MOST_PAGES, RegistryClient
 from tests.published.real_servers import ALL, OTHERS, entry, registry
 
 ENTRIES = [entry(one) for one in ALL]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from multitap.config.edit.server_draft import fill
+from multitap.config.edit.drafts import fill
 from multitap.errors import ConfigError
-from multitap.published.bundled_catalog import servers
+from multitap.published.packages import servers
 from multitap.published.server_json import MOST, read_server
 from tests.published.real_servers import ALL, OTHERS, described
 

@@ -8,7 +8,7 @@ from subprocess import run
 import pytest
 
 from multitap.config.models import StdioServer
-from multitap.wire.process.sandbox_support import sandbox_support
+from multitap.sandbox.levels import sandbox_support
 from tests.real.conftest import NPM, PYTHON, program
 from tests.real.more_servers import real_servers
 
@@ -78,7 +78,7 @@ def _environment():
 def written(name, entry, level):
     more = {"provenance": "registry", "pin": "off", "connect_timeout": 240, "sandbox": level}
     entry = {**entry, **more}
-    StdioServer.model_validate(entry)
+    StdioServer(**entry)
     env = entry.pop("env", None)
     lines = [f"[servers.{name}]", *(f"{key} = {json.dumps(one)}" for key, one in entry.items())]
     if env:

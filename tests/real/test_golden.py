@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import product
 
 import anyio
 import pytest
@@ -19,6 +20,10 @@ from tests.real.more_servers import real_servers
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(400)]
 
 WAYS = ("stdio", "http")
+ERAS = {"handshake": "legacy", "stateless": "auto"}
+"""How the SDK's client begins in each; directly, `auto` falls back to what the server speaks."""
+STARTS = ("cold", "warm")
+"""A gateway that sees its servers for the first time, and one that has stored what they offer."""
 MORE = (*real_servers("/nowhere"),)
 TOKYO = {"source_timezone": "UTC", "time": "12:00", "target_timezone": "Asia/Tokyo"}
 ADA = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
@@ -82,10 +87,10 @@ def servers(place, memory):
     }
 
 
-def on_pipes(command, args, env=None):
+def on_pipes(command, args, env=None, *, era):
     whole = {**os.environ, **(env or {})}
     return Client(
-        stdio_client(StdioServerParameters(command=command, args=args, env=whole)), mode="legacy"
+        stdio_client(StdioServerParameters(command=command, args=args, env=whole)), mode=ERAS[era]
     )
 
 
@@ -102,11 +107,11 @@ async def answers(calls):
     return told
 
 
-async def asked_directly(entries, golden):
+async def asked_directly(entries, golden, *, era):
     async with AsyncExitStack() as stack:
         clients = {}
         for name, entry in entries.items():
-            client = on_pipes(entry["command"], entry["args"], entry.get("env"))
+            client = on_pipes(entry["command"], entry["args"], entry.get("env"), era=era)
             clients[name] = await stack.enter_async_context(client)
         return await answers([(clients[name], tool, given) for name, tool, given in golden])
 
@@ -117,14 +122,15 @@ async def asked_of(client, golden):
 
 
 @asynccontextmanager
-async def gateway(way, entries, tmp_path):
+async def gateway(way, entries, tmp_path, *, era):
     """A client of one gateway for all of them."""
     file = tmp_path / f"{way}.json"
     file.write_text(json.dumps({"mcpServers": entries}))
     args = ["-m", "multitap", "-c", str(file), "serve"]
     state = {"XDG_STATE_HOME": str(tmp_path / f"{way}-state")}
     if way == "stdio":
-        async with on_pipes(sys.executable, args, state) as client:
+        async with on_pipes(sys.executable, args, state, era=era) as client:
+            assert is_of(client, era)
             yield client
         return
     port = free_port()
@@ -135,20 +141,34 @@ async def gateway(way, entries, tmp_path):
     )
     try:
         await until_listening(port)
-        async with Client(f"http://127.0.0.1:{port}/mcp", mode="legacy") as client:
+        async with Client(f"http://127.0.0.1:{port}/mcp", mode=ERAS[era]) as client:
+            assert is_of(client, era)
             yield client
     finally:
         process.terminate()
         await process.wait()
 
 
-@pytest.mark.usefixtures("fetched")
-@pytest.mark.parametrize("way", WAYS)
-async def test_real_servers_answer_the_same_through_the_gateway(way, place, tmp_path):
-    calls = golden(place)
-    direct = await asked_directly(servers(place, str(tmp_path / "direct.jsonl")), calls)
+def is_of(client, era):
+    return (client.protocol_version >= "2026") == (era == "stateless")
 
-    async with gateway(way, servers(place, str(tmp_path / f"{way}.jsonl")), tmp_path) as client:
+
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize(
+    ("way", "era"),
+    [
+        ("stdio", "handshake"),
+        ("http", "stateless"),
+        pytest.param("stdio", "stateless", marks=pytest.mark.wide),
+        pytest.param("http", "handshake", marks=pytest.mark.wide),
+    ],
+)
+async def test_real_servers_answer_the_same_through_the_gateway(way, era, place, tmp_path):
+    calls = golden(place) * 2  # first while they may still start, then once more
+    direct = await asked_directly(servers(place, str(tmp_path / "direct.jsonl")), calls, era=era)
+
+    entries = servers(place, str(tmp_path / f"{way}.jsonl"))
+    async with gateway(way, entries, tmp_path, era=era) as client:
         through = await asked_of(client, calls)
 
     for call, one, other in zip(calls, direct, through, strict=True):
@@ -157,21 +177,22 @@ async def test_real_servers_answer_the_same_through_the_gateway(way, place, tmp_
 
 @pytest.mark.wide
 @pytest.mark.parametrize("name", MORE)
-async def test_more_real_servers_answer_the_same_through_the_gateway(name, tmp_path):
+@pytest.mark.parametrize("era", ERAS)
+async def test_more_real_servers_answer_the_same_through_the_gateway(name, era, tmp_path):
     place = tmp_path / "place"
     real = real_servers(place)[name]
     if (reason := fetch([real.fetch])[0]) is not None:
         pytest.skip(f"{name} cannot be fetched: {reason}")
-    entries, calls = {name: real.entry}, [(name, *call) for call in real.calls]
+    entries, calls = {name: real.entry}, [(name, *call) for call in real.calls] * 2
 
     furnish(place)
-    direct = await asked_directly(entries, calls)
+    direct = await asked_directly(entries, calls, era=era)
     through = {}
-    for way in WAYS:
+    for way, start in product(WAYS, STARTS):
         furnish(place)
-        async with gateway(way, entries, tmp_path) as client:
-            through[way] = await asked_of(client, calls)
+        async with gateway(way, entries, tmp_path, era=era) as client:
+            through[way, start] = await asked_of(client, calls)
 
     for number, call in enumerate(calls):
-        for way in WAYS:
-            assert through[way][number] == direct[number], (way, call)
+        for case, answered in through.items():
+            assert answered[number] == direct[number], (case, call)

@@ -241,7 +241,7 @@ async def test_d7_d22_otters_file_brings_up_the_official_filesystem_server(workp
         """
     )
     settings = load(Search((Source(file, "otter"),))).settings
-    async with open_hub(settings.model_copy(update={"state_dir": tmp_path / "state"})) as hub:
+    async with open_hub(settings.replace(state_dir=tmp_path / "state")) as hub:
         with anyio.fail_after(60):
             await hub.settled()
         note, outside = str(workplace / "note.txt"), "/etc/hostname"

@@ -148,7 +148,9 @@ def project(tmp_path):
 
 def level(project, program, *args, **more):
     config = StdioServer(command=str(program), args=args, provenance="project", **more)
-    return decide(config.at_home(ServerHome(project, project)), None, program=str(program)).level
+    return decide(
+        config.at_home(ServerHome(paths=project, start=project)), None, program=str(program)
+    ).level
 
 
 def test_a_closed_container_has_a_level_of_its_own(engine, project):

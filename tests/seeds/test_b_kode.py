@@ -18,7 +18,7 @@ from multitap.errors import NotAllowed
 from multitap.events import FailureCode, LinkChanged, LinkState, Phase
 from multitap.names import Naming
 from multitap.tools import HubTools
-from multitap.trust.projects.trusted_projects import load_trusted
+from multitap.trust.projects import load_trusted
 from multitap.upstream.backoff import Restarts
 from tests.processes import descendants
 from tests.seeds.files import write, zoo
@@ -41,7 +41,7 @@ def kode_hub(where, project):
         write(folder / ".kode.json", {"mcpServers": servers})
         trust(project)
         settings = load_trusted(kode(where)).settings
-        async with open_hub(settings.model_copy(update=changes or {})) as hub:
+        async with open_hub(settings.replace(**(changes or {}))) as hub:
             with anyio.fail_after(PATIENCE):
                 await hub.settled()
             yield hub

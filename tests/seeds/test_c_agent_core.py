@@ -1,8 +1,8 @@
 """agent-core (seed C): the client role, row by row, against real servers.
 
 The server role (C2-C4, C23, C24) is in `test_c_server_role.py`, the Environment (C1, C17, C19) in
-`tests/env`. How a login goes (C7) is in `tests/upstream/oauth`, the commands in
-`tests/cli/test_login_command.py`; where secrets for `${auth:NAME}` are kept (C8) in `tests/trust`.
+`tests/env`. How a login goes (C7) is in `tests/oauth`, the commands in
+`tests/cli/trust/test_login.py`; where secrets for `${auth:NAME}` are kept (C8) in `tests/trust`.
 """
 
 import sys
@@ -30,19 +30,19 @@ from multitap import (
     open_hub,
 )
 from multitap.config import OAuth, Search, Serve, Source, agent_core, kode, load
-from multitap.env.env_server import EnvMCPServer
-from multitap.env.environment_servers import McpClientLoadResult
+from multitap.env.environment import McpClientLoadResult
+from multitap.env.server import EnvMCPServer
 from multitap.errors import ConfigError, HubClosed, Unavailable, UntrustedWarning
+from multitap.oauth.account import Account
+from multitap.oauth.storage import LoginStorage
 from multitap.tasks import Tasks
 from multitap.tools import HubTools, ToolContext
-from multitap.trust.projects.trusted_projects import load_trusted
-from multitap.trust.secrets.token_store import TokenStore
-from multitap.upstream.oauth.account import Account
-from multitap.upstream.oauth.login_storage import LoginStorage
+from multitap.trust.projects import load_trusted
+from multitap.trust.stored_logins import TokenStore
+from tests.oauth.provider import Person, provided
 from tests.seeds.files import local, program, write, zoo
 from tests.trust.keyrings import no_keyring
 from tests.trusting import trust
-from tests.upstream.oauth.provider import Person, provided
 from tests.waiting import until
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.modes import command
@@ -356,7 +356,7 @@ async def test_c12_a_folder_whose_file_is_broken_has_failed(tmp_path):
             return tmp_path / "mcpservers"
 
     async with Office() as office:
-        assert office.servers.outcome() == McpClientLoadResult(0, ("bad",))
+        assert await office.load_mcp_clients() == McpClientLoadResult(0, ("bad",))
 
 
 @pytest.mark.parametrize(

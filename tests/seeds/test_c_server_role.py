@@ -23,8 +23,8 @@ from multitap.config import (
     agent_core,
     load,
 )
-from multitap.env.env_client import EnvClient
-from multitap.env.env_protocol import EnvAgent, EnvDescription, EnvProfile, LlmRequest, LogQuery
+from multitap.env.client import EnvClient
+from multitap.env.protocol import EnvAgent, EnvDescription, EnvProfile, LlmRequest, LogQuery
 from tests.agent.models.scripted import Say, config, scripted_model
 from tests.seeds.files import write
 from tests.zoo.modes import command

@@ -15,13 +15,13 @@ import anyio
 import mcp_types as types
 import pytest
 
-from multitap import Handlers, ToolDef, ToolRegistry
+from multitap import Handlers, ToolDef, ToolRegistry, open_hub
 from multitap.config import otter
 from multitap.errors import CallTimeout, Unavailable
 from multitap.events import FailureCode, LinkChanged, LinkState, Reloaded, ReloadFailed
-from multitap.hub.reload import Reloader, open_configured
+from multitap.hub.reload import Reloader
 from multitap.tools import HubTools
-from multitap.trust.projects.trusted_projects import load_trusted
+from multitap.trust.projects import load_trusted
 from tests.processes import descendants
 from tests.seeds.files import write
 from tests.trusting import trust
@@ -61,11 +61,11 @@ def otter_hub(where, project):
     """A hub of what `otter.toml` says, all servers settled."""
 
     @asynccontextmanager
-    async def make(*parts, handlers=None, **general):
+    async def make(*parts, handlers=Handlers(), **general):
         write(project / "otter.toml", config(*parts, **general))
         trust(project)
         reloader = Reloader(lambda: load_trusted(otter(where)))
-        async with open_configured(reloader, handlers=handlers) as hub:
+        async with open_hub(reloader, handlers=handlers) as hub:
             with anyio.fail_after(PATIENCE):
                 await hub.settled()
             yield hub

@@ -31,16 +31,16 @@ from multitap import (
     ToolRegistry,
     ToolResult,
 )
-from multitap.catalog.catalog import stock
-from multitap.catalog.name_registries import NameRegistries
+from multitap.catalog.catalog import build_section
+from multitap.catalog.naming import NameRegistries
 from multitap.catalog.vetting import Vetting
 from multitap.errors import ConfigError, Unavailable, UnknownName
 from multitap.names import MAX_LENGTH, Naming
 from multitap.seeds.excelmanus import tool_def
 from multitap.seeds.threaded_hub import ThreadedHub
-from multitap.trust.pins.pins import Pins
-from multitap.trust.policy.policy import Policy
-from multitap.upstream.offer_lists import Offers
+from multitap.trust.pins import Pins
+from multitap.trust.policy import Policy
+from multitap.upstream.lists import Offers
 from tests.processes import descendants
 from tests.seeds.files import write, zoo
 from tests.trusting import trust
@@ -403,9 +403,9 @@ def test_e14_property_3_a_tool_is_converted_faithfully(server, name, description
     offers = Offers(tools=(definition,))
     config = StdioServer(command="x")
     link = SimpleNamespace(name=server, config=config, report=config, session=None)
-    books = NameRegistries({server}, Naming.EXCELMANUS, {}, lasting=True)
-    shelf = stock(link, offers, books, Vetting(Pins()), Policy(Settings()))
-    [tool] = [tool_def(tool, ThreadedHub()) for tool in shelf.tools.values()]
+    registries = NameRegistries({server}, Naming.EXCELMANUS, {}, lasting=True)
+    section = build_section(link, offers, registries, Vetting(Pins()), Policy(Settings()))
+    [tool] = [tool_def(tool, ThreadedHub()) for tool in section.tools.values()]
 
     assert tool.name == plain
     assert description.rstrip() in tool.description
@@ -504,7 +504,7 @@ async def test_e18_a_failed_connection_is_an_error_in_the_log(manager, mcp_json,
 
 async def test_e18_a_connection_that_takes_too_long_is_one_that_failed():
     client = MCPClientWrapper(MCPServerConfig("slow", **zoo("never_init")))
-    server = client.config.server().model_copy(update={"connect_timeout": 0.5})
+    server = client.config.server().replace(connect_timeout=0.5)
     client.config = MCPServerConfig.of("slow", server)
     with anyio.fail_after(10), pytest.raises(Unavailable):
         await client.connect()

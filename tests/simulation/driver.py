@@ -8,7 +8,7 @@ from multitap.config import Settings, StdioServer
 from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.hub.hub import Hub
-from multitap.upstream.handlers import Handlers
+from multitap.upstream.questions import Handlers
 from tests.simulation.clock import run
 from tests.simulation.world import MemoryStore, World
 

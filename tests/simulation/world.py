@@ -10,11 +10,11 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from multitap.faults import AnswerTimeout, WireClosed
-from multitap.store.record_backlog import RecordBacklog
+from multitap.errors import AnswerTimeout, CannotStart, WireClosed
+from multitap.store.store import RecordBacklog
 from multitap.tasks import in_task
-from multitap.wire.process.spawner import CannotStart
-from multitap.wire.wire import Evidence, RpcError
+from multitap.wire.jsonrpc import RpcError
+from multitap.wire.wire import Evidence
 
 TOOL = {"name": "nonce", "inputSchema": {"type": "object"}}
 SAFE = {**TOOL, "name": "safe", "annotations": {"idempotentHint": True}}

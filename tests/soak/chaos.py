@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import aiohttp
 import anyio
@@ -18,6 +19,7 @@ import anyio
 from tests.cli.conftest import toml, zoo
 from tests.gateway.hostile.raw import Response, stateless
 from tests.processes import descendants
+from tests.soak.far_server import FarServer
 from tests.zoo.ledger import Ledger
 
 IN_TIME = 20.0
@@ -26,6 +28,14 @@ LIMITS = {"timeout": 3, "connect_timeout": 5, "health_interval": 2}
 CALCULATOR = {"command": sys.executable, "args": ["-m", "multitap.demo.servers.calculator"]}
 VICTIMS = {"old": "good_legacy", "new": "good_modern", "both": "good"}
 """Healthy servers that are killed and stopped."""
+FAR_VICTIMS = {
+    "farnew": ("streamable-http", {"era": "stateless"}),
+    "farold": ("streamable-http", {"era": "handshake"}),
+    "farsse": ("sse", {}),
+}
+"""The same over HTTP."""
+STEADY = ("steady", "farsteady")
+"""Servers to which nothing is done: each call of theirs must be answered."""
 NUISANCES = {
     "bombs": ("fork_bomb_small",),
     "crashes": ("crash_after_calls",),
@@ -59,6 +69,10 @@ class World:
             self.servers[name] = zoo(mode, env=self.ledger(name).env, **LIMITS)
         for name, mode in NUISANCES.items():
             self.servers[name] = zoo(*mode, **LIMITS)
+        self.far = {"farsteady": FarServer("streamable-http")}
+        for name, (transport, more) in FAR_VICTIMS.items():
+            self.far[name] = FarServer(transport, **more, **LIMITS)
+        self.servers |= {name: server.entry for name, server in self.far.items()}
         self.configure()
 
     def forget(self):
@@ -99,8 +113,11 @@ class World:
     async def serving(self):
         command = [sys.executable, "-m", "multitap", "serve", "--http", "0"]
         log = (self.folder / "gateway.log").open("w+b")
-        config = ["-c", str(self.folder / "multitap.toml")]
-        self.process = subprocess.Popen([*command, *config], stderr=log, stdin=subprocess.DEVNULL)
+        for server in self.far.values():
+            await server.start()
+        self.process = subprocess.Popen(
+            [*command, *self._config], stderr=log, stdin=subprocess.DEVNULL
+        )
         try:
             with anyio.fail_after(60):
                 while not (found := re.search(rb"at (http://\S+)", self.said())):
@@ -112,6 +129,8 @@ class World:
         finally:
             self.process.kill()
             self.process.wait()
+            for server in self.far.values():
+                server.kill()
             log.close()
 
     def said(self):
@@ -123,6 +142,10 @@ class World:
 
     def descriptors(self):
         return len([*(self._proc / "fd").iterdir()])
+
+    @property
+    def _config(self):
+        return ["-c", str(self.folder / "multitap.toml")]
 
     @property
     def _proc(self):
@@ -143,8 +166,8 @@ class World:
         self.outcomes[outcome] += 1
         if outcome == "wrong":
             self.wrong.append((server, tool, number))
-        if server == "steady" and outcome != "answered":
-            self.steady_failures.append((number, outcome))
+        if server in STEADY and outcome != "answered":
+            self.steady_failures.append((server, number, outcome))
 
     async def _ask(self, number, name, expected, arguments):
         request = stateless(number, "tools/call", name=name, arguments=arguments)
@@ -170,7 +193,7 @@ class World:
         """Calls at a rate, to good and bad servers alike."""
         while True:
             n = self.random.randrange(10**9)
-            tasks.start_soon(self.call_steady, n)
+            tasks.start_soon(self.call_other, self.random.choice(STEADY), n)
             tasks.start_soon(self.call_other, self.random.choice([*self.servers]), n)
             await anyio.sleep(2 / rate)
 
@@ -185,7 +208,10 @@ class World:
 
     async def chaos(self, tasks, pause):
         """One bad thing after the other."""
-        actions = [self.kill, self.stop, self.fault, self.edit, self.spoil, self.strange, self.hang]
+        actions = [
+            *(self.kill, self.stop, self.kill_far, self.stop_far, self.fault),
+            *(self.edit, self.spoil, self.reload, self.strange, self.hang),
+        ]
         while True:
             action = self.random.choice(actions)
             self.actions[action.__name__] += 1
@@ -204,6 +230,17 @@ class World:
             with suppress(ProcessLookupError):  # it may end by itself in between
                 os.kill(pids[-1], number)
 
+    async def kill_far(self, _tasks):
+        server = self.far[self.random.choice([*FAR_VICTIMS])]
+        server.kill()
+        await server.start()
+
+    async def stop_far(self, _tasks):
+        server = self.far[self.random.choice([*FAR_VICTIMS])]
+        server.stop()
+        await anyio.sleep(self.random.uniform(0, 5))
+        server.resume()
+
     async def fault(self, tasks):
         tasks.start_soon(self.call, self.random.choice([*NUISANCES]), "fault", None)
 
@@ -214,13 +251,18 @@ class World:
         if self.random.random() < 0.3:
             name = self.random.choice([*ENDLESS])
             more[name] = ENDLESS[name]
-        changed = self.random.choice([*VICTIMS, *NUISANCES])
+        changed = self.random.choice([*VICTIMS, *FAR_VICTIMS, *NUISANCES])
         patience = self.random.randrange(20, 40) / 10
         self.configure(**more, **{changed: {**self.servers[changed], "timeout": patience}})
 
     async def spoil(self, _tasks):
         """Write what cannot be read, as an editor may in between."""
         self.write(self.random.choice(["[servers", "= 1", '[servers.steady]\ncommand = "']))
+
+    async def reload(self, tasks):
+        """Ask for it with the command, whatever the file holds at this moment."""
+        command = [sys.executable, "-m", "multitap", "reload", *self._config]
+        tasks.start_soon(partial(anyio.run_process, command, check=False))
 
     async def strange(self, tasks):
         """Connect and send what is no request, or only half of one."""

@@ -71,7 +71,7 @@ async def test_every_call_is_answered_and_nothing_grows(tmp_path, figures):
         **{f"ended {name}": times for name, times in world.outcomes.most_common()},
         wrong=len(world.wrong),
         unanswered=len(world.unanswered),
-        failures_of_the_steady_server=len(world.steady_failures),
+        failures_of_the_steady_servers=len(world.steady_failures),
         **{f"did {name}": times for name, times in world.actions.items()},
         **_shown("memory_MiB", memory, 1 << 20),
         **_shown("descriptors", descriptors, 1),

@@ -4,7 +4,7 @@ import time
 
 from multitap.events import Outcome
 from multitap.store import CallRecord, open_store
-from multitap.store.call_history import MOST_SPANS, POINTS
+from multitap.store.queries import MOST_SPANS, POINTS
 
 
 def call(at, tool="add", outcome=Outcome.OK, seconds=0.5):

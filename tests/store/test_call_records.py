@@ -1,17 +1,13 @@
-import sqlite3
 import time
-from contextlib import closing
 
-import msgspec
 import pytest
 
 from multitap.errors import BadArguments
 from multitap.events import Outcome
 from multitap.redaction import Redactor
 from multitap.store import CallRecord, open_store
-from multitap.store.database import FILE_NAME, open_database
-from multitap.store.exchanges import LONGEST, keep_exchange
-from multitap.store.record_filter import RecordFilter
+from multitap.store.queries import RecordFilter
+from multitap.store.tables import LONGEST, keep_exchange
 
 
 def call(at, **fields):
@@ -136,44 +132,6 @@ async def test_long_errors_are_cut_and_odd_characters_made_storable(store):
     assert record.agent == r"\udfff"
     assert record.tool == "日本"
     assert record.error == "x" * 500
-
-
-OF_VERSION_1 = """
-CREATE TABLE calls (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, server TEXT NOT NULL,
-    tool TEXT NOT NULL, seconds REAL NOT NULL, outcome TEXT NOT NULL, bytes_in INTEGER NOT NULL,
-    bytes_out INTEGER NOT NULL, error TEXT, agent TEXT
-);
-CREATE TABLE fresh_calls (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, size INTEGER NOT NULL, body BLOB NOT NULL
-);
-INSERT INTO calls (at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent)
-    VALUES (1.0, 'git', 'log', 0.1, 'ok', 0, 0, NULL, 'bob');
-PRAGMA user_version = 1;
-"""
-
-
-async def test_calls_of_a_file_of_an_earlier_version_are_kept(tmp_path):
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as old:
-        with closing(open_database(tmp_path / "new").connection) as new:
-            (ours,) = new.execute("PRAGMA application_id").fetchone()
-        old.executescript(f"PRAGMA application_id = {ours}; {OF_VERSION_1}")
-        fresh = msgspec.msgpack.encode([(2.0, "git", "log", 0.1, "ok", 0, 0, None, "amy")])
-        old.executemany(
-            "INSERT INTO fresh_calls (size, body) VALUES (1, ?)", [(fresh,), (b"damaged",)]
-        )
-        old.commit()
-    async with open_store(tmp_path) as store:
-        store.log_call(call(3.0, session="monday"))
-        found = (await store.calls()).records
-
-    assert [(one.at, one.agent, one.session) for one in found] == [
-        (3.0, None, "monday"),
-        (2.0, "amy", None),
-        (1.0, "bob", None),
-    ]
-    with closing(sqlite3.connect(tmp_path / FILE_NAME)) as kept:
-        assert kept.execute("SELECT count(*) FROM fresh_calls").fetchone() == (0,)
 
 
 async def test_recorded_exchanges_are_found_by_their_call(store):

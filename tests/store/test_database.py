@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 import multitap
-from multitap.store import call_records, rows
-from multitap.store.call_records import MAX_CALLS
+from multitap.events import Outcome
+from multitap.store import tables
 from multitap.store.database import FILE_NAME, VERSION, open_database
+from multitap.store.tables import MAX_CALLS, CallRecord
 
 
 def opened(directory):
@@ -22,8 +23,8 @@ def opened(directory):
 
 
 def insert(connection, count):
-    row = call_records.complete_row((1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
-    rows.insert(connection, call_records.INSERT, [row] * count)
+    row = CallRecord(1.0, "s", "t", 0.1, Outcome.OK).row()
+    tables.insert(connection, tables.INSERT_CALLS, [row] * count)
 
 
 def count(connection):
@@ -138,6 +139,20 @@ def test_an_empty_file_is_taken_for_a_new_one(tmp_path):
     assert (database.path, database.warnings) == (tmp_path / FILE_NAME, ())
 
 
+def test_the_file_of_an_older_version_is_moved_aside_unchanged(tmp_path):
+    with closing(open_database(tmp_path).connection) as connection:
+        insert(connection, 1)
+        connection.execute(f"PRAGMA user_version = {VERSION - 1}")
+
+    database = opened(tmp_path)
+
+    (aside,) = (path for path in tmp_path.glob("*.unusable-*") if path.suffix != ".sqlite3")
+    assert "older version" in database.warnings[0]
+    assert database.path == tmp_path / FILE_NAME
+    with closing(sqlite3.connect(aside)) as connection:
+        assert count(connection) == 1
+
+
 def test_the_file_of_a_newer_version_is_left_alone(tmp_path):
     with closing(open_database(tmp_path).connection) as connection:
         insert(connection, 1)
@@ -176,16 +191,16 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from multitap.store import call_records, rows
+from multitap.store import tables
 from multitap.store.database import open_database
 
 print("ready", flush=True)
 sys.stdin.readline()
 database = open_database(Path(sys.argv[1]))
 with closing(database.connection) as connection:
-    row = call_records.complete_row((1.0, "s", "t", 0.1, "ok", 0, 0, None, None))
+    row = tables.CallRecord(1.0, "s", "t", 0.1, tables.Outcome.OK).row()
     for _ in range(50):
-        rows.insert(connection, call_records.INSERT, [row])
+        tables.insert(connection, tables.INSERT_CALLS, [row])
 print(database.warnings, flush=True)
 """
 

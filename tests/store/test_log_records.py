@@ -17,12 +17,7 @@ from multitap.events import (
     Warned,
 )
 from multitap.hub.hub import open_hub
-from multitap.store import (
-    CallRecord,
-    LogRecord,
-    log_records,
-    open_store,
-)
+from multitap.store import CallRecord, LogRecord, open_store, tables
 
 LOST = Failure(FailureCode.CRASH, Phase.CALL, "it ended by itself")
 
@@ -175,7 +170,7 @@ async def test_the_log_outlives_the_store(tmp_path):
 
 
 async def test_only_the_newest_are_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(log_records, "MAX_RECORDS", 3)
+    monkeypatch.setattr(tables, "MAX_RECORDS", 3)
     async with open_store(tmp_path) as store:
         for number in range(5):
             store.log(note(float(number)))

@@ -7,17 +7,10 @@ import platformdirs
 import pytest
 
 from multitap.events import Outcome
-from multitap.store import (
-    CallRecord,
-    StoredCatalog,
-    call_records,
-    open_store,
-)
-from multitap.store.database import FILE_NAME
-from multitap.store.record_backlog import FLUSH_COUNT, MAX_BUFFERED
-from multitap.store.start_outcomes import MAX_OUTCOMES
-from multitap.store.stored_catalogs import MAX_CATALOGS
-from multitap.store.troubles import RECENT
+from multitap.store import CallRecord, StoredCatalog, open_store, tables
+from multitap.store.database import FILE_NAME, RECENT
+from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
+from multitap.store.tables import MAX_CATALOGS, MAX_OUTCOMES
 from tests.waiting import until
 
 TOOLS = [{"name": "log", "inputSchema": {"type": "object"}, "x-extra": [1, None, "é"]}]
@@ -106,7 +99,7 @@ async def test_the_oldest_calls_are_dropped_and_counted_when_too_many_wait(tmp_p
 
 
 async def test_the_oldest_calls_of_the_file_make_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(call_records, "MAX_CALLS", 25)
+    monkeypatch.setattr(tables, "MAX_CALLS", 25)
     async with open_store(tmp_path) as store:
         for batch in range(10):
             for number in range(10):

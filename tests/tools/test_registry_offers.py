@@ -136,7 +136,7 @@ async def test_a_narrowed_registry_follows_the_whole_one(hub):
 async def test_a_hub_has_one_registry_that_follows_its_catalog(hub):
     hub.tools.register(greet)
     names = set(hub.tools.for_anthropic().names.values())
-    hub.apply(hub.settings.model_copy(update={"servers": {}}))
+    hub.apply(hub.settings.replace(servers={}))
 
     assert hub.tools is hub.tools
     assert {"greet", "calc_add"} <= names

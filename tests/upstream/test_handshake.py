@@ -11,10 +11,10 @@ from mcp_types import Implementation, SamplingCapability, SamplingContextCapabil
 from mcp_types import SamplingToolsCapability as ToolsCapability
 from msgspec import Raw
 
-from multitap.faults import AnswerInvalid
-from multitap.upstream.handlers import Handlers
+from multitap.errors import AnswerInvalid
 from multitap.upstream.handshake import BadHandshake, Handshake
-from multitap.wire.wire import RpcError
+from multitap.upstream.questions import Handlers
+from multitap.wire.jsonrpc import RpcError
 
 INITIALIZED = {
     "protocolVersion": "2025-11-25",

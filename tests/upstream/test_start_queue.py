@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from multitap.upstream.start_queue import WINDOW, Rank, StartQueue
-from multitap.wire.process.cpu_usage import cpu_usage
+from multitap.wire.process import cpu_usage
 from tests.processes import process
 from tests.simulation.clock import run
 from tests.waiting import wait_for

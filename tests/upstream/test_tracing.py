@@ -5,9 +5,9 @@ import pytest
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.errors import ServerError
-from multitap.upstream.handlers import Handlers
-from multitap.upstream.traced_wire import MAX_TEXT
-from multitap.wire.jsonrpc.request import make_request
+from multitap.upstream.questions import Handlers
+from multitap.upstream.tracing import MAX_TEXT
+from multitap.wire.request import make_request
 from tests.waiting import until
 from tests.zoo.modes import command
 

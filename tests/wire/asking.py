@@ -4,11 +4,10 @@ import asyncio
 
 import anyio
 
-from multitap.faults import WireFault
+from multitap.errors import WireFault
 from multitap.tasks import LightTask
-from multitap.wire.jsonrpc.deadline import Deadline
-from multitap.wire.jsonrpc.request import make_request
-from multitap.wire.wire import RpcError
+from multitap.wire.jsonrpc import RpcError
+from multitap.wire.request import Deadline, make_request
 
 
 async def ask(wire, method, params, *, timeout, hard_timeout=None, light=None, **options):

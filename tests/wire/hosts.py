@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 
-from multitap.wire.process.warden import ProcessStat
+from multitap.wire.warden import ProcessStat
 from tests.processes import descendants
 from tests.waiting import until
 from tests.wire.zoo_wire import tool, zoo

@@ -141,7 +141,7 @@ class WebServer:
 
     async def until(self, true: Callable[[], object]) -> None:
         """Wait for something that a request or the end of a connection brings about."""
-        async with asyncio.timeout(5), self._changed:
+        async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(lambda: bool(true()))
 
     async def changed(self) -> None:

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.config import Limits
-from multitap.faults import AnswerInvalid
+from multitap.errors import AnswerInvalid
 from multitap.redaction import Redactor
-from multitap.wire.jsonrpc.exchange import Exchange
-from multitap.wire.jsonrpc.line_reader import LineReader
-from multitap.wire.process.stdio_wire import LineWriter, StdioWire, _Output
-from multitap.wire.wire import RpcError
+from multitap.wire.exchange import Exchange
+from multitap.wire.jsonrpc import RpcError
+from multitap.wire.lines import LineReader
+from multitap.wire.stdio import LineWriter, StdioWire, _Output
 from tests.wire.asking import ask as ask_on
 
 json = st.recursive(

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from multitap.config import StdioServer
-from multitap.wire.process.spawner import open_spawner
-from multitap.wire.process.stdio_wire import open_stdio
+from multitap.wire.process import open_spawner
+from multitap.wire.stdio import open_stdio
 from tests.wire.asking import ask as ask_on
 from tests.zoo.modes import command
 

@@ -31,6 +31,7 @@ SMALL = {
     "huge_line_id_last": ("--bytes", "100000"),
     "huge_notification": ("--bytes", "100000"),
     "list_huge": ("--bytes", "100000"),
+    "reorder": ("--seconds", "1"),
     "slow_discover": ("--seconds", "0.1"),
     "slow_exit": ("--seconds", "0.1"),
     "slow_in_both": ("--seconds", "0.1"),

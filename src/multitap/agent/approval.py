@@ -1,17 +1,16 @@
 """Decides whether an agent may use a tool with the arguments it chose."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 
-from multitap.catalog.schemas.json_values import is_object
-from multitap.records import dataclass
+import msgspec
+
+from multitap.catalog.schemas.schema import is_object
 from multitap.tools.providers import ToolCall
 from multitap.tools.registry import SEARCH_TOOLS
 from multitap.tools.tool import HubTool, ToolInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Whether a call is allowed; if not, with a reason for the model."""
 
     allowed: bool
@@ -21,9 +20,9 @@ class Verdict:
 ALLOW = Verdict(allowed=True)
 
 
-def deny(words: str = "") -> Verdict:
+def deny(reason: str = "") -> Verdict:
     """A refusal; the reason tells the model why, or what to do instead."""
-    return Verdict(allowed=False, words=words)
+    return Verdict(allowed=False, words=reason)
 
 
 Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
@@ -33,8 +32,8 @@ Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
 def unwrap_search(call: ToolCall) -> ToolCall:
     """The tool that a call really uses: the one behind `call_tool`."""
     while call.name == "call_tool" and isinstance(name := call.arguments.get("name"), str):
-        given = call.arguments.get("arguments")
-        call = replace(call, name=name, arguments=given if is_object(given) else {})
+        inner = call.arguments.get("arguments")
+        call = msgspec.structs.replace(call, name=name, arguments=inner if is_object(inner) else {})
     return call
 
 

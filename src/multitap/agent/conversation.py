@@ -1,8 +1,7 @@
 """The messages between a person, a model of any vendor and its tools."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Raw
@@ -11,6 +10,9 @@ from multitap.errors import MultitapError
 from multitap.results import ToolResult
 from multitap.tools.providers import ToolCall
 from multitap.tools.tool import text_result
+
+if TYPE_CHECKING:
+    import mcp_types as types
 
 CANCELLED = text_result("cancelled before it was done", is_error=True)
 _VERSION = 1
@@ -91,14 +93,13 @@ _parse = msgspec.json.Decoder(_File).decode
 
 def user(*content: str | Part) -> User:
     """What a person says."""
-    return User(tuple(Text(one) if isinstance(one, str) else one for one in content))
+    return User(tuple(Text(part) if isinstance(part, str) else part for part in content))
 
 
-@dataclass
-class Conversation:
+class Conversation(msgspec.Struct):
     """Messages in order; any model can continue from any state of it."""
 
-    messages: Sequence[Message] = field(default=())
+    messages: Sequence[Message] = ()
 
     def __post_init__(self) -> None:
         self.messages = mend(self.messages)
@@ -149,10 +150,11 @@ def _mend(messages: tuple[Message, ...]) -> Iterator[Message]:
             yield _complete(message.calls, following)
 
 
-def _complete(calls: Iterable[Call], given: Message | None) -> ToolAnswers:
-    found = {one.id: one for one in given.answers} if isinstance(given, ToolAnswers) else {}
+def _complete(calls: Iterable[Call], following: Message | None) -> ToolAnswers:
+    present = following.answers if isinstance(following, ToolAnswers) else ()
+    answers = {answer.id: answer for answer in present}
     return ToolAnswers(
-        tuple(found.get(call.id) or ToolAnswer.of(call.id, CANCELLED) for call in calls)
+        tuple(answers.get(call.id) or ToolAnswer.of(call.id, CANCELLED) for call in calls)
     )
 
 
@@ -166,3 +168,50 @@ def _as_raw(result: ToolResult) -> Raw:
     ]
     answer = {"content": [text, *pictures], "isError": result.is_error}
     return Raw(msgspec.json.encode(answer))
+
+
+LONGEST = 200_000  # about 50,000 tokens: a log file must not fill the whole context
+"""Characters of one resource that a model sees."""
+
+
+def resource_message(name: str, read: "types.ReadResourceResult") -> User:
+    """A message with the content of a resource."""
+    return User(tuple(_part(name, content) for content in read.contents))
+
+
+def prompt_messages(filled: "types.GetPromptResult") -> tuple[Message, ...]:
+    """The messages of a filled-in prompt, with their roles."""
+    return tuple(
+        _message(message.role, _prompt_part(message.content)) for message in filled.messages
+    )
+
+
+def _part(name: str, content: "types.TextResourceContents | types.BlobResourceContents") -> Part:
+    kind = content.mime_type or ""
+    text: str | None = getattr(content, "text", None)
+    if text is None:
+        blob: str = getattr(content, "blob", "")
+        if kind.startswith("image/"):
+            return Picture(kind, blob)
+        return Text(f"[{name}: {kind or 'binary data'}, {len(blob) * 3 // 4:,} bytes]")
+    cut = f"{text[:LONGEST]}\n[cut]" if len(text) > LONGEST else text
+    # marked: a resource may contain text that pretends to come from the user
+    return Text(f'<resource uri="{content.uri}" from="{name}">\n{cut}\n</resource>')
+
+
+def _prompt_part(content: object) -> Part:
+    match getattr(content, "type", None):
+        case "text":
+            return Text(getattr(content, "text", ""))
+        case "image":
+            return Picture(getattr(content, "mime_type", ""), getattr(content, "data", ""))
+        case "resource":
+            return _part("prompt", getattr(content, "resource"))  # noqa: B009 - its type says so
+        case kind:
+            return Text(f"[{kind}]")
+
+
+def _message(role: str, part: Part) -> Message:
+    if role == "assistant" and isinstance(part, Text):
+        return Assistant(part.text)
+    return User((part,))

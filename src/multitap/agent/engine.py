@@ -1,30 +1,215 @@
-"""An agent: a model, its tools, and the rules for using them."""
+"""An agent: a model that uses tools until it has answered."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
+from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 import anyio
+import msgspec
 from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
 
-from multitap.agent import prompts
-from multitap.agent.agent_round import AgentRound, Rules, Tell
-from multitap.agent.approval import Approve
-from multitap.agent.conversation import Conversation, Message, user
-from multitap.agent.given_context import prompt_messages, resource_message
-from multitap.agent.models.language_model import Model
-from multitap.agent.models.open_model import open_model
-from multitap.agent.steps import Finished, Step
+from multitap.agent import skills
+from multitap.agent.approval import Approve, harmless, unwrap_search
+from multitap.agent.conversation import (
+    Conversation,
+    Message,
+    ToolAnswer,
+    ToolAnswers,
+    prompt_messages,
+    resource_message,
+    user,
+)
+from multitap.agent.models import (
+    Model,
+    ModelRequest,
+    Reply,
+    StopReason,
+    TextDelta,
+    Usage,
+    open_model,
+)
 from multitap.config import Agent, ModelConfig, Scope, Settings
 from multitap.errors import ConfigError, MultitapError, UnknownName, ungrouped
+from multitap.results import ToolResult
+from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
-from multitap.tools.tool import ToolContext
+from multitap.tools.tool import ToolContext, text_result
 
 if TYPE_CHECKING:
     import mcp_types as types
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """A person is asked whether this call may be made."""
+
+    call: ToolCall
+
+
+class ToolCalled(msgspec.Struct, frozen=True):
+    call: ToolCall
+
+
+class ToolFinished(msgspec.Struct, frozen=True):
+    """A tool call has ended, or was refused."""
+
+    call: ToolCall
+    result: ToolResult
+    seconds: float = 0.0
+
+
+class Ending(StrEnum):
+    """Why an agent stopped."""
+
+    DONE = "done"
+    LENGTH = "length"
+    """The model's answer reached its token limit."""
+    REFUSED = "refused"
+    """The model refused."""
+    MAX_STEPS = "max_steps"
+    MAX_TOKENS = "max_tokens"
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """The last step of a turn."""
+
+    reason: Ending
+    usage: Usage
+    """Tokens of all steps together."""
+    text: str
+    """The model's last text."""
+    steps: int
+    """Requests to the model."""
+
+
+Step = TextDelta | Asked | ToolCalled | ToolFinished | Finished
+
+Tell = Callable[[Step], Awaitable[None]]
+"""Receives each step; returns once a reader has taken it."""
+
+_ENDINGS = {
+    StopReason.LENGTH: Ending.LENGTH,
+    StopReason.REFUSED: Ending.REFUSED,
+}
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a turn may go."""
+
+    max_steps: int = 20
+    """How often the model may be asked."""
+    max_tokens: int | None = None
+    """Tokens of all requests and answers together; no further request is made beyond it."""
+    tool_budget: int | None = None
+    """Tokens for tool definitions; above it, the model gets search tools instead."""
+    parallel: int = 8
+    """Tools that may run at the same time."""
+    approve: Approve | None = None
+    """Asked before a tool is used; by default, everything is allowed."""
+
+
+class AgentRound(msgspec.Struct, kw_only=True, eq=False):
+    """One turn; `history` can be continued however it ends."""
+
+    model: Model
+    registry: ToolRegistry
+    history: Conversation
+    system: str | None
+    context: ToolContext
+    rules: Rules
+    tell: Tell
+    _usage: Usage = Usage()
+    _steps: int = 0
+    _text: str = ""
+    _asking: anyio.Lock = msgspec.field(default_factory=anyio.Lock)
+    """Held while a person is asked: one question at a time."""
+
+    async def run(self) -> None:
+        """Continue until the model needs no more tools, or a limit is reached.
+
+        Raises:
+            ModelError: The model gave no answer; the steps so far are in the history.
+        """
+        # checked before each request: a limit never cuts off an answer that is already paid for
+        while (ending := self._limit()) is None:
+            # again in each step: servers come and go while a turn runs
+            offer = self.model.offer(self.registry, budget=self.rules.tool_budget)
+            reply = await self._reply(offer)
+            self._steps += 1
+            self._usage += reply.usage
+            self._text = reply.text
+            if not reply.calls:
+                self.history.add(reply.message)
+                ending = _ENDINGS.get(reply.stop, Ending.DONE)
+                break
+            await self._use(reply)
+        await self.tell(Finished(ending, self._usage, self._text, self._steps))
+
+    def _limit(self) -> Ending | None:
+        if self._steps >= self.rules.max_steps:
+            return Ending.MAX_STEPS
+        if self.rules.max_tokens is not None and self._usage.total >= self.rules.max_tokens:
+            return Ending.MAX_TOKENS
+        return None
+
+    async def _reply(self, offer: Offer) -> Reply:
+        request = ModelRequest(messages=self.history.messages, system=self.system, offer=offer)
+        async with aclosing(self.model.stream(request)) as pieces:
+            async for piece in pieces:
+                if isinstance(piece, TextDelta):
+                    await self.tell(piece)
+                else:
+                    return piece
+        raise AssertionError("a stream ends with the reply, or raises")
+
+    async def _use(self, reply: Reply) -> None:
+        """Run all calls side by side; the history says which were cancelled."""
+        results: dict[str, ToolResult] = {}
+        limiter = anyio.CapacityLimiter(self.rules.parallel)
+
+        async def use(call: ToolCall) -> None:
+            async with limiter:
+                refusal = call.problem or await self._refusal(call)
+                # not earlier: the time that a person takes to decide does not count
+                started = time.perf_counter()
+                result = refusal if refusal is not None else await self._result(call)
+                results[call.id] = result
+                await self.tell(
+                    ToolFinished(unwrap_search(call), result, time.perf_counter() - started)
+                )
+
+        try:
+            with ungrouped():
+                async with anyio.create_task_group() as tasks:
+                    for call in reply.calls:
+                        tasks.start_soon(use, call)
+        finally:
+            answers = tuple(ToolAnswer.of(*pair) for pair in results.items())
+            # In `finally`, and together: providers refuse a conversation in which a call has no
+            # answer.
+            self.history.add(reply.message, ToolAnswers(answers))
+
+    async def _result(self, call: ToolCall) -> ToolResult:
+        await self.tell(ToolCalled(unwrap_search(call)))
+        return await self.registry.execute(call.name, call.arguments, self.context)
+
+    async def _refusal(self, call: ToolCall) -> ToolResult | None:
+        inner = unwrap_search(call)
+        tool = self.registry.get(inner.name)
+        # an unknown tool needs no approval: running it only returns an error to the model
+        if self.rules.approve is None or tool is None or harmless(inner):
+            return None
+        async with self._asking:
+            await self.tell(Asked(inner))
+            verdict = await self.rules.approve(inner, tool)
+        if verdict.allowed:
+            return None
+        reason = f": {verdict.words}" if verdict.words else ""
+        return text_result(f"this was not allowed{reason}", is_error=True)
 
 
 class Servers(Protocol):
@@ -184,9 +369,9 @@ class Engine:
         try:
             return self.settings.agents[self.agent]
         except KeyError:
-            known = ", ".join(self.settings.agents) or "none"
+            names = ", ".join(self.settings.agents) or "none"
             raise UnknownName(
-                f"no agent named {self.agent!r}", hint=f"known agents: {known}"
+                f"no agent named {self.agent!r}", hint=f"known agents: {names}"
             ) from None
 
     async def _turn(self, model: Model, history: Conversation, tell: Tell) -> AgentRound:
@@ -202,7 +387,15 @@ class Engine:
         context = ToolContext(agent_id=self.agent)
         # It may read files.
         system = await to_thread.run_sync(self._system, agent)
-        return AgentRound(model, registry, history, system, context, rules, tell)
+        return AgentRound(
+            model=model,
+            registry=registry,
+            history=history,
+            system=system,
+            context=context,
+            rules=rules,
+            tell=tell,
+        )
 
     def _system(self, agent: Agent) -> str | None:
         if self.instructions is not None or agent.prompt is None:
@@ -214,7 +407,7 @@ class Engine:
                 f"agent {self.agent!r} has no prompt: there is none named {agent.prompt!r}",
                 hint="add it to `prompts` in the configuration",
             ) from None
-        return prompts.text_of(prompt, Scope.of_process())
+        return skills.prompt_text(prompt, Scope.of_process())
 
 
 class _Steps:

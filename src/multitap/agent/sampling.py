@@ -24,7 +24,7 @@ from multitap.results import AudioBlock
 from multitap.tools.providers import Offer
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.tool import ToolDef
-from multitap.upstream.handlers import RequestOrigin, Sample
+from multitap.upstream.questions import RequestOrigin, Sample
 
 # The user pays for what servers ask: this bounds each answer, whatever a server requests.
 MAX_TOKENS = 4096
@@ -61,7 +61,7 @@ def sampler(model: Model, *, max_tokens: int = MAX_TOKENS) -> Sample:
 
 def _request(params: types.CreateMessageRequestParams, model: Model, most: int) -> ModelRequest:
     choice = params.tool_choice.mode if params.tool_choice else None
-    messages = (said for message in params.messages for said in _messages(message))
+    messages = (inner for message in params.messages for inner in _messages(message))
     return ModelRequest(
         # a server may send a history that providers refuse
         messages=mend(messages),
@@ -125,7 +125,8 @@ def _call(block: types.ToolUseContent) -> Call:
 def _answer(block: types.ToolResultContent) -> ToolAnswer:
     result = {
         "content": [
-            one.model_dump(mode="json", by_alias=True, exclude_none=True) for one in block.content
+            content.model_dump(mode="json", by_alias=True, exclude_none=True)
+            for content in block.content
         ],
         "isError": bool(block.is_error),
     }

@@ -1,20 +1,56 @@
-"""Skills: folders of instructions that an agent reads when it needs them."""
+"""What an agent reads: prompts of the configuration, and skills, folders of instructions."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from multitap.config.documents import Document, Malformed, is_table
-from multitap.config.files import is_file
-from multitap.config.folders import entries_of, files_below
+import msgspec
+
+from multitap.config import PromptConfig, Scope
+from multitap.config.documents import Document, Malformed, is_file, is_table
+from multitap.config.owners import entries_of, files_below
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
-from multitap.config.trust_gate import MANUAL
-from multitap.errors import UnknownName
-from multitap.records import dataclass
-from multitap.regular_file import read_regular
+from multitap.config.projects import MANUAL
+from multitap.config.variables import content, expand
+from multitap.errors import BadArguments, UnknownName
+from multitap.files import read_regular
 from multitap.tools import ToolDef
+
+_PLACE = re.compile(r"\{(\w+)\}")
+
+
+def prompt_text(prompt: PromptConfig, scope: Scope) -> str:
+    """The text of a prompt, before its arguments are filled in.
+
+    Raises:
+        ConfigError: Its file cannot be read.
+    """
+    if prompt.file is not None:
+        return content(expand(str(prompt.file), scope), scope)
+    return prompt.text or ""
+
+
+def fill_prompt(text: str, declared: Mapping[str, str], arguments: Mapping[str, str]) -> str:
+    """A text with its arguments filled in; any other `{word}` stays as it is.
+
+    Raises:
+        BadArguments: One is missing, or is not declared.
+    """
+    for name in arguments.keys() - declared.keys():
+        raise BadArguments(
+            f"the prompt has no argument {name!r}",
+            path=f"/{name}",
+            hint=f"it has: {', '.join(declared) or 'none'}",
+        )
+    for name in declared.keys() - arguments.keys():
+        raise BadArguments(
+            f"the prompt needs the argument {name!r}",
+            path=f"/{name}",
+            hint=declared[name] or None,
+        )
+    return _PLACE.sub(lambda match: arguments.get(match[1], match[0]), text)
+
 
 READ_SKILL = "read_skill"
 """The name of the tool that reads them."""
@@ -31,15 +67,14 @@ _LONGEST_NAME = 64
 _LONGEST_DESCRIPTION = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Skill:
+class Skill(msgspec.Struct, frozen=True):
     """A folder of instructions for an agent."""
 
     name: str
     description: str
     """What it is for, and when."""
     folder: Path
-    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    metadata: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Other keys of its header, such as `license`."""
 
     def instructions(self) -> str:
@@ -85,7 +120,7 @@ def scan(
         folders: Folders whose subfolders contain a `SKILL.md`.
         accepts: Whether a skill, by its folder, may be read.
     """
-    found: dict[str, Skill] = {}
+    skills: dict[str, Skill] = {}
     problems: list[Problem] = []
     for folder in folders:
         for manual in _manuals(folder):
@@ -94,13 +129,13 @@ def scan(
             skill, complaints = read_skill(manual)
             problems += complaints
             if skill is not None:
-                found[skill.name] = skill
-    return found, tuple(problems)
+                skills[skill.name] = skill
+    return skills, tuple(problems)
 
 
 def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
     """The skill that a manual describes, or None with the reason."""
-    from multitap.config.formats import yaml  # noqa: PLC0415 - it takes its time, and few have one
+    from multitap.config import yaml  # noqa: PLC0415 - it takes its time, and few have one
 
     try:
         text = _read_within(manual.parent, manual.name)
@@ -110,11 +145,11 @@ def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
         return None, (_wrong(manual, "does not begin with `---`, `name`, `description`, `---`"),)
     document = Document(manual, {}, "yaml", text)
     try:
-        said = yaml.parse(header[1]).data
+        header_data = yaml.parse(header[1]).data
     except Malformed as exc:
         place = document.at(header.start(1) + exc.offset)
         return None, (Problem(Severity.ERROR, exc.words("yaml"), place),)
-    return _parse_skill(manual, said if is_table(said) else {})
+    return _parse_skill(manual, header_data if is_table(header_data) else {})
 
 
 def overview(skills: Skills) -> str:
@@ -171,14 +206,16 @@ def _manuals(folder: Path) -> list[Path]:
         return []
 
 
-def _parse_skill(manual: Path, said: Mapping[str, Any]) -> tuple[Skill | None, tuple[Problem, ...]]:
-    name, description = said.get("name"), said.get("description")
+def _parse_skill(
+    manual: Path, header: Mapping[str, Any]
+) -> tuple[Skill | None, tuple[Problem, ...]]:
+    name, description = header.get("name"), header.get("description")
     if not isinstance(name, str) or len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
         message = "expected 1 to 64 lower-case letters, digits and single hyphens"
         return None, (_wrong(manual, message, "name"),)
     if not isinstance(description, str) or not 0 < len(description.strip()) <= _LONGEST_DESCRIPTION:
         return None, (_wrong(manual, "expected a text of 1 to 1024 characters", "description"),)
-    metadata = {key: value for key, value in said.items() if key not in ("name", "description")}
+    metadata = {key: value for key, value in header.items() if key not in ("name", "description")}
     skill = Skill(name, description.strip(), manual.parent, metadata)
     if name == manual.parent.name:
         return skill, ()

@@ -22,14 +22,14 @@ class AudienceLimits(NamedTuple):
     @property
     def shows_environment(self) -> bool:
         """Whether a profile asks for the tools of the Env protocol."""
-        return bool(self.profiles) and all(one.environment for one in self.profiles)
+        return bool(self.profiles) and all(profile.environment for profile in self.profiles)
 
     def has(self, server: str) -> bool:
         """Whether a server is visible."""
-        return all(matches_any(server, one.servers) for one in self.profiles)
+        return all(matches_any(server, profile.servers) for profile in self.profiles)
 
     def has_agent(self, name: str) -> bool:
-        return all(matches_any(name, one.agents) for one in self.profiles)
+        return all(matches_any(name, profile.agents) for profile in self.profiles)
 
     def shows(self, tool: ToolNames) -> bool:
         """Whether a tool may be seen and called."""
@@ -52,7 +52,9 @@ class Audience(NamedTuple):
     @classmethod
     def of(cls, *profiles: str | None, allow: tuple[str, ...] = ()) -> "Audience":
         """The audience of these profiles; None entries are ignored."""
-        return cls(tuple(dict.fromkeys(one for one in profiles if one is not None)), allow)
+        return cls(
+            tuple(dict.fromkeys(profile for profile in profiles if profile is not None)), allow
+        )
 
     @property
     def profile(self) -> str | None:

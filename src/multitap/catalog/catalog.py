@@ -1,25 +1,24 @@
 """One immutable picture of everything the servers offer."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import field
 from functools import cached_property
 from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from multitap.catalog import schemas
-from multitap.catalog.address_directory import AddressDirectory, fits
-from multitap.catalog.name_registries import NameRegistries, NameRegistry
+from multitap.catalog.addresses import AddressDirectory, WithheldResources, fits
+from multitap.catalog.naming import NameRegistries, NameRegistry
 from multitap.catalog.vetting import Vetting, VettingResult, WithholdingReason
-from multitap.catalog.withheld_resources import WithheldResources
 from multitap.config import ServerConfig, ToolFilter
 from multitap.errors import quoted
 from multitap.names import Naming, ToolNames, names_one_of, prefix_description
-from multitap.records import dataclass
-from multitap.trust.pins.pinned_definition import INSTRUCTIONS
-from multitap.trust.policy.policy import Policy
+from multitap.trust.lock_file import INSTRUCTIONS
+from multitap.trust.policy import Policy
 from multitap.upstream.link import Link
-from multitap.upstream.offer_lists import Definition, Offers
+from multitap.upstream.lists import Definition, Offers
 
 # of a tool; some servers send whole manuals, which every client would get
 MAX_DESCRIPTION = 16 * 1024
@@ -27,8 +26,7 @@ _ALL = ("*",)
 _ONLY_TASK = "it can only be run as a task, which is not supported"
 
 
-@dataclass(frozen=True, eq=False)
-class Tool:
+class Tool(msgspec.Struct, frozen=True, eq=False, dict=True):
     """One tool, as callers see it."""
 
     name: str
@@ -39,7 +37,7 @@ class Tool:
     description: str
     definition: Definition
     """The definition as the server sent it, shared and never changed."""
-    link: Link = field(repr=False)
+    link: Link
 
     @cached_property
     def names(self) -> ToolNames:
@@ -82,8 +80,7 @@ class Tool:
         return None if schema is None else schemas.ResultChecker(schema)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resource:
+class Resource(msgspec.Struct, frozen=True, eq=False):
     """One resource or, with a `uriTemplate` in its definition, a family of them."""
 
     address: str
@@ -92,30 +89,27 @@ class Resource:
     uri: str
     """The server's own name for it."""
     definition: Definition
-    link: Link = field(repr=False)
+    link: Link
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, eq=False):
     """One prompt, as callers see it."""
 
     name: str
     server: str
     raw_name: str
     definition: Definition
-    link: Link = field(repr=False)
+    link: Link
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class WithheldTool:
+class WithheldTool(msgspec.Struct, frozen=True, eq=False):
     """A tool that cannot be seen or called until a person has reviewed it."""
 
     tool: Tool
     reason: WithholdingReason
 
 
-@dataclass(frozen=True, slots=True)
-class HiddenTool:
+class HiddenTool(msgspec.Struct, frozen=True):
     """A tool of a server that no caller may see."""
 
     tool: Tool
@@ -124,8 +118,7 @@ class HiddenTool:
     hint: str
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogSection:
+class CatalogSection(msgspec.Struct, frozen=True):
     """One server's part of the catalog; rebuilt only when its offers change."""
 
     offers: Offers
@@ -141,27 +134,34 @@ class CatalogSection:
     vetted: VettingResult
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+def _empty() -> Mapping[str, Any]:
+    return MappingProxyType({})
+
+
+class Catalog(msgspec.Struct, frozen=True):
     """Everything that can be called, read and used at one moment."""
 
     revision: int = 0
-    tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
-    prompts: Mapping[str, Prompt] = field(default_factory=lambda: MappingProxyType({}))
+    tools: Mapping[str, Tool] = msgspec.field(default_factory=_empty)
+    prompts: Mapping[str, Prompt] = msgspec.field(default_factory=_empty)
     resources: tuple[Resource, ...] = ()
     templates: tuple[Resource, ...] = ()
-    absent: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))
+    absent: Mapping[str, Tool] = msgspec.field(default_factory=_empty)
     """Tools of servers that are down right now."""
-    hidden: Mapping[str, HiddenTool] = field(default_factory=lambda: MappingProxyType({}))
-    directory: AddressDirectory = field(default_factory=AddressDirectory)
+    hidden: Mapping[str, HiddenTool] = msgspec.field(default_factory=_empty)
+    directory: AddressDirectory = msgspec.field(default_factory=AddressDirectory)
     """The owner of each address, whether its server is up or not."""
-    links: Mapping[str, Link] = field(default_factory=lambda: MappingProxyType({}))
+    links: Mapping[str, Link] = msgspec.field(default_factory=_empty)
     """All servers, up or not."""
-    withheld: Mapping[str, WithheldTool] = field(default_factory=lambda: MappingProxyType({}))
+    withheld: Mapping[str, WithheldTool] = msgspec.field(
+        default_factory=lambda: MappingProxyType({})
+    )
     """Tools that wait for review."""
     mute: frozenset[str] = frozenset()
     """Servers whose instructions wait for review, or look like an attack."""
-    withheld_resources: WithheldResources = field(default_factory=lambda: WithheldResources({}))
+    withheld_resources: WithheldResources = msgspec.field(
+        default_factory=lambda: WithheldResources({})
+    )
     naming: Naming = Naming.SERVER_TOOL
 
     def tools_with_raw_name(self, raw_name: str) -> list[Tool]:
@@ -198,11 +198,11 @@ class Catalog:
         if server is not None:
             self.check_readable(server, uri)
             return self._of(server, uri) or self._find_renamed(server, uri)
-        found = self.directory.find(uri)
+        place = self.directory.find(uri)
         # first: a refusal must not reveal the resources of a hidden server
-        if found is None or found[0] not in self.links or not has(found[0]):
+        if place is None or place[0] not in self.links or not has(place[0]):
             return None
-        owner, raw = found
+        owner, raw = place
         self.check_readable(owner, raw)
         return self._of(owner, raw) or Resource(uri, owner, raw, {}, self.links[owner])
 
@@ -212,11 +212,11 @@ class Catalog:
         Raises:
             NotAllowed: It is withheld.
         """
-        found = self.directory.guess(uri, has)
-        if found is None or found[0] not in self.links:
+        place = self.directory.guess(uri, has)
+        if place is None or place[0] not in self.links:
             return None
-        self.check_readable(*found)
-        return Resource(uri, found[0], uri, {}, self.links[found[0]])
+        self.check_readable(*place)
+        return Resource(uri, place[0], uri, {}, self.links[place[0]])
 
     def check_readable(self, server: str, uri: str) -> None:
         """Check that an address of a server is not withheld.
@@ -224,12 +224,14 @@ class Catalog:
         Raises:
             NotAllowed: It is.
         """
-        shown = (one.uri for one in (*self.resources, *self.templates) if one.server == server)
-        self.withheld_resources.check(server, uri, shown)
+        visible = (
+            entry.uri for entry in (*self.resources, *self.templates) if entry.server == server
+        )
+        self.withheld_resources.check(server, uri, visible)
 
     def _find_renamed(self, server: str, address: str) -> Resource | None:
-        found = self.directory.find(address)
-        return self._of(*found) if found is not None and found[0] == server else None
+        place = self.directory.find(address)
+        return self._of(*place) if place is not None and place[0] == server else None
 
     def _of(self, server: str, uri: str) -> Resource | None:
         for resource in self.resources:
@@ -257,7 +259,7 @@ def allowed(names: ToolNames, filter_: ToolFilter, *, servers: Collection[str] =
     )
 
 
-def stock(
+def build_section(
     link: Link, offers: Offers, registries: NameRegistries, vetting: Vetting, policy: Policy
 ) -> CatalogSection:
     """Name and check what one server offers.
@@ -271,10 +273,10 @@ def stock(
     """
     # unusable tools get no name: they must not take one from a tool that works
     usable, warnings = _usable(offers.tools)
-    words, odd = _words(link.config, usable)
+    aliases, odd = _words(link.config, usable)
     warnings += odd
-    given = registries.tools.give(link.name, tuple(words.values()))
-    names = {raw: given[word] for raw, word in words.items()}
+    names_given = registries.tools.give(link.name, tuple(aliases.values()))
+    names = {raw: names_given[word] for raw, word in aliases.items()}
     described = link.config.tool_descriptions
     vetted = vetting.vet(link, usable, names, offers)
     tools: dict[str, Tool] = {}
@@ -329,32 +331,35 @@ def _words(
     config: ServerConfig, usable: Mapping[str, Definition]
 ) -> tuple[dict[str, str], list[str]]:
     """The base of each tool's name, its own or from `tool_names`, and problems with those."""
-    chosen = config.tool_names
+    tool_names = config.tool_names
     odd = [
         f"`{key}.{raw}`: the server has no such tool"
-        for key, told in (("tool_names", chosen), ("tool_descriptions", config.tool_descriptions))
-        for raw in told
+        for key, keys in (
+            ("tool_names", tool_names),
+            ("tool_descriptions", config.tool_descriptions),
+        )
+        for raw in keys
         if raw not in usable
     ]
-    words = {raw: chosen.get(raw, raw) for raw in usable}
-    if len({*words.values()}) == len(words):
-        return words, odd
+    aliases = {raw: tool_names.get(raw, raw) for raw in usable}
+    if len({*aliases.values()}) == len(aliases):
+        return aliases, odd
     return {raw: raw for raw in usable}, [*odd, "`tool_names` has a name that another tool has"]
 
 
 def reserve(server: str, config: ServerConfig, offers: Offers, registries: NameRegistries) -> None:
     """Reserve the names of a server's last offers while it is down."""
     usable, _ = _usable(offers.tools)
-    words, _ = _words(config, usable)
+    aliases, _ = _words(config, usable)
     # otherwise a server that starts faster would take the names that callers know
-    registries.tools.give(server, tuple(words.values()))
+    registries.tools.give(server, tuple(aliases.values()))
     registries.prompts.give(server, tuple(texts(offers.prompts, "name")))
     registries.resources.give(server, tuple(texts(offers.resources, "uri")))
     registries.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))
 
 
 def build(
-    stocked: Iterable[tuple[Link, CatalogSection]],
+    sections: Iterable[tuple[Link, CatalogSection]],
     revision: int,
     registries: NameRegistries,
     links: Mapping[str, Link],
@@ -370,20 +375,20 @@ def build(
     mute: set[str] = set()
     others: dict[str, Mapping[str, WithholdingReason]] = {}
     # by name, not by start order: lists must not change their order from run to run
-    for link, shelf in sorted(stocked, key=lambda pair: pair[0].name):
-        if INSTRUCTIONS in shelf.vetted.withheld_others:
+    for link, section in sorted(sections, key=lambda pair: pair[0].name):
+        if INSTRUCTIONS in section.vetted.withheld_others:
             mute.add(link.name)
-        others[link.name] = shelf.vetted.withheld_others
-        hidden |= shelf.hidden
-        withheld |= shelf.withheld
+        others[link.name] = section.vetted.withheld_others
+        hidden |= section.hidden
+        withheld |= section.withheld
         # no longer listed, but still found by name: a call then says why the server is down
         if not link.live:
-            absent.update(shelf.tools)
+            absent.update(section.tools)
             continue
-        tools.update(shelf.tools)
-        prompts.update(shelf.prompts)
-        resources += shelf.resources
-        templates += shelf.templates
+        tools.update(section.tools)
+        prompts.update(section.prompts)
+        resources += section.resources
+        templates += section.templates
     return Catalog(
         revision,
         MappingProxyType(tools),
@@ -452,11 +457,11 @@ def _resources(
 
 def texts(definitions: Iterable[Definition], key: str) -> dict[str, Definition]:
     """Definitions by one of their fields, if that is a text; the first of duplicates."""
-    found: dict[str, Definition] = {}
+    texts_found: dict[str, Definition] = {}
     for definition in definitions:
         if isinstance(value := definition.get(key), str):
-            found.setdefault(value, definition)
-    return found
+            texts_found.setdefault(value, definition)
+    return texts_found
 
 
 def _text(value: object) -> str:

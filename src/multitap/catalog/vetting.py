@@ -1,22 +1,20 @@
 """Decides which offers of a server are shown: those that match their pins and look safe."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
-from multitap.records import dataclass
-from multitap.store.fingerprint import fingerprint
-from multitap.trust.pins.pin_drift import NO_DRIFT, PinDrift
-from multitap.trust.pins.pinned_definition import other_parts, pinned_part
-from multitap.trust.pins.pins import Pins, pin_mode, pins_of, pins_of_others
-from multitap.trust.scanner.scanner import Finding, scan, scan_mode, scan_other
+import msgspec
+
+from multitap.store.tables import fingerprint
+from multitap.trust.lock_file import other_parts, pinned_part
+from multitap.trust.pins import NO_DRIFT, PinDrift, Pins, pin_mode, pins_of, pins_of_others
+from multitap.trust.scanner import Finding, scan, scan_mode, scan_other
 from multitap.upstream.link import Link
-from multitap.upstream.offer_lists import Definition, Offers
+from multitap.upstream.lists import Definition, Offers
 
 
-@dataclass(frozen=True, slots=True)
-class WithholdingReason:
+class WithholdingReason(msgspec.Struct, frozen=True):
     """Why a tool is neither shown nor called, and what to do about it."""
 
     words: str
@@ -27,16 +25,15 @@ def _none() -> Mapping[str, Any]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class VettingResult:
+class VettingResult(msgspec.Struct, frozen=True):
     """The verdict on one server's offers."""
 
     seen: Mapping[str, tuple[str, Definition]]
     """The digest and definition of each tool, by the server's own names; empty if unchecked."""
     withheld: Mapping[str, WithholdingReason]
-    others: Mapping[str, tuple[str, Definition]] = field(default_factory=_none)
+    others: Mapping[str, tuple[str, Definition]] = msgspec.field(default_factory=_none)
     """The same for prompts, resources, templates and instructions, by kind and name."""
-    withheld_others: Mapping[str, WithholdingReason] = field(default_factory=_none)
+    withheld_others: Mapping[str, WithholdingReason] = msgspec.field(default_factory=_none)
     drift: PinDrift = NO_DRIFT
     warnings: tuple[str, ...] = ()
     """A description of the drift for people."""
@@ -72,7 +69,7 @@ class Vetting:
         pinning, scanning = pin_mode(config), scan_mode(config)
         if pinning == scanning == "off":
             return VettingResult({}, {})
-        parts = [pinned_part(one) for one in usable.values()]
+        parts = [pinned_part(definition) for definition in usable.values()]
         pins = pins_of(zip(map(names.__getitem__, usable), parts, strict=True))
         seen = {raw: (pin.sha256, usable[raw]) for raw, pin in pins.items() if raw in usable}
         rest = _others(link, offers)
@@ -93,25 +90,25 @@ class Vetting:
             mute |= {
                 key: WithholdingReason("it has changed since it was pinned", hint) for key in odd
             }
-        words = drift.words(link.name, withheld=pinning == "enforce") if drift else ""
-        return VettingResult(seen, withheld, others, mute, drift, (words,) if words else ())
+        report = drift.words(link.name, withheld=pinning == "enforce") if drift else ""
+        return VettingResult(seen, withheld, others, mute, drift, (report,) if report else ())
 
     def look(
         self, digest: str, definition: Definition, search: Search = scan
     ) -> tuple[Finding, ...]:
         """The findings in a definition."""
-        if (found := self.findings.get(digest)) is None:
-            found = self.findings[digest] = search(definition)
-        return found
+        if (findings := self.findings.get(digest)) is None:
+            findings = self.findings[digest] = search(definition)
+        return findings
 
     def _blocked_tools(
         self, server: str, seen: Mapping[str, tuple[str, Definition]], search: Search
     ) -> dict[str, WithholdingReason]:
         hint = f'`multitap doctor {server}` shows it; `scan = "report"` allows it'
         return {
-            raw: WithholdingReason(f"it looks like an attack: {found[0].words}", hint)
+            raw: WithholdingReason(f"it looks like an attack: {findings[0].words}", hint)
             for raw, (digest, definition) in seen.items()
-            if (found := self.look(digest, definition, search))
+            if (findings := self.look(digest, definition, search))
         }
 
 
@@ -122,5 +119,5 @@ def _others(link: Link, offers: Offers) -> dict[str, dict[str, Any]]:
         "resource": offers.resources,
         "template": offers.templates,
     }
-    said = link.session.instructions if link.session is not None else None
-    return other_parts(lists, said)
+    instructions = link.session.instructions if link.session is not None else None
+    return other_parts(lists, instructions)

@@ -1,9 +1,10 @@
 """The command line: its commands, and what they print.
 
 In: the words of a command line. Out: data on standard output, messages on standard error, an exit
-code. `commands` has the wording of every command and option; the packages inside do the work,
-grouped by what they act on, and are imported when a command runs. It must not use anything that
-another program could not: only hubs, the configuration and running gateways.
+code. `app` lists the commands; each is a file in the folder of its section, with its options and
+its work, and is imported when it runs or shows its help. `options`, `configuration`, `edits` and
+`terminal` are what commands share. It must not use anything that another program could not: only
+hubs, the configuration and running gateways.
 """
 
 import gc
@@ -23,6 +24,6 @@ def main() -> None:
         signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
     # before the imports, which create most objects of a command
     gc.set_threshold(_RARELY)
-    from multitap.cli.program import start  # noqa: PLC0415 - see above
+    from multitap.cli.app import start  # noqa: PLC0415 - see above
 
     start()

@@ -1,16 +1,13 @@
-"""Building blocks of commands: their classes, shared options, and the link to their work."""
+"""Building blocks of commands: their classes and the options that they share."""
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import field
 from functools import wraps
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
-
-from multitap.records import dataclass
+import msgspec
 
 WAIT = 5.0
 """Seconds in which most servers start, and which users accept."""
@@ -46,37 +43,7 @@ class ServerCommand(click.Command):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
-def runs(
-    function: str, *, given_as: str | None = None, **fixed: Any
-) -> Callable[[Callable[[], None]], Work]:
-    """Name the function that does a command's work, so that its signature is written only there.
-
-    It gets the typed values by keyword, and is imported when the command runs; `--help` and
-    completion need only the declaration.
-
-    Args:
-        function: Its module and its name, within `multitap.cli`.
-        given_as: The dataclass in its module that holds all typed values.
-        fixed: Further arguments of this command.
-    """
-    module, _, name = function.rpartition(".")
-
-    def declare(declaration: Callable[[], None]) -> Work:
-        @wraps(declaration)
-        def work(*options: CommonOptions, **typed: Any) -> int:
-            home = import_module(f"multitap.cli.{module}")
-            given = {**typed, **fixed}
-            if given_as is None:
-                return getattr(home, name)(*options, **given)  # type: ignore[no-any-return]
-            return getattr(home, name)(*options, getattr(home, given_as)(**given))  # type: ignore[no-any-return]
-
-        return work
-
-    return declare
-
-
-@dataclass(frozen=True, slots=True)
-class TypedServer:
+class TypedServer(msgspec.Struct, frozen=True):
     """A server that is not in a file: its command or its address was typed."""
 
     command: tuple[str, ...] = ()
@@ -102,8 +69,7 @@ class WaitClock:
         return time.monotonic() - self._since
 
 
-@dataclass(frozen=True, slots=True)
-class CommonOptions:
+class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options that commands share."""
 
     files: tuple[Path, ...] = ()
@@ -124,7 +90,7 @@ class CommonOptions:
     """Whether to trust the project's current content for this run."""
     asks: bool = False
     """Whether the command uses a project's servers, and may ask at a terminal to trust them."""
-    clock: WaitClock = field(default_factory=WaitClock)
+    clock: WaitClock = msgspec.field(default_factory=WaitClock)
     """Measures the wait for servers, from the start of the command."""
 
     def patience(self) -> float:
@@ -132,8 +98,7 @@ class CommonOptions:
         return max(SHORTEST_WAIT, self.wait - self.clock.read())
 
 
-@dataclass(frozen=True, slots=True)
-class EditOptions:
+class EditOptions(msgspec.Struct, frozen=True):
     """Which file to change, and whether it is written."""
 
     scope: str | None = None
@@ -158,7 +123,7 @@ def duration(ctx: click.Context, param: click.Parameter, value: str | None) -> f
 
 def rate(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     """A typed rate: a number of requests per time."""
-    from multitap.http.server.rate_limit import Rate  # noqa: PLC0415 - not for `--help`
+    from multitap.limits import Rate  # noqa: PLC0415 - not for `--help`
 
     try:
         return value if value is None or Rate.parse(value) else None
@@ -183,7 +148,7 @@ config_option = click.option(
     type=FILE,
     multiple=True,
     metavar="FILE",
-    help="Use only this file, in any dialect; may be repeated  [env: MULTITAP_CONFIG]",
+    help="Use only FILE; any client's format (repeatable)  [env: MULTITAP_CONFIG]",
 )
 dialect_option = click.option(
     "--dialect", metavar="NAME", help="Dialect of the file; detected if not given"
@@ -214,7 +179,7 @@ live_option = click.option(
     "pid",
     type=int,
     metavar="PID",
-    help="Ask this gateway; default: one with the same files",
+    help="Ask the gateway with this process id; default: one with the same files",
 )
 no_live_option = click.option(
     "--no-live",
@@ -250,28 +215,34 @@ variable_option = click.option(
 )
 
 
-def with_config(command: Work) -> Work:
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change, and write nothing"
+)
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask")
+
+
+def config_options(command: Work) -> Work:
     """Add the options that select the configuration."""
     return config_option(dialect_option(trust_option(_collect(command))))
 
 
-def with_project(command: Work) -> Work:
+def project_options(command: Work) -> Work:
     """The same for a command that uses a project's servers, and asks if they are not trusted."""
     return config_option(dialect_option(trust_option(_collect(command, asks=True))))
 
 
-def with_servers(command: Work) -> Work:
+def server_options(command: Work) -> Work:
     """Add the options of commands that start servers."""
     waiting = (_wait_option(THOROUGH), timeout_option)
     return _with(command, (*_TYPED, trust_option, *waiting, *_FILES))
 
 
-def with_gateway(command: Work) -> Work:
+def gateway_options(command: Work) -> Work:
     """Add the options of commands that need a running gateway."""
     return config_option(dialect_option(trust_option(live_option(_collect(command)))))
 
 
-def with_either(command: Work) -> Work:
+def gateway_or_server_options(command: Work) -> Work:
     """Add the options of commands that ask a running gateway, or else servers."""
     waiting = (_wait_option(WAIT), timeout_option)
     gateway = (trust_option, no_live_option, live_option)
@@ -280,6 +251,25 @@ def with_either(command: Work) -> Work:
 
 _TYPED = (variable_option, header_option, url_option)
 _FILES = (dialect_option, config_option)
+
+
+def file_options(command: Work) -> Work:
+    """Add the options that choose the file to change: `scope` and `dry_run`."""
+    user = click.option("--user", "scope", flag_value="user", help="Change your own configuration")
+    project = click.option(
+        "--project", "scope", flag_value="project", help="Change the project's configuration"
+    )
+    return user(project(dry_run_option(config_options(command))))
+
+
+def edit_options(command: Work) -> Work:
+    """The same in one value, `how`."""
+
+    @wraps(command)
+    def work(options: CommonOptions, *, scope: str | None, dry_run: bool, **arguments: Any) -> int:
+        return command(options, how=EditOptions(scope, dry_run), **arguments)
+
+    return file_options(work)
 
 
 def _with(command: Work, options: Iterable[Callable[[Work], Work]]) -> Work:
@@ -304,18 +294,18 @@ def _collect(command: Work, *, asks: bool = False) -> Work:
         url: str | None = None,
         headers: tuple[str, ...] = (),
         variables: tuple[str, ...] = (),
-        **given: Any,
+        **arguments: Any,
     ) -> int:
         ctx = click.get_current_context()
         # `multitap -c FILE status` and `multitap status -c FILE` mean the same
         whole: dict[str, Any] = ctx.find_root().params
-        chosen = files or whole.get("files", ())
+        config_files = files or whole.get("files", ())
         typed = _if_typed(TypedServer(ctx.meta.get(_COMMAND, ()), url, headers, variables))
-        if typed and (chosen or pid is not None):
+        if typed and (config_files or pid is not None):
             raise click.UsageError("a COMMAND or --url cannot be combined with --config or --live")
         options = CommonOptions(
-            chosen,
-            dialect,
+            files=config_files,
+            dialect=dialect,
             timeout=timeout,
             wait=wait,
             live=live and typed is None,
@@ -323,9 +313,9 @@ def _collect(command: Work, *, asks: bool = False) -> Work:
             typed=typed,
             trust=trust,
             # programs read JSON, and cannot answer
-            asks=asks and not given.get("as_json"),
+            asks=asks and not arguments.get("as_json"),
         )
-        return command(options, **given)
+        return command(options, **arguments)
 
     return collecting
 

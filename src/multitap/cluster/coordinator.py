@@ -12,8 +12,7 @@ from typing import Protocol
 import msgspec
 
 from multitap.errors import MultitapError
-from multitap.records import dataclass
-from multitap.upstream.signals import Bell
+from multitap.tasks import Bell
 
 WINDOW_PARTS = 60
 """Parts of a window, which expire one by one: a window of a minute is exact to a second."""
@@ -75,8 +74,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Health:
+class Health(msgspec.Struct, frozen=True):
     """Whether the coordinator answers."""
 
     is_up: bool
@@ -354,7 +352,7 @@ class ChannelSubscribers:
 
     def note_gap(self) -> None:
         """Tell all subscribers that messages may have been missed."""
-        for subscriber in {one for many in self._subscribers.values() for one in many}:
+        for subscriber in {listener for many in self._subscribers.values() for listener in many}:
             subscriber.feed(None)
 
 

@@ -8,6 +8,8 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
+import msgspec
+
 from multitap.cluster.coordinator import (
     WINDOW_PARTS,
     Allowance,
@@ -20,8 +22,7 @@ from multitap.cluster.coordinator import (
     StreamEntry,
     part_of,
 )
-from multitap.records import dataclass
-from multitap.upstream.signals import Bell
+from multitap.tasks import Bell
 
 # No locks in this module: no method awaits between reading and changing a value, so each is
 # atomic, as in Redis.
@@ -82,7 +83,7 @@ class LocalRecords:
         self._kept[key] = value, math.inf if ttl is None else now + ttl
         self._writes += 1
         if self._writes % _SWEEP == 0:
-            self._kept = {name: kept for name, kept in self._kept.items() if kept[1] > now}
+            self._kept = {name: record for name, record in self._kept.items() if record[1] > now}
 
 
 class LocalLeases:
@@ -114,13 +115,13 @@ class LocalLeases:
 
     async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
         now = self._clock()
-        kept: set[str] = set()
+        renewed: set[str] = set()
         for name, token in held.items():
             owner, last, _, note = self._kept.get(name, ("", 0, 0.0, b""))
             if owner and last == token:
                 self._kept[name] = owner, token, now + ttl, note
-                kept.add(name)
-        return frozenset(kept)
+                renewed.add(name)
+        return frozenset(renewed)
 
     async def release(self, name: str, token: int) -> bool:
         owner, last, until, note = self._kept.get(name, ("", 0, 0.0, b""))
@@ -131,10 +132,10 @@ class LocalLeases:
 
     async def look(self, *names: str) -> Mapping[str, Lease]:
         now = self._clock()
-        found = {name: self._kept[name] for name in names if name in self._kept}
+        leases = {name: self._kept[name] for name in names if name in self._kept}
         return {
             name: Lease(holder, token, until - now, note)
-            for name, (holder, token, until, note) in found.items()
+            for name, (holder, token, until, note) in leases.items()
         }
 
     def forget(self) -> None:
@@ -157,8 +158,7 @@ class LocalChannels:
             yield subscriber
 
 
-@dataclass(slots=True)
-class _Stream:
+class _Stream(msgspec.Struct):
     entries: OrderedDict[str, bytes]
     until: float = math.inf
     last: tuple[int, int] = (0, 0)
@@ -176,64 +176,66 @@ class LocalStreams:
 
     async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
         now = self._clock()
-        found = self._find(stream)
-        if found is None:
-            found = self._kept[stream] = _Stream(OrderedDict())
+        entry_log = self._find(stream)
+        if entry_log is None:
+            entry_log = self._kept[stream] = _Stream(OrderedDict())
         moment = int(now * 1000)
-        last, number = found.last
+        last, number = entry_log.last
         # ids increase even within one millisecond, or if the clock stands still
-        found.last = (moment, 0) if moment > last else (last, number + 1)
-        entry_id = "{}-{}".format(*found.last)
-        found.entries[entry_id] = data
-        while len(found.entries) > most:
-            found.entries.popitem(last=False)
+        entry_log.last = (moment, 0) if moment > last else (last, number + 1)
+        entry_id = "{}-{}".format(*entry_log.last)
+        entry_log.entries[entry_id] = data
+        while len(entry_log.entries) > most:
+            entry_log.entries.popitem(last=False)
         if ttl is not None:
-            found.until = now + ttl
+            entry_log.until = now + ttl
         self._appended += 1
         if self._appended % _SWEEP == 0:
-            self._kept = {name: one for name, one in self._kept.items() if one.until > now}
+            self._kept = {
+                name: entry_log for name, entry_log in self._kept.items() if entry_log.until > now
+            }
         self._grown.ring()
         return entry_id
 
     async def entries(
         self, stream: str, after: str = "0-0", *, limit: int = 100, wait: float = 0.0
     ) -> list[StreamEntry]:
-        if (found := self._after(stream, after, limit)) or wait <= 0:
-            return found
+        if (new_entries := self._after(stream, after, limit)) or wait <= 0:
+            return new_entries
         # asyncio's own: a scope of anyio may take a cancellation of its task for its own
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait):
-                while not (found := self._after(stream, after, limit)):
+                while not (new_entries := self._after(stream, after, limit)):
                     await self._grown.wait()
-        return found
+        return new_entries
 
     async def ends(self, stream: str) -> StreamEnds | None:
-        found = self._find(stream)
-        if found is None or not found.entries:
+        entry_log = self._find(stream)
+        if entry_log is None or not entry_log.entries:
             return None
-        return StreamEnds(next(iter(found.entries)), next(reversed(found.entries)))
+        return StreamEnds(next(iter(entry_log.entries)), next(reversed(entry_log.entries)))
 
     async def trim(self, stream: str, before: str | None = None) -> None:
-        found = self._find(stream)
-        if found is None:
+        entry_log = self._find(stream)
+        if entry_log is None:
             return
         if before is None:
             del self._kept[stream]
             return
         limit = order(before)
-        for entry_id in [one for one in found.entries if order(one) < limit]:
-            del found.entries[entry_id]
+        for entry_id in [number for number in entry_log.entries if order(number) < limit]:
+            del entry_log.entries[entry_id]
 
     def _find(self, stream: str) -> _Stream | None:
-        found = self._kept.get(stream)
-        return found if found is not None and found.until > self._clock() else None
+        entry_log = self._kept.get(stream)
+        return entry_log if entry_log is not None and entry_log.until > self._clock() else None
 
     def _after(self, stream: str, after: str, limit: int) -> list[StreamEntry]:
-        found, least = self._find(stream), order(after)
-        if found is None:
+        entry_log, least = self._find(stream), order(after)
+        if entry_log is None:
             return []
-        newer = [one for one in found.entries.items() if order(one[0]) > least]
-        return [StreamEntry(*one) for one in newer[:limit]]
+        newer = [item for item in entry_log.entries.items() if order(item[0]) > least]
+        return [StreamEntry(*item) for item in newer[:limit]]
 
 
 class LocalLimits:
@@ -258,7 +260,7 @@ class LocalLimits:
         self._sweep(now)
         part = part_of(now, window)
         parts, _ = self._windows.get(key, ({}, 0.0))
-        parts = {one: used for one, used in parts.items() if one > part - WINDOW_PARTS}
+        parts = {start: used for start, used in parts.items() if start > part - WINDOW_PARTS}
         used = sum(parts.values())
         if used + amount > limit:
             self._windows[key] = parts, now + window
@@ -272,12 +274,13 @@ class LocalLimits:
     def _sweep(self, now: float) -> None:
         self._uses += 1
         if self._uses % _SWEEP == 0:
-            self._counts = {key: one for key, one in self._counts.items() if one[1] > now}
-            self._windows = {key: one for key, one in self._windows.items() if one[1] > now}
+            self._counts = {key: count for key, count in self._counts.items() if count[1] > now}
+            self._windows = {
+                key: window for key, window in self._windows.items() if window[1] > now
+            }
 
 
-@dataclass(frozen=True, slots=True)
-class _Nowhere:
+class _Nowhere(msgspec.Struct, frozen=True):
     """See `CoordinatorLine`; there is no connection."""
 
     health: Health

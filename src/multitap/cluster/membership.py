@@ -1,18 +1,24 @@
-"""The replicas of a cluster, their heartbeats, and whether their configurations agree."""
+"""The replicas of a cluster: who is alive, and the key that they share."""
 
+import base64
+import binascii
 import contextlib
+import hashlib
+import hmac
 import logging
+import secrets
 import time
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
+from pathlib import Path
 
 import anyio
 import msgspec
 
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown, Records
-from multitap.cluster.peer_messages import PROTOCOL
+from multitap.cluster.peer_connection import PROTOCOL
 from multitap.errors import ConfigError, counted
-from multitap.upstream.signals import Bell
+from multitap.tasks import Bell
 from multitap.version import VERSION
 
 logger = logging.getLogger(__name__)
@@ -72,15 +78,15 @@ class Membership:
     def drifted(self) -> list[Member]:
         """The replicas whose configuration differs from ours."""
         ours = self.me.fingerprint
-        return [one for one in self.members.values() if one.fingerprint != ours]
+        return [member for member in self.members.values() if member.fingerprint != ours]
 
     def candidates(self, labels: Mapping[str, str] | None) -> Collection[str]:
         """The ids of the replicas that may run a server with these labels."""
-        wanted = (labels or {}).items()
+        required = (labels or {}).items()
         return [
-            one.id
-            for one in self.members.values()
-            if wanted <= one.labels.items() and not one.drains
+            member.id
+            for member in self.members.values()
+            if required <= member.labels.items() and not member.drains
         ]
 
     def describe(self, **changes: object) -> None:
@@ -138,14 +144,14 @@ class Membership:
 
     async def _look(self) -> None:
         index = _parse_index(await self._records.read(_INDEX) or b"[]")
-        found = await known_members(self._records)
+        members = await known_members(self._records)
         # only those that were listed before the records were read: others may join meanwhile
-        if gone := set(index) - found.keys():
+        if gone := set(index) - members.keys():
             await self._list(gone=gone)
         # ours as it is now: `describe` may have changed it during the awaits
-        found[self.me.id] = self.me
-        before, self.members = self.members, found
-        if before.keys() != found.keys():
+        members[self.me.id] = self.me
+        before, self.members = self.members, members
+        if before.keys() != members.keys():
             self.changed.ring()
 
     async def _list(
@@ -163,9 +169,113 @@ class Membership:
 
 async def known_members(records: Records) -> dict[str, Member]:
     """All replicas with a recent heartbeat, by id."""
-    found: dict[str, Member] = {}
-    for one in _parse_index(await records.read(_INDEX) or b"[]"):
-        kept = await records.read(f"member/{one}")
-        if kept is not None:
-            found[one] = _parse(kept)
-    return found
+    members: dict[str, Member] = {}
+    for member_id in _parse_index(await records.read(_INDEX) or b"[]"):
+        record = await records.read(f"member/{member_id}")
+        if record is not None:
+            members[member_id] = _parse(record)
+    return members
+
+
+VARIABLE = "MULTITAP_CLUSTER_KEY"
+_SIZE = 32
+_LOOK = 0.1  # seconds between two checks for a key
+_LEAST = 16  # characters; the key protects all messages between replicas
+_PROOF = b"the key of a multitap cluster"
+_HINT = f"give all replicas the same key: `--cluster-key-file FILE`, {VARIABLE}, or none of them"
+
+
+def given_key(path: Path | None, environ: Mapping[str, str]) -> bytes | None:
+    """The key in the file or the environment; None if neither is set.
+
+    Raises:
+        ConfigError: It cannot be read, or is too short.
+    """
+    if path is not None:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as exc:
+            reason = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8"
+            raise ConfigError(f"the cluster key {str(path)!r} cannot be read: {reason}") from None
+        source = str(path)
+    elif VARIABLE in environ:
+        text, source = environ[VARIABLE], VARIABLE
+    else:
+        return None
+    if len(text.strip()) < _LEAST:
+        raise ConfigError(
+            f"the cluster key in {source} is too short",
+            hint=f"use at least {_LEAST} characters, such as `openssl rand -hex 32` prints",
+        )
+    return hashlib.sha256(text.strip().encode()).digest()
+
+
+async def agree_on_key(records: Records, configured: bytes | None, *, patience: float) -> bytes:
+    """The key of the cluster.
+
+    Args:
+        records: Where replicas store it, or a proof of it.
+        configured: The key that this replica was started with.
+        patience: Seconds to wait for others to store it again, before a new one is made.
+
+    Raises:
+        ConfigError: It differs from the key that this replica was given.
+    """
+    if configured is None:
+        key = await _shared_key(records, patience)
+    elif await records.read("key") is not None:
+        raise ConfigError(
+            "the cluster has a key of its own, and this replica was given another one", hint=_HINT
+        )
+    else:
+        key = configured
+    if not await keep_key(records, key, is_shared=configured is None):
+        raise ConfigError(
+            "the cluster's key differs from the one that this replica was given", hint=_HINT
+        )
+    return key
+
+
+async def keep_key(records: Records, key: bytes, *, is_shared: bool) -> bool:
+    """Store the key or its proof again if it is missing; False if the cluster has another key."""
+    proof, shared = _proof(key), base64.b64encode(key)
+    # the key before its proof: a proof of another key would lock all replicas out
+    if is_shared and not await _kept(records, "key", shared):
+        return False
+    return await _kept(records, "key-proof", proof)
+
+
+async def _kept(records: Records, name: str, value: bytes) -> bool:
+    # read first: it is nearly always there, and a script costs Redis more
+    if await records.read(name) == value or await records.swap(name, None, value):
+        return True
+    # another replica was first, perhaps with the same key
+    return await records.read(name) == value
+
+
+async def _shared_key(records: Records, patience: float) -> bytes:
+    """The key stored in the cluster; a new one if there is none."""
+    until = anyio.current_time() + patience
+    while True:
+        is_proved = await records.read("key-proof") is not None
+        stored = await records.read("key")
+        if is_proved and stored is None:
+            raise ConfigError("the cluster has a key that this replica was not given", hint=_HINT)
+        # A coordinator without a key is new, or has lost everything. In that case the replicas
+        # that run store their key again, and a new one would separate this one from them.
+        if stored is not None or anyio.current_time() >= until:
+            break
+        await anyio.sleep(_LOOK)
+    if stored is None:
+        fresh = base64.b64encode(secrets.token_bytes(_SIZE))
+        # replicas that start together all propose one: the first is kept, and all read that
+        await records.swap("key", None, fresh)
+        stored = await records.read("key") or fresh
+    try:
+        return base64.b64decode(stored, validate=True)
+    except binascii.Error:
+        raise ConfigError("the key that the cluster keeps is damaged", hint=_HINT) from None
+
+
+def _proof(key: bytes) -> bytes:
+    return hmac.digest(key, _PROOF, hashlib.sha256).hex().encode()

@@ -10,7 +10,6 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import anyio
 
-from multitap.cluster import redis_scripts as scripts
 from multitap.cluster.coordinator import (
     WINDOW_PARTS,
     Allowance,
@@ -25,8 +24,7 @@ from multitap.cluster.coordinator import (
 )
 from multitap.errors import ConfigError
 from multitap.later import Later
-from multitap.tasks import Tasks
-from multitap.upstream.signals import Bell
+from multitap.tasks import Bell, Tasks
 
 if TYPE_CHECKING:
     import redis.asyncio as redis
@@ -38,6 +36,116 @@ else:
     exceptions = Later("redis.exceptions")
     retry = Later("redis.asyncio.retry")
     sentinel = Later("redis.asyncio.sentinel")
+
+SWAP = """
+local now = redis.call('GET', KEYS[1])
+if ARGV[1] == '1' then
+  if now ~= ARGV[2] then return 0 end
+elseif now then return 0 end
+if ARGV[4] == '' then redis.call('SET', KEYS[1], ARGV[3])
+else redis.call('SET', KEYS[1], ARGV[3], 'PX', ARGV[4]) end
+return 1
+"""
+
+# A lease is kept for a day after it has expired: its absence means that all data were lost. Its
+# token follows the clock of Redis, so that it increases even then; `%.0f` writes it without an
+# exponent.
+ACQUIRE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+if ARGV[4] ~= '' and redis.call('HGET', KEYS[2], 'token') ~= ARGV[4] then return false end
+local last = redis.call('HMGET', KEYS[1], 'holder', 'token', 'until')
+local holder, token, till = last[1] or '', tonumber(last[2] or 0), tonumber(last[3] or 0)
+if holder ~= '' and holder ~= ARGV[1] and till > now then return false end
+token = math.max(token + 1, now)
+redis.call('HSET', KEYS[1], 'holder', ARGV[1], 'token', string.format('%.0f', token),
+  'until', string.format('%.0f', now + ARGV[2]), 'note', ARGV[3])
+redis.call('PEXPIRE', KEYS[1], 86400000 + ARGV[2])
+return string.format('%.0f', token)
+"""
+
+# An expired lease is renewed, too, if it was not taken: its token is still the greatest.
+RENEW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = {}
+for i, key in ipairs(KEYS) do
+  local last = redis.call('HMGET', key, 'holder', 'token')
+  if last[1] and last[1] ~= '' and last[2] == ARGV[i + 1] then
+    redis.call('HSET', key, 'until', string.format('%.0f', now + ARGV[1]))
+    redis.call('PEXPIRE', key, 86400000)
+    kept[#kept + 1] = i
+  end
+end
+return kept
+"""
+
+# The token stays: the next holder needs a greater one.
+RELEASE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local last = redis.call('HMGET', KEYS[1], 'holder', 'token', 'until')
+if not last[1] or last[1] == '' or last[2] ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'holder', '')
+if tonumber(last[3]) > now then return 1 end
+return 0
+"""
+
+LOOK = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = {}
+for i, key in ipairs(KEYS) do
+  local last = redis.call('HMGET', key, 'holder', 'token', 'until', 'note')
+  if last[2] then
+    found[i] = {last[1], last[2], string.format('%.0f', last[3] - now), last[4]}
+  else
+    found[i] = 0
+  end
+end
+return found
+"""
+
+# Announced in the same step: a reader that is notified can read the entry.
+APPEND = """
+local id = redis.call('XADD', KEYS[1], 'MAXLEN', ARGV[1], '*', 'd', ARGV[2])
+if ARGV[3] ~= '' then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+redis.call('PUBLISH', ARGV[4], KEYS[1])
+return id
+"""
+
+# Only the first amount sets the expiry: a counter in constant use must expire as well.
+COUNT = """
+local value = redis.call('INCRBY', KEYS[1], ARGV[1])
+if redis.call('PTTL', KEYS[1]) < 0 then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+return value
+"""
+
+# Time is that of Redis, so that replicas with different clocks share one window.
+TAKE = """
+local time = redis.call('TIME')
+local now = time[1] + time[2] / 1000000
+local limit, window, amount = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
+local parts = tonumber(ARGV[4])
+local size = window / parts
+local part = math.floor(now / size)
+local all, used, oldest = redis.call('HGETALL', KEYS[1]), 0, part
+for i = 1, #all, 2 do
+  local one = tonumber(all[i])
+  if one <= part - parts then redis.call('HDEL', KEYS[1], all[i])
+  else
+    used = used + all[i + 1]
+    if one < oldest then oldest = one end
+  end
+end
+if used + amount > limit then
+  return {0, limit - used, string.format('%.6f', (oldest + parts) * size - now)}
+end
+redis.call('HINCRBY', KEYS[1], string.format('%.0f', part), amount)
+redis.call('PEXPIRE', KEYS[1], math.ceil(window * 1000))
+return {1, limit - used - amount, '0'}
+"""
+
 
 logger = logging.getLogger(__name__)
 
@@ -103,10 +211,10 @@ class RedisLine:
 
     async def run(self, script: str, keys: list[str], *args: Any) -> Any:
         """Run a script atomically."""
-        known = self._scripts.get(script)
-        if known is None:
-            known = self._scripts[script] = self.client.register_script(script)
-        return await self.ask(known(keys=keys, args=list(args)))
+        prepared = self._scripts.get(script)
+        if prepared is None:
+            prepared = self._scripts[script] = self.client.register_script(script)
+        return await self.ask(prepared(keys=keys, args=list(args)))
 
     def _note(self, health: Health) -> None:
         if health.is_up != self.health.is_up:
@@ -170,8 +278,8 @@ class RedisRecords:
     async def swap(
         self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
     ) -> bool:
-        given = (int(expected is not None), expected or b"", value, _milliseconds(ttl) or "")
-        return bool(await self._line.run(scripts.SWAP, [self._key(key)], *given))
+        arguments = (int(expected is not None), expected or b"", value, _milliseconds(ttl) or "")
+        return bool(await self._line.run(SWAP, [self._key(key)], *arguments))
 
     async def touch(self, key: str, ttl: float) -> bool:
         milliseconds = max(1, round(ttl * 1000))
@@ -214,8 +322,8 @@ class RedisLeases:
     ) -> int | None:
         other, expected = guard or ("", "")
         keys = [self._key(name), self._key(other)]
-        given = (holder, _milliseconds(ttl), note, expected)
-        token = await self._line.run(scripts.ACQUIRE, keys, *given)
+        arguments = (holder, _milliseconds(ttl), note, expected)
+        token = await self._line.run(ACQUIRE, keys, *arguments)
         return int(token) if token else None
 
     async def renew(self, held: Mapping[str, int], *, ttl: float) -> frozenset[str]:
@@ -223,17 +331,17 @@ class RedisLeases:
             return frozenset()
         names = list(held)
         keys = [self._key(name) for name in names]
-        given = (_milliseconds(ttl), *held.values())
-        numbers: list[int] = await self._line.run(scripts.RENEW, keys, *given)
+        arguments = (_milliseconds(ttl), *held.values())
+        numbers: list[int] = await self._line.run(RENEW, keys, *arguments)
         return frozenset(names[number - 1] for number in numbers)
 
     async def release(self, name: str, token: int) -> bool:
-        return bool(await self._line.run(scripts.RELEASE, [self._key(name)], token))
+        return bool(await self._line.run(RELEASE, [self._key(name)], token))
 
     async def look(self, *names: str) -> Mapping[str, Lease]:
         if not names:
             return {}
-        rows = await self._line.run(scripts.LOOK, [self._key(name) for name in names])
+        rows = await self._line.run(LOOK, [self._key(name) for name in names])
         return {
             name: Lease(row[0].decode(), int(row[1]), int(row[2]) / 1000, row[3] or b"")
             for name, row in zip(names, rows, strict=True)
@@ -294,29 +402,29 @@ class RedisChannels:
                 await self._wanted.wait()
                 continue
             # short: subscriptions may change while no message arrives
-            found = await pubsub.get_message(timeout=0.05)
-            if found is not None:
-                self._take(found)
+            message = await pubsub.get_message(timeout=0.05)
+            if message is not None:
+                self._take(message)
 
     async def _agree(self, pubsub: Any) -> None:
         # subscribers may change during an await: the next turn catches up. Channels that are
         # requested but not confirmed must not be requested twice.
-        wanted = set(self._subscriptions.channels)
-        if added := wanted - self._subscribed - self._asked_for:
+        channels = set(self._subscriptions.channels)
+        if added := channels - self._subscribed - self._asked_for:
             await pubsub.subscribe(*map(self._key, added))
             self._asked_for |= added
-        if gone := self._subscribed - wanted:
+        if gone := self._subscribed - channels:
             await pubsub.unsubscribe(*map(self._key, gone))
             self._subscribed -= gone
 
-    def _take(self, found: Mapping[str, Any]) -> None:
-        channel = found["channel"].decode()[len(self._key("")) :]
-        if found["type"] == "subscribe":
+    def _take(self, message: Mapping[str, Any]) -> None:
+        channel = message["channel"].decode()[len(self._key("")) :]
+        if message["type"] == "subscribe":
             self._asked_for.discard(channel)
             self._subscribed.add(channel)
             self._listening.ring()
-        elif found["type"] == "message":
-            self._subscriptions.feed(Message(channel, found["data"]))
+        elif message["type"] == "message":
+            self._subscriptions.feed(Message(channel, message["data"]))
 
     def _key(self, channel: str) -> str:
         return self._line.key("channel", channel)
@@ -333,9 +441,9 @@ class RedisStreams:
         self._waiting: dict[str, int] = {}
 
     async def append(self, stream: str, data: bytes, *, most: int, ttl: float | None = None) -> str:
-        news = self._line.key("channel", self.GROWN)
-        given = (most, data, _milliseconds(ttl) or "", news)
-        entry_id: bytes = await self._line.run(scripts.APPEND, [self._key(stream)], *given)
+        channel = self._line.key("channel", self.GROWN)
+        arguments = (most, data, _milliseconds(ttl) or "", channel)
+        entry_id: bytes = await self._line.run(APPEND, [self._key(stream)], *arguments)
         return entry_id.decode()
 
     async def entries(
@@ -348,16 +456,16 @@ class RedisStreams:
         bell = self._grown.setdefault(key, Bell())
         self._waiting[key] = self._waiting.get(key, 0) + 1
         try:
-            found: list[StreamEntry] = []
+            new_entries: list[StreamEntry] = []
             # asyncio's own: a scope of anyio may take a cancellation of its task for its own
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     # taken before the read: an entry may be appended during it
                     rung = bell.coming()
-                    while not (found := await self._after(key, after, limit)):
+                    while not (new_entries := await self._after(key, after, limit)):
                         await rung.wait()
                         rung = bell.coming()
-            return found
+            return new_entries
         finally:
             self._waiting[key] -= 1
             if not self._waiting[key]:
@@ -409,12 +517,12 @@ class RedisLimits:
 
     async def count(self, key: str, amount: int = 1, *, ttl: float) -> int:
         key = self._line.key("count", key)
-        return int(await self._line.run(scripts.COUNT, [key], amount, _milliseconds(ttl)))
+        return int(await self._line.run(COUNT, [key], amount, _milliseconds(ttl)))
 
     async def take(self, key: str, *, limit: int, window: float, amount: int = 1) -> Allowance:
         key = self._line.key("window", key)
-        given = (limit, window, amount, WINDOW_PARTS)
-        allowed, left, wait = await self._line.run(scripts.TAKE, [key], *given)
+        arguments = (limit, window, amount, WINDOW_PARTS)
+        allowed, left, wait = await self._line.run(TAKE, [key], *arguments)
         return Allowance(bool(allowed), int(left), float(wait))
 
 
@@ -474,8 +582,8 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
             await client.aclose(close_connection_pool=True)
             # it does not close those to the sentinels
             watched = getattr(client.connection_pool, "sentinel_manager", None)
-            for one in watched.sentinels if watched is not None else ():
-                await one.aclose(close_connection_pool=True)
+            for sentinel in watched.sentinels if watched is not None else ():
+                await sentinel.aclose(close_connection_pool=True)
 
 
 def _client(url: str) -> tuple[Any, str]:
@@ -512,15 +620,15 @@ def _behind_sentinels(parts: SplitResult, login: str, hosts: str, options: dict[
         raise ValueError(f"{min(unknown)!r} is not an option of it")
     of_sentinels = dict(options)
     for key in ("username", "password"):
-        if given := query.pop(f"sentinel_{key}", None):
-            of_sentinels[key] = given
+        if setting := query.pop(f"sentinel_{key}", None):
+            of_sentinels[key] = setting
     # both sides of a deployment have TLS, or neither has
     tls = {"ssl": True, **query} if parts.scheme.startswith("rediss") else {}
     user, _, password = login.partition(":")
     if password:
         options["password"] = unquote(password)
         options["username"] = unquote(user) or None
-    sentinels = [_host_and_port(one) for one in hosts.split(",")]
+    sentinels = [_host_and_port(host) for host in hosts.split(",")]
     make: Any = sentinel.Sentinel  # it has no types
     watched = make(sentinels, sentinel_kwargs={**of_sentinels, **tls}, **options, **tls)
     # this pool cannot wait for a free connection, so it may open more
@@ -528,10 +636,10 @@ def _behind_sentinels(parts: SplitResult, login: str, hosts: str, options: dict[
 
 
 def _host_and_port(text: str) -> tuple[str, int]:
-    found = urlsplit(f"//{text}")
-    if not found.hostname:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
         raise ValueError(f"{text!r} is not a host")
-    return found.hostname, found.port or _SENTINEL_PORT
+    return parts.hostname, parts.port or _SENTINEL_PORT
 
 
 def _milliseconds(seconds: float | None) -> int | None:

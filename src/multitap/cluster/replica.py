@@ -12,23 +12,19 @@ from random import Random
 from typing import Any
 
 import anyio
+import msgspec
 
-from multitap.cluster.cluster_key import agree_on_key, keep_key
+from multitap.cluster.breaker import SharedBreaker
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown
-from multitap.cluster.forwarded_wire import ForwardedWire, open_forwarded
-from multitap.cluster.membership import Member, Membership
-from multitap.cluster.owned_wire import OwnedWire
-from multitap.cluster.owner_lease import OwnerLease
-from multitap.cluster.ownership import Owner, Ownership, ServerPool
+from multitap.cluster.leases import Owner, OwnerLease, Ownership, ServerPool
+from multitap.cluster.logins import SharedLogins
+from multitap.cluster.membership import Member, Membership, agree_on_key, keep_key
 from multitap.cluster.peers import Peers, open_peers
-from multitap.cluster.shared_breaker import SharedBreaker
-from multitap.cluster.shared_logins import SharedLogins
+from multitap.cluster.wires import ForwardedWire, OwnedWire, open_forwarded
 from multitap.config import ServerConfig, StdioServer
-from multitap.errors import ConfigError
-from multitap.faults import OwnerChanged, OwnerUnreachable
-from multitap.records import dataclass
+from multitap.errors import ConfigError, OwnerChanged, OwnerUnreachable
 from multitap.tasks import Tasks
-from multitap.upstream.connector import Dial, LocalPlacement, Placement
+from multitap.upstream.connect import Dial, LocalPlacement, Placement
 from multitap.upstream.link import Link
 from multitap.wire.wire import Wire
 
@@ -44,8 +40,7 @@ _LAST = 0.2  # seconds between two looks at who else leaves; a drain takes secon
 _HASTE = 0.01  # seconds; polled, because a counter costs each request less than an event would
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaOptions:
+class ReplicaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a replica."""
 
     fingerprint: str
@@ -61,8 +56,7 @@ class ReplicaOptions:
     id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaPlacements:
+class ReplicaPlacements(msgspec.Struct, frozen=True):
     """See `Placements`."""
 
     placed: Callable[[str, ServerConfig, Dial], AbstractAsyncContextManager[Placement]]
@@ -105,19 +99,19 @@ class Replica:
     @property
     def concerns(self) -> tuple[str, ...]:
         """Current problems, in words."""
-        found: list[str] = []
+        concerns: list[str] = []
         health = self.coordinator.health
         if not health.is_up:
-            found.append(
+            concerns.append(
                 f"the cluster's coordinator is down ({health.reason}):"
                 " programs keep running where they are, and nothing new is shared"
             )
         if self._is_outdated:
-            found.append(_OUTDATED)
+            concerns.append(_OUTDATED)
         if drifted := self.membership.drifted:
-            names = ", ".join(sorted(one.id for one in drifted))
-            found.append(f"the configuration differs from that of other replicas: {names}")
-        return tuple(found)
+            names = ", ".join(sorted(member.id for member in drifted))
+            concerns.append(f"the configuration differs from that of other replicas: {names}")
+        return tuple(concerns)
 
     def attach(self, links: Callable[[], Mapping[str, Link]]) -> None:
         """Set the links of the hub, which is opened after the replica."""
@@ -197,7 +191,7 @@ class Replica:
         for wire, owner in tuple(self._forwarded.get(server, {}).items()):
             # by its name: the token changes when the coordinator has lost it, and an owner that
             # lost the server closes the wire itself
-            if owner.replica not in {one.replica for one in owners}:
+            if owner.replica not in {other.replica for other in owners}:
                 wire.cut("another replica owns it now")
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
@@ -218,15 +212,15 @@ class Replica:
             is_shared = config.transport != "local"
             yield LocalPlacement(dial, breaker=self._breaker(name, config) if is_shared else None)
             return
-        found = await self.ownership.wait_owner(name)
-        if isinstance(found, OwnerLease):
-            lease = found
+        place = await self.ownership.wait_owner(name)
+        if isinstance(place, OwnerLease):
+            lease = place
             yield LocalPlacement(
                 lambda name, config: self._open_owned(name, config, dial, lease),
                 breaker=self._breaker(name, config),
             )
         else:
-            owner = self._random.choice(found)
+            owner = self._random.choice(place)
             yield LocalPlacement(
                 lambda name, config: self._open_forwarded(name, config, owner), is_here=False
             )
@@ -280,7 +274,7 @@ class Replica:
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
             wires[wire] = owner
             owners = self.ownership.owners.get(name, ())
-            if owner.replica not in {one.replica for one in owners}:
+            if owner.replica not in {other.replica for other in owners}:
                 wire.cut("another replica owns it now")  # it changed while we connected
             try:
                 yield wire

@@ -28,8 +28,7 @@ from multitap.cluster.coordinator import (
     Streams,
 )
 from multitap.cluster.local_coordinator import LocalCoordinator
-from multitap.tasks import Tasks
-from multitap.upstream.signals import Bell
+from multitap.tasks import Bell, Tasks
 
 logger = logging.getLogger(__name__)
 
@@ -93,10 +92,10 @@ class _Line:
         if not self.health.is_up:
             raise CoordinatorDown(f"the coordinator is gone: {self.health.reason}")
         number = next(self._numbers)
-        answered = self._waiting[number] = asyncio.get_running_loop().create_future()
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
         try:
             _write(self._writer, _Order(number, room, method, list(args), named))
-            result: msgspec.Raw = await answered
+            result: msgspec.Raw = await future
             return result
         finally:
             del self._waiting[number]
@@ -109,23 +108,23 @@ class _Line:
         except (OSError, EOFError, msgspec.DecodeError) as exc:
             self.health = Health(is_up=False, reason=str(exc) or "its process has ended")
             # or they would wait forever
-            for answered in self._waiting.values():
-                if not answered.done():
-                    answered.set_exception(CoordinatorDown("the coordinator is gone"))
+            for future in self._waiting.values():
+                if not future.done():
+                    future.set_exception(CoordinatorDown("the coordinator is gone"))
             self.health_changed.ring()
 
     def _take(self, outcome: _Outcome) -> None:
         if not outcome.number:
             self._subscriptions.feed(msgspec.msgpack.decode(outcome.result, type=Message))
             return
-        answered = self._waiting.get(outcome.number)
+        future = self._waiting.get(outcome.number)
         # the caller may have been cancelled since
-        if answered is None or answered.done():
+        if future is None or future.done():
             return
         if outcome.error is None:
-            answered.set_result(outcome.result)
+            future.set_result(outcome.result)
         else:
-            answered.set_exception(CoordinatorDown(outcome.error))
+            future.set_exception(CoordinatorDown(outcome.error))
 
     @asynccontextmanager
     async def subscribe(self, *channels: str) -> AsyncGenerator[AsyncIterator[Message | None]]:

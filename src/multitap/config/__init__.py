@@ -1,9 +1,9 @@
 """Reads configuration files into frozen settings and a list of problems.
 
 In: files of any known host, the environment, a folder. Out: `Settings`, and each `Problem` with its
-file and line. `search` finds files, `owners` checks whether they are safe, `formats` parses them,
-`dialects` reads them, `layers` merges them, an `approval` decides which parts of a project count,
-`validate` makes models, `expand` resolves variables just before use, and `watch` reports changes.
+file and line. `sources` finds files, `owners` checks whether they are safe, `documents` parses and
+`dialects` reads them, `layers` merges them, an `Approval` decides which parts of a project count,
+`entries` makes models, `variables` are resolved just before use, and `watch` reports changes.
 It must not know what happens to a server; only `watch` needs an event loop.
 """
 
@@ -16,19 +16,15 @@ if TYPE_CHECKING:
     from multitap.config.discover import Toolbox as Toolbox
     from multitap.config.discover import scan as scan
     from multitap.config.documents import Document as Document
-    from multitap.config.expand import expand_model as expand_model
-    from multitap.config.expand import expand_server as expand_server
-    from multitap.config.expand import variables as variables
-    from multitap.config.files import read_file as read_file
-    from multitap.config.files import read_text as read_text
-    from multitap.config.hosts import host_files as host_files
+    from multitap.config.documents import read_file as read_file
+    from multitap.config.documents import read_text as read_text
+    from multitap.config.entries import Explained as Explained
     from multitap.config.layers import Layer as Layer
+    from multitap.config.layers import Loaded as Loaded
     from multitap.config.layers import Merged as Merged
+    from multitap.config.layers import load as load
     from multitap.config.layers import merge as merge
-    from multitap.config.loading import Loaded as Loaded
-    from multitap.config.loading import load as load
-    from multitap.config.loading import read_document as read_document
-    from multitap.config.mask import masked as masked
+    from multitap.config.layers import read_document as read_document
     from multitap.config.models import Agent as Agent
     from multitap.config.models import Environment as Environment
     from multitap.config.models import HttpServer as HttpServer
@@ -46,41 +42,41 @@ if TYPE_CHECKING:
     from multitap.config.problems import Place as Place
     from multitap.config.problems import Problem as Problem
     from multitap.config.problems import Severity as Severity
+    from multitap.config.projects import Pending as Pending
     from multitap.config.schema import json_schema as json_schema
     from multitap.config.schema import json_schema_text as json_schema_text
-    from multitap.config.scope import Reference as Reference
-    from multitap.config.scope import Scope as Scope
-    from multitap.config.scope import Unresolved as Unresolved
-    from multitap.config.search import Search as Search
-    from multitap.config.search import Source as Source
-    from multitap.config.search import Surroundings as Surroundings
-    from multitap.config.search import agent_core as agent_core
-    from multitap.config.search import excelmanus as excelmanus
-    from multitap.config.search import kode as kode
-    from multitap.config.search import native as native
-    from multitap.config.search import otter as otter
-    from multitap.config.stacks import Explained as Explained
-    from multitap.config.trust_gate import Pending as Pending
+    from multitap.config.secrets import masked as masked
+    from multitap.config.sources import Search as Search
+    from multitap.config.sources import Source as Source
+    from multitap.config.sources import Surroundings as Surroundings
+    from multitap.config.sources import agent_core as agent_core
+    from multitap.config.sources import excelmanus as excelmanus
+    from multitap.config.sources import host_files as host_files
+    from multitap.config.sources import kode as kode
+    from multitap.config.sources import native as native
+    from multitap.config.sources import otter as otter
+    from multitap.config.variables import Reference as Reference
+    from multitap.config.variables import Scope as Scope
+    from multitap.config.variables import Unresolved as Unresolved
+    from multitap.config.variables import expand_model as expand_model
+    from multitap.config.variables import expand_server as expand_server
+    from multitap.config.variables import variables_of as variables_of
     from multitap.config.watch import changes as changes
 
 _NAMES = {
-    "trust_gate": "Pending",
     "dialects": "DIALECTS detect dialect",
     "discover": "Toolbox scan",
-    "documents": "Document",
-    "expand": "expand_model expand_server variables",
-    "files": "read_file read_text",
-    "hosts": "host_files",
-    "layers": "Layer Merged merge",
-    "loading": "Loaded load read_document",
-    "mask": "masked",
+    "documents": "Document read_file read_text",
+    "entries": "Explained",
+    "layers": "Layer Loaded Merged load merge read_document",
     "models": "Agent Environment HttpServer Limits LocalServer ModelConfig OAuth Profile "
     "PromptConfig Serve ServerConfig Settings StdioServer ToolFilter",
     "problems": "Place Problem Severity",
+    "projects": "Pending",
     "schema": "json_schema json_schema_text",
-    "scope": "Reference Scope Unresolved",
-    "search": "Search Source Surroundings agent_core excelmanus kode native otter",
-    "stacks": "Explained",
+    "secrets": "masked",
+    "sources": "Search Source Surroundings agent_core excelmanus host_files kode native otter",
+    "variables": "Reference Scope Unresolved expand_model expand_server variables_of",
     "watch": "changes",
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}

@@ -7,17 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Transcript
-from multitap.config.dialects.draft import Entry, FieldPath, Reading
+from multitap.config.dialects.draft import Entry, FieldPath, Reading, literal
+from multitap.config.dialects.host_format import Transcript
 from multitap.config.dialects.local_remote import FOLDER_SPELLING
-from multitap.config.dialects.rewrites import literal
-from multitap.config.documents import Document, Node
-from multitap.config.files import is_file, read_file
-from multitap.config.folders import entries_of
-from multitap.config.owners import refusal
+from multitap.config.documents import Document, Node, is_file, read_file
+from multitap.config.owners import entries_of, refusal
 from multitap.config.problems import Place, Problem, Severity
+from multitap.files import open_regular
 from multitap.records import dataclass
-from multitap.regular_file import open_regular
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
 """In order of preference; the first one that exists starts the server."""
@@ -48,7 +45,7 @@ def scan(
         within: The folder of its project; nothing is read outside it.
     """
     tools = toolbox or Toolbox()
-    found: list[Entry] = []
+    entries: list[Entry] = []
     amended: list[Reading] = []
     problems: list[Problem] = []
     try:
@@ -58,14 +55,14 @@ def scan(
         return Reading("", problems=(problem,)), Reading("")
     for script in there:
         files = (script, script.parent / CONFIG, script.parent / PROJECT)
-        if refused := next(filter(None, (refusal(one, within=within) for one in files)), None):
+        if refused := next(filter(None, (refusal(path, within=within) for path in files)), None):
             problems.append(replace(refused, server=script.parent.name))
             continue
         entry, complaints = _entry(script, tools)
-        found.append(entry)
+        entries.append(entry)
         problems += complaints
         amended.append(_amendment(script.parent))
-    return Reading("mcpservers/", tuple(found), problems=tuple(problems)), Reading(
+    return Reading("mcpservers/", tuple(entries), problems=tuple(problems)), Reading(
         "mcpservers/",
         tuple(entry for reading in amended for entry in reading.entries),
         problems=tuple(problem for reading in amended for problem in reading.problems),
@@ -82,8 +79,8 @@ def scripts(folder: Path) -> tuple[Path, ...]:
         folders = [path for path in entries_of(folder) if _may_be_server(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    found = (_script(path) for path in folders)
-    return tuple(script for script in found if script is not None)
+    candidates = (_script(path) for path in folders)
+    return tuple(script for script in candidates if script is not None)
 
 
 def _may_be_server(name: str) -> bool:

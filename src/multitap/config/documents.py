@@ -1,13 +1,15 @@
-"""A parsed file with the line and column of every value."""
+"""Files of any format, parsed within limits, with the line and column of every value."""
 
 import re
+import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard
 
-from multitap.config.problems import Place
+from multitap.config.problems import Place, Problem, Severity
+from multitap.files import open_regular, read_up_to
 from multitap.records import dataclass
 
 Format = Literal["json", "toml", "yaml"]
@@ -140,7 +142,9 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
 
 def kind_in_words(value: Any) -> str:
     """The kind of a value in words, never the value itself."""
-    return next((words for kind, words in _KINDS if isinstance(value, kind)), "a date or time")
+    return next(
+        (description for kind, description in _KINDS if isinstance(value, kind)), "a date or time"
+    )
 
 
 _KINDS: tuple[tuple[type, str], ...] = (
@@ -152,3 +156,186 @@ _KINDS: tuple[tuple[type, str], ...] = (
     (list, "a list"),
     (Mapping, "a table"),
 )
+
+
+KIB = 1024
+LARGEST: Mapping[Format, int] = {"json": 16 * KIB * KIB, "toml": KIB * KIB, "yaml": 256 * KIB}
+"""Bytes; hosts keep their history in the same JSON, and YAML is a hundred times slower."""
+MOST_VALUES: Mapping[Format, int] = {"json": 100_000, "toml": 50_000, "yaml": 10_000}
+"""Values, tables and lists included; for YAML, with every alias expanded."""
+# Parsers recurse, and Python allows about a thousand frames; real files stay far below.
+DEEPEST = 32
+"""Levels of tables and lists; every step of a dotted key is one."""
+# Each may become a process; a file with more is refused as a whole.
+MOST_SERVERS = 1000
+"""Servers in one file."""
+LONGEST_KEY = 4096
+"""Characters of a key; hosts use the paths of folders as keys."""
+
+_STOP = re.compile(r'\\.|["\n]')
+
+
+class DocumentTooLarge(Malformed):
+    """The text exceeds a limit of configuration files."""
+
+    def words(self, kind: Format) -> str:  # noqa: ARG002 - nothing is wrong with its format
+        return str(self)
+
+
+class Meter:
+    """Counts the values of a document while it is read."""
+
+    def __init__(self, kind: Format) -> None:
+        self._most = MOST_VALUES[kind]
+        self._values = 0
+
+    def value(self, depth: int, at: int) -> None:
+        """Count one value.
+
+        Raises:
+            DocumentTooLarge: There are too many, or it is nested too deeply.
+        """
+        self._values += 1
+        if self._values > self._most:
+            raise DocumentTooLarge(f"has more than {self._most:,} values", at)
+        if depth > DEEPEST:
+            raise DocumentTooLarge(f"is nested more than {DEEPEST} levels deep", at)
+
+
+def check_size(text: str, kind: Format) -> None:
+    """Check that a text is not too large for its format.
+
+    Raises:
+        DocumentTooLarge: It is.
+    """
+    if len(text) > LARGEST[kind]:
+        raise DocumentTooLarge(f"is larger than {LARGEST[kind] // KIB:,} KiB", 0)
+
+
+def check_key(name: str, at: int) -> None:
+    """Check that a key is not too long.
+
+    Raises:
+        DocumentTooLarge: It is.
+    """
+    if len(name) > LONGEST_KEY:
+        raise DocumentTooLarge(f"has a key of more than {LONGEST_KEY:,} characters", at)
+
+
+def quoted_end(text: str, at: int) -> int | None:
+    """The end of the double-quoted string at an offset; None if it is not closed on its line.
+
+    A regular expression for the whole string would keep a backtracking point for every escape.
+    """
+    for match in _STOP.finditer(text, at + 1):
+        match text[match.start()]:
+            case '"':
+                return match.end()
+            case "\n":
+                return None
+            case _:
+                continue
+    return None
+
+
+SUFFIXES: dict[str, Format] = {
+    ".json": "json",
+    ".jsonc": "json",
+    ".toml": "toml",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists; false if it may not be accessed, where `Path.exists` raises."""
+    return _mode(path) is not None
+
+
+def is_file(path: Path) -> bool:
+    """Whether a path is a regular file, not a pipe or a device."""
+    return stat.S_ISREG(_mode(path) or 0)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except OSError:
+        return None
+
+
+def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
+    """The document in a file, or None, with the reason unless the file is missing."""
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            return None, (_problem(Place(path), "is not a file"),)
+        largest = LARGEST[SUFFIXES.get(path.suffix.lower(), "json")]
+        with open_regular(path) as file:
+            raw = read_up_to(file, largest)
+    except (FileNotFoundError, NotADirectoryError):
+        return None, ()
+    except OSError as exc:
+        return None, (_problem(Place(path), f"cannot be read: {exc.strerror}"),)
+    if len(raw) > largest:
+        return None, (_problem(Place(path), f"is larger than {largest // KIB:,} KiB"),)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = raw.count(b"\n", 0, exc.start) + 1
+        column = exc.start - raw.rfind(b"\n", 0, exc.start)
+        place = Place(path, line, column)
+        return None, (_problem(place, "is not UTF-8 text", hint="save it as UTF-8"),)
+    return read_text(text, path)
+
+
+def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
+    """The document in a text; `path` determines the format and is named in problems."""
+    kind = SUFFIXES.get(path.suffix.lower()) or (
+        "json" if text.lstrip()[:1] in ("{", "/") else "toml"
+    )
+    blank = Document(path, {}, kind, text)
+    if not text.strip():
+        return None, (_nothing(blank, "is empty"),)
+    try:
+        parsed = _parse(text, kind)
+    except Malformed as exc:
+        return None, (_problem(blank.at(exc.offset), exc.words(kind)),)
+    if parsed.data is None:
+        return None, (_nothing(blank, "contains only `null`"),)
+    document = Document(path, parsed.data, kind, text, parsed.marks)
+    return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
+
+
+def _parse(text: str, kind: Format) -> Parsed:
+    # a parser is loaded for the first file that needs it: YAML alone takes 60 ms
+    match kind:
+        case "json":
+            from multitap.config.jsonc import parse as parse_jsonc  # noqa: PLC0415
+
+            return parse_jsonc(text)
+        case "toml":
+            from multitap.config.toml import parse as parse_toml  # noqa: PLC0415
+
+            return parse_toml(text)
+        case "yaml":
+            from multitap.config.yaml import parse as parse_yaml  # noqa: PLC0415
+
+            return parse_yaml(text)
+
+
+def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
+    return Problem(Severity.ERROR, message, place, hint=hint)
+
+
+def _nothing(document: Document, message: str) -> Problem:
+    """The problem of an empty file: editors and tools empty a file before they write it."""
+    placeholder = "# no servers" if document.format == "toml" else "{}"
+    return _problem(
+        Place(document.path), message, hint=f"write `{placeholder}` to configure no servers"
+    )
+
+
+def _duplicate(node: Node) -> Problem:
+    message = "appears twice; this one is used"
+    return Problem(Severity.WARNING, message, node.key_place, key=node.dotted)

@@ -1,4 +1,7 @@
-"""The models of a valid configuration."""
+"""The models of a valid configuration.
+
+They check nothing when they are made: `checks` does that for values from files and from Python.
+"""
 
 import os
 import re
@@ -7,25 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from multitap.config.durations import PATTERN, seconds
-from multitap.config.frozen_model import FrozenModel, setting
-from multitap.config.mask import masked
+from msgspec import Meta, Struct, field
+
+from multitap.config.checks import ConfigModel, FieldMistake
+from multitap.config.durations import PATTERN
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.provenance import Level, Provenance
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
 from multitap.names import Naming
-from multitap.records import dataclass
 from multitap.redaction import Redactor
 
 MIB = 1024 * 1024
 _LINE_BREAKS = frozenset("\r\n\0")
-_MASKED = frozenset({"args", "base_url", "metadata_url", "url"})
-
-
-def _seconds(value: object) -> float:
-    return seconds(value, bare="s")
-
-
 URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
 
@@ -35,63 +31,23 @@ HOST = re.compile(
 )
 """A name, an address or a network, or one still to be expanded."""
 
-WRITTEN_SPAN: Mapping[str, Any] = {
+_SPAN: dict[str, Any] = {
     "anyOf": [
         {"minimum": 0, "type": "number"},
         {"examples": ["30s", "1m30s", "500ms"], "pattern": PATTERN, "type": "string"},
     ]
 }
-Duration = Annotated[float, setting(before=_seconds, gt=0, written=WRITTEN_SPAN)]
+Duration = Annotated[float, Meta(gt=0, extra={"duration": True}, extra_json_schema=_SPAN)]
 """Seconds, or a text such as "1m30s"."""
-Grace = Annotated[float, setting(before=_seconds, ge=0, written=WRITTEN_SPAN)]
+Grace = Annotated[float, Meta(ge=0, extra={"duration": True}, extra_json_schema=_SPAN)]
 """A duration that may be zero."""
-
-
-def _level(value: object) -> object:
-    """The level that `true` and `false` stand for."""
-    return {True: "strict", False: "off"}[value] if isinstance(value, bool) else value
-
-
-def _without_nul(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-    if any("\0" in part for part in ((value,) if isinstance(value, str) else value)):
-        raise ValueError("contains a NUL character")
-    return value
-
-
-def _settable(env: Mapping[str, str]) -> Mapping[str, str]:
-    if any(not name or "=" in name or "\0" in name + value for name, value in env.items()):
-        raise ValueError("an empty name, a name with `=`, or a NUL character")
-    return env
-
-
-def _one_line(headers: Mapping[str, str]) -> Mapping[str, str]:
-    if any(_LINE_BREAKS & {*name, *value} for name, value in headers.items()):
-        raise ValueError("a header with a line break or NUL character")
-    return headers
-
-
-def _distinct(names: Mapping[str, str]) -> Mapping[str, str]:
-    if not all(names.values()):
-        raise ValueError("a name that is empty")
-    if len({*names.values()}) < len(names):
-        raise ValueError("two tools with the same name")
-    return names
-
-
-def _hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
-    for host in hosts:
-        if not HOST.fullmatch(host):
-            raise ValueError(
-                f"{host!r} is not a host, a pattern such as `*.example.com`, or a network"
-            )
-    return hosts
-
-
-class _ConfigModel(FrozenModel):
-    def _show(self, name: str) -> object:
-        value = super()._show(name)
-        return masked(name, value) if name in _MASKED else value
-
+Url = Annotated[str, Meta(extra={"pattern": URL}, extra_json_schema={"pattern": URL.pattern})]
+Text = Annotated[str, Meta(min_length=1)]
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0)]
+Price = Annotated[float, Meta(ge=0)]
+_Size = Annotated[int, Meta(ge=1024)]
+_Cap = Annotated[int, Meta(ge=100)]
 
 CheckArguments = Literal["refuse", "warn", "off"]
 CheckResults = Literal["warn", "off"]
@@ -102,29 +58,29 @@ ToolListing = Literal["all", "search", "auto"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
-class ToolFilter(_ConfigModel):
+class ToolFilter(ConfigModel, frozen=True, kw_only=True):
     """Which tools may be seen and called: shell-style globs, `deny` wins over `allow`."""
 
     allow: tuple[str, ...] = ("*",)
     deny: tuple[str, ...] = ()
 
 
-class Limits(_ConfigModel):
+class Limits(ConfigModel, frozen=True, kw_only=True):
     """Limits of one server."""
 
-    message: int = setting(default=32 * MIB, ge=1024)
+    message: _Size = 32 * MIB
     """Bytes of one line, body (after decompression) or event."""
-    in_flight: int = setting(default=64, ge=1)
+    in_flight: Count = 64
     """Calls the server works on at the same time."""
-    queue: int = setting(default=8192, ge=0)
+    queue: Amount = 8192
     """Calls that may wait for their turn; more are refused at once."""
-    tools: int = setting(default=10_000, ge=1)
+    tools: Count = 10_000
     """Tools taken from one server's list."""
-    junk: int = setting(default=4 * MIB, ge=1024)
+    junk: _Size = 4 * MIB
     """Bytes of junk per minute, after which the server is stopped."""
 
 
-class Elicitation(_ConfigModel):
+class Elicitation(ConfigModel, frozen=True, kw_only=True):
     """What one server may ask people."""
 
     secrets: Literal["refuse", "flag", "allow"] | None = None
@@ -133,35 +89,29 @@ class Elicitation(_ConfigModel):
     project or a registry."""
 
 
-class Sampling(_ConfigModel):
+class Sampling(ConfigModel, frozen=True, kw_only=True):
     """How much one server may use models."""
 
-    rate: int = setting(default=20, ge=0)
+    rate: Amount = 20
     """Requests per minute."""
-    tokens: int = setting(default=500_000, ge=0)
+    tokens: Amount = 500_000
     """Tokens per hour, of prompts and answers; one request may take a tenth of them."""
 
 
-def _hard_timeout(given: Mapping[str, Any]) -> float:
-    timeout: float = given.get("timeout", 0.0)
-    timeouts: Mapping[str, float] = given.get("timeouts", {})
-    return max(600.0, timeout, *timeouts.values())
-
-
-class OAuth(_ConfigModel):
+class OAuth(ConfigModel, frozen=True, kw_only=True):
     """How to log in to a remote server; everything is discovered and registered by default."""
 
     client_id: str | None = None
     """The id of a registered client, or the https address of a client metadata document."""
-    client_secret: str | None = setting(default=None, repr=False)
-    private_key: str | None = setting(default=None, repr=False)
+    client_secret: str | None = None
+    private_key: str | None = None
     """A private key in PEM, instead of a client secret (`private_key_jwt`)."""
     issuer: str | None = None
     """The authorization server that the client is registered with; no other gets its secret."""
     grant: Literal["authorization_code", "client_credentials", "jwt_bearer"] = "authorization_code"
     """`authorization_code`: a person logs in. `client_credentials`: the client does, with its
     secret or key. `jwt_bearer`: a program does, with a JWT from its platform."""
-    assertion: str | None = setting(default=None, repr=False)
+    assertion: str | None = None
     """The JWT for `jwt_bearer`."""
     assertion_file: Path | None = None
     """A file with the JWT, read whenever a token is needed."""
@@ -172,14 +122,14 @@ class OAuth(_ConfigModel):
     """Our client id at the identity provider, if it is not `client_id`."""
     scope: str | None = None
     """Scopes, separated by spaces; by default, those that the server asks for."""
-    callback_port: int | None = setting(default=None, ge=1, le=65535)
+    callback_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """The port for the redirect on this machine; by default, any free port."""
     redirect_uri: str | None = None
     metadata_url: str | None = None
     """URL of the authorization server's metadata, if not the standard one."""
 
 
-class _SecretHolder(_ConfigModel):
+class _SecretHolder(ConfigModel, frozen=True, kw_only=True):
     """A server or model that gets secrets."""
 
     @cached_property
@@ -187,8 +137,8 @@ class _SecretHolder(_ConfigModel):
         """Removes its secrets from a text."""
         return Redactor(self._secrets())
 
-    def model_copy(self, *, update: Mapping[str, Any] | None = None) -> Self:
-        copy = super().model_copy(update=update)
+    def replace(self, **changes: Any) -> Self:
+        copy = super().replace(**changes)
         copy.redact.learn(copy._secrets())  # noqa: SLF001 - its own; what this one learned it has
         return copy
 
@@ -196,8 +146,7 @@ class _SecretHolder(_ConfigModel):
         yield from ()
 
 
-@dataclass(frozen=True, slots=True)
-class ServerHome:
+class ServerHome(Struct, frozen=True, kw_only=True):
     """The folders of one server, used instead of the current folder, which may be a stranger's."""
 
     paths: Path | None = None
@@ -212,7 +161,7 @@ class ServerHome:
     """How much a person chose to confine a project's server, whatever its entry says."""
 
 
-class _Server(_SecretHolder):
+class _Server(_SecretHolder, frozen=True, kw_only=True):
     @cached_property
     def home(self) -> ServerHome:
         """Its home folder, unless it names one itself."""
@@ -220,9 +169,20 @@ class _Server(_SecretHolder):
 
     def at_home(self, home: ServerHome) -> Self:
         """The same server with another home folder."""
-        copy = self.model_copy()
-        copy.__dict__["home"] = home  # kept beside the fields: no file can set it
+        copy = self.replace()
+        copy.beside["home"] = home
         return copy
+
+    @property
+    def longest_call(self) -> float:
+        """Seconds after which a call ends despite progress, unless `hard_timeout` says so."""
+        return self.hard_timeout or max(600.0, self.timeout, *self.timeouts.values())
+
+    def mistakes(self) -> Iterator[FieldMistake]:
+        if not all(self.tool_names.values()):
+            yield "tool_names", "a name that is empty"
+        if len({*self.tool_names.values()}) < len(self.tool_names):
+            yield "tool_names", "two tools with the same name"
 
     enabled: bool = True
     description: str | None = None
@@ -239,7 +199,7 @@ class _Server(_SecretHolder):
     default is `serve.timeout`."""
     timeouts: Mapping[str, Duration] = {}
     """The same for single tools, by the server's own names."""
-    hard_timeout: Duration = setting(default_factory=_hard_timeout)
+    hard_timeout: Duration | None = None
     """Seconds after which a call ends despite progress; by default ten times its timeout, and 600
     or the longest `timeout` at most."""
     connect_timeout: Duration = 60.0
@@ -256,12 +216,12 @@ class _Server(_SecretHolder):
     check_results: CheckResults = "warn"
     """How to treat results that do not match the tool's output schema, and malformed content:
     `warn` and drop the malformed blocks, or `off`: do not check."""
-    pin: Annotated[Pin, setting()] | None = None
+    pin: Pin | None = None
     """How to treat tools that have changed since they were first seen: `enforce` withholds them
     until `multitap pins review`, `report` only reports them, `off` does not check. By default,
     `enforce` for servers from a registry and `report` for others; always `enforce` for a
     project's."""
-    scan: Annotated[Scan, setting()] | None = None
+    scan: Scan | None = None
     """How to treat tools that look like an attack: `block` withholds them, `report` only reports
     them, `off` does not scan. By default, `report`; a project cannot turn it off."""
     scan_results: bool = False
@@ -269,7 +229,7 @@ class _Server(_SecretHolder):
     `scan = "block"`, a result that looks like an attack is refused."""
     filter: ToolFilter = ToolFilter()
     """Which tools exist, by the server's own names."""
-    tool_names: Mapping[str, str] = setting(default={}, after=_distinct)
+    tool_names: Mapping[str, str] = {}
     """Other names for tools, by the server's own names: with `create_issue = "new_issue"`, callers
     see `github_new_issue`."""
     tool_descriptions: Mapping[str, str] = {}
@@ -281,13 +241,12 @@ class _Server(_SecretHolder):
     """What the server may ask people."""
     sampling: Sampling = Sampling()
     """How much the server may use models."""
-    result_cap: int | None = setting(default=None, ge=100)
+    result_cap: _Cap | None = None
     """Characters of a result's text; by default, the settings' value."""
     result_caps: Mapping[str, int] = {}
     """The same for single tools, by the server's own names."""
     limits: Limits = Limits()
-    # The SDK has the same words in another order, and `typing` takes both for one union.
-    log_level: Annotated[LogLevel, setting()] | None = None
+    log_level: LogLevel | None = None
     """The lowest level of log messages that the server should send; by default, it decides."""
     session: Literal["shared", "per-client"] = "shared"
     """`per-client`: each client of the gateway gets its own session, and so its own process."""
@@ -295,19 +254,19 @@ class _Server(_SecretHolder):
     """Which protocol era to speak; `auto` asks the server and remembers."""
 
 
-class SandboxRules(_ConfigModel):
+class SandboxRules(ConfigModel, frozen=True, kw_only=True):
     """What a confined server may use besides the system's programs and its own folder."""
 
     read: tuple[Path, ...] = ()
     """Files and folders that it may read, and run programs from."""
     write: tuple[Path, ...] = ()
     """Files and folders that it may change as well."""
-    hosts: tuple[str, ...] = setting(default=(), after=_hosts)
+    hosts: tuple[str, ...] = ()
     """Hosts that it may reach through the counting proxy: `api.example.com`, `*.example.com`,
     `example.com:8080`, `10.0.0.0/8`, `*` for every public host. Without a port, 80 and 443."""
-    processes: int = setting(default=256, ge=1)
+    processes: Count = 256
     """Processes that it may have at a time; threads do not count."""
-    memory: int = setting(default=8192 * MIB, ge=64 * MIB)
+    memory: Annotated[int, Meta(ge=64 * MIB)] = 8192 * MIB
     """Bytes of data that each of its processes may have."""
     proc: bool = False
     """Whether all of its processes may read their own `/proc/self`, not only the first. Multitap
@@ -315,30 +274,35 @@ class SandboxRules(_ConfigModel):
 
     def widen(self, other: "SandboxRules") -> "SandboxRules":
         """These rules, and what the other ones open; the limits stay."""
-        return self.model_copy(
-            update={
-                "read": tuple(dict.fromkeys((*self.read, *other.read))),
-                "write": tuple(dict.fromkeys((*self.write, *other.write))),
-                "hosts": tuple(dict.fromkeys((*self.hosts, *other.hosts))),
-                "proc": self.proc or other.proc,
-            }
+        return self.replace(
+            read=tuple(dict.fromkeys((*self.read, *other.read))),
+            write=tuple(dict.fromkeys((*self.write, *other.write))),
+            hosts=tuple(dict.fromkeys((*self.hosts, *other.hosts))),
+            proc=self.proc or other.proc,
         )
 
+    def mistakes(self) -> Iterator[FieldMistake]:
+        for host in self.hosts:
+            if not HOST.fullmatch(host):
+                message = "is not a host, a pattern such as `*.example.com`, or a network"
+                yield "hosts", f"{host!r} {message}"
 
-class StdioServer(_Server):
+
+class StdioServer(_Server, frozen=True, kw_only=True):
     """A program that speaks MCP over stdio."""
 
     transport: Literal["stdio"] = "stdio"
-    command: str = setting(min_length=1, after=_without_nul)
-    args: tuple[str, ...] = setting(default=(), after=_without_nul)
-    env: Mapping[str, str] = setting(default={}, repr=False, after=_settable)
+    command: Text
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = {}
     env_file: Path | None = None
     """A file of `NAME=value` lines; `env` overrides it."""
     cwd: Path | None = None
     """The folder in which the program starts; by default, your home folder for a server of your own
     configuration, and the folder of the file for a file that you named."""
     sandbox: Annotated[
-        Literal["auto", "off", "guard", "strict", "bubblewrap"], setting(before=_level)
+        Literal["auto", "off", "guard", "strict", "bubblewrap"],
+        Meta(extra={"flags": {True: "strict", False: "off"}}),
     ] = "auto"
     """How the program is confined: `guard` closes private places, `strict` everything that
     `sandbox_rules` does not open, `off` nothing. `auto` means the settings' `sandbox` for programs
@@ -346,7 +310,7 @@ class StdioServer(_Server):
     started where it cannot be confined; `bubblewrap` is like `strict`, and also hides other
     processes and the user's private files. A project can only choose a stricter level."""
     sandbox_rules: SandboxRules = SandboxRules()
-    replicas: int = setting(default=1, ge=1, le=64)
+    replicas: Annotated[int, Meta(ge=1, le=64)] = 1
     """In a cluster: how many gateways run the program; the others reach it through these."""
     placement: Mapping[str, str] = {}
     """In a cluster: labels that a gateway must have to run the program."""
@@ -356,19 +320,28 @@ class StdioServer(_Server):
         """The folder in which the program starts; None for the current folder."""
         return self.cwd or self.home.start
 
+    def mistakes(self) -> Iterator[FieldMistake]:
+        yield from super().mistakes()
+        if "\0" in self.command:
+            yield "command", "contains a NUL character"
+        if any("\0" in argument for argument in self.args):
+            yield "args", "contains a NUL character"
+        if any(not key or "=" in key or "\0" in key + text for key, text in self.env.items()):
+            yield "env", "an empty name, a name with `=`, or a NUL character"
+
     def _secrets(self) -> Iterator[str]:
         yield from in_variables(self.env)
         yield from in_arguments(self.args)
 
 
-class HttpServer(_Server):
+class HttpServer(_Server, frozen=True, kw_only=True):
     """A server reached by URL."""
 
     transport: Literal["http", "streamable-http", "sse"] = "http"
     """`http`: Streamable HTTP first, then legacy SSE."""
-    url: str = setting(pattern=URL.pattern)
+    url: Url
     """May contain `${...}`, which is expanded when the server connects."""
-    headers: Mapping[str, str] = setting(default={}, repr=False, after=_one_line)
+    headers: Mapping[str, str] = {}
     oauth: OAuth | Literal[False] | None = None
     """`false`: never log in. By default, logs in when the server asks for it."""
 
@@ -376,15 +349,20 @@ class HttpServer(_Server):
         """The name of its login: a project's server never gets that of the user's one."""
         return f"{name}~{self.home.identity}" if self.home.identity else name
 
+    def mistakes(self) -> Iterator[FieldMistake]:
+        yield from super().mistakes()
+        if any(_LINE_BREAKS & {*name, *value} for name, value in self.headers.items()):
+            yield "headers", "a header with a line break or NUL character"
+
     def _secrets(self) -> Iterator[str]:
         yield from in_url(self.url)
         yield from in_headers(self.headers)
         if isinstance(self.oauth, OAuth):
-            given = (self.oauth.client_secret, self.oauth.private_key, self.oauth.assertion)
-            yield from filter(None, given)
+            secrets = (self.oauth.client_secret, self.oauth.private_key, self.oauth.assertion)
+            yield from filter(None, secrets)
 
 
-class LocalServer(_Server):
+class LocalServer(_Server, frozen=True, kw_only=True):
     """An SDK `Server` or `MCPServer` object in this process."""
 
     transport: Literal["local"] = "local"
@@ -393,16 +371,16 @@ class LocalServer(_Server):
     """Tools, by their own names, that the gateway shows only in profiles with `environment`."""
 
 
-ServerConfig = Annotated[StdioServer | HttpServer | LocalServer, setting(tag="transport")]
+ServerConfig = StdioServer | HttpServer | LocalServer
 
 
-class Serve(_ConfigModel):
+class Serve(ConfigModel, frozen=True, kw_only=True):
     """How the hub serves MCP clients."""
 
     enabled: bool = False
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
-    port: int = setting(default=3000, ge=0, le=65535)
+    port: Annotated[int, Meta(ge=0, le=65535)] = 3000
     insecure: bool = False
     """Whether clients anywhere may connect without a token."""
     require_token: bool = False
@@ -412,28 +390,28 @@ class Serve(_ConfigModel):
     tools: ToolListing = "all"
     """What clients list: `all` tools; `search`: three tools that find, describe and call all
     others; `auto`: all tools up to `token_budget`, and the three above it."""
-    token_budget: int = setting(default=20_000, ge=1)
+    token_budget: Count = 20_000
     """With `tools = "auto"`, estimated tokens that the definitions of all tools may take."""
 
 
-class ModelConfig(_SecretHolder):
+class ModelConfig(_SecretHolder, frozen=True, kw_only=True):
     """A language model, and how to reach it."""
 
     provider: Literal["openai", "anthropic"] = "openai"
     """Which protocol it speaks; most other providers use OpenAI's."""
-    name: str = setting(min_length=1)
-    base_url: str | None = setting(default=None, pattern=URL.pattern)
+    name: Text
+    base_url: Url | None = None
     """By default, the provider's own address."""
-    api_key: str | None = setting(default=None, repr=False)
+    api_key: str | None = None
     """May contain `${...}`; by default, the provider's own variable."""
-    max_tokens: int = setting(default=4096, ge=1)
+    max_tokens: Count = 4096
     """Tokens of one answer."""
-    temperature: float | None = setting(default=None, ge=0, le=2)
+    temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
     timeout: Duration = 120.0
     """Seconds to wait for an answer to begin, and between its parts."""
-    input_price: float | None = setting(default=None, ge=0)
+    input_price: Price | None = None
     """Per million tokens read, in any currency; `multitap chat` shows what a conversation costs."""
-    output_price: float | None = setting(default=None, ge=0)
+    output_price: Price | None = None
     """Per million tokens written."""
 
     def _secrets(self) -> Iterator[str]:
@@ -441,7 +419,7 @@ class ModelConfig(_SecretHolder):
         yield from in_url(self.base_url or "")
 
 
-class Agent(ToolFilter):
+class Agent(ToolFilter, frozen=True, kw_only=True):
     """A user of the tools; `allow` goes by the names that callers see, `deny` by any name."""
 
     description: str | None = None
@@ -449,11 +427,11 @@ class Agent(ToolFilter):
     """The name of the prompt to use as its system prompt."""
     model: ModelConfig | None = None
     """By default, the model of the settings."""
-    max_steps: int = setting(default=20, ge=1)
+    max_steps: Count = 20
     """Requests to the model that one answer may take."""
 
 
-class Profile(ToolFilter):
+class Profile(ToolFilter, frozen=True, kw_only=True):
     """One way to use the environment: which servers, agents and tools belong to it."""
 
     description: str | None = None
@@ -466,13 +444,13 @@ class Profile(ToolFilter):
     """The name of a prompt."""
     environment: bool = False
     """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
-    tools: Annotated[ToolListing, setting()] | None = None
+    tools: ToolListing | None = None
     """What its clients list; by default, as in `[serve]`."""
-    token_budget: int | None = setting(default=None, ge=1)
+    token_budget: Count | None = None
     """The budget for `auto`; by default, that of `[serve]`."""
 
 
-class PromptConfig(_ConfigModel):
+class PromptConfig(ConfigModel, frozen=True, kw_only=True):
     """A text for a model, in the configuration or in its own file."""
 
     text: str | None = None
@@ -481,16 +459,15 @@ class PromptConfig(_ConfigModel):
     arguments: Mapping[str, str] = {}
     """A description of each `{name}` in the text."""
 
-    def check_whole(self) -> Self:
+    def mistakes(self) -> Iterator[FieldMistake]:
         if (self.text is None) is (self.file is None):
-            raise ValueError("needs either `text` or `file`")
-        return self
+            yield "", "needs either `text` or `file`"
 
 
-class Environment(_ConfigModel):
+class Environment(ConfigModel, frozen=True, kw_only=True):
     """The environment of the agents, and what others may use of it."""
 
-    id: str = setting(default="multitap", min_length=1)
+    id: Text = "multitap"
     display_name: str | None = None
     description: str | None = None
     version: str = "1.0.0"
@@ -504,7 +481,7 @@ class Environment(_ConfigModel):
     """Whether other programs may use the model through it."""
 
 
-class Audit(_ConfigModel):
+class Audit(ConfigModel, frozen=True, kw_only=True):
     """The record of who called what, and what was decided."""
 
     enabled: bool = True
@@ -512,13 +489,8 @@ class Audit(_ConfigModel):
     """Whether arguments are recorded too, without secrets."""
     required: bool = False
     """Whether calls are refused while the record cannot be written."""
-    keep: int = setting(default=500_000, ge=1000)
+    keep: Annotated[int, Meta(ge=1000)] = 500_000
     """How many entries are kept."""
-
-
-def _agent(given: object) -> object:
-    """Accept a plain filter as an agent."""
-    return Agent(**given.model_dump()) if type(given) is ToolFilter else given
 
 
 def _twice_the_cores() -> int:
@@ -530,7 +502,7 @@ def _twice_the_cores() -> int:
     return 2 * cores
 
 
-class Settings(_ConfigModel):
+class Settings(ConfigModel, frozen=True, kw_only=True):
     """All settings of a hub."""
 
     enabled: bool = True
@@ -542,7 +514,7 @@ class Settings(_ConfigModel):
     environment: Environment = Environment()
     model: ModelConfig | None = None
     """For agents without their own model, and for clients that may use it."""
-    agents: Mapping[str, Annotated[Agent, setting(before=_agent)]] = {}
+    agents: Mapping[str, Agent] = {}
     profiles: Mapping[str, Profile] = {}
     policy: tuple[PolicyRule, ...] = ()
     """Which calls are allowed, asked about or denied, for all servers; the first rule that applies
@@ -554,15 +526,15 @@ class Settings(_ConfigModel):
     prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0
-    start_concurrency: int = setting(default_factory=_twice_the_cores, ge=1)
+    start_concurrency: Count = field(default_factory=_twice_the_cores)
     """Programs that may use the CPU to start at a time; by default, twice the number of cores."""
-    result_cap: int = setting(default=5000, ge=100)
+    result_cap: _Cap = 5000
     """Characters of a result's text; the rest is kept for paging."""
     drain_timeout: Grace = 10.0
     """Seconds that a replaced or removed server has to finish its calls."""
     record: Recording = "off"
     """Which calls keep their arguments and results: bounded in size and age, and redacted."""
-    registry: str | None = setting(default=None, pattern=URL.pattern)
+    registry: Url | None = None
     """Address of the registry for `search` and `add`; by default, the official one."""
     state_dir: Path | None = None
     """The folder for logs, call history and catalogs; by default, the user's state directory."""
@@ -574,4 +546,4 @@ class Settings(_ConfigModel):
 
     def with_servers(self, servers: Mapping[str, ServerConfig]) -> Self:
         """The same settings with other servers."""
-        return self.model_copy(update={"servers": servers})
+        return self.replace(servers=servers)

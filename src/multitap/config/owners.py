@@ -1,4 +1,4 @@
-"""Checks who can change a file, and whether it is safe to use.
+"""Checks who can change a file, and lists folders that a stranger may have filled.
 
 A file counts only if nobody but the user and root can change it. It may be writable by a group if
 that is the user's own: the primary group, of the same name, without other members. Folders on the
@@ -7,7 +7,10 @@ way to it must not be writable by others either, unless they are sticky, as `/tm
 
 import os
 import stat
+from collections.abc import Callable, Iterator
+from errno import EFBIG
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 
 from multitap.config.problems import Place, Problem, Severity
@@ -31,7 +34,7 @@ def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> P
         )
     # Both paths: changing the link has the same effect as changing the file.
     return next(
-        (found for one in (real, path) if (found := _writers(one, path, named=named))), None
+        (problem for place in (real, path) if (problem := _writers(place, path, named=named))), None
     )
 
 
@@ -67,19 +70,19 @@ def _writers(path: Path, written: Path, *, named: bool) -> Problem | None:
         if above is None or above.st_mode & stat.S_ISVTX:
             continue
         if folder == path.parent and is_foreign(above) and not named:
-            words = f"is in {folder}, which belongs to {_user(above.st_uid)}"
-            return _problem(written, path, words, None)
+            message = f"is in {folder}, which belongs to {_user(above.st_uid)}"
+            return _problem(written, path, message, None)
         if who := _others(above):
-            words = f"is in {folder}, which can be changed by {who}"
-            return _problem(written, folder, words, "chmod go-w")
+            message = f"is in {folder}, which can be changed by {who}"
+            return _problem(written, folder, message, "chmod go-w")
     return None
 
 
-def _problem(written: Path, path: Path, words: str, command: str | None) -> Problem:
+def _problem(written: Path, path: Path, message: str, command: str | None) -> Problem:
     from shlex import quote  # noqa: PLC0415 - only where something is wrong
 
     hint = f"run `{command} {quote(str(path))}`" if command else "use a folder of your own"
-    return Problem(Severity.ERROR, f"{words}, so it is not used", Place(written), hint=hint)
+    return Problem(Severity.ERROR, f"{message}, so it is not used", Place(written), hint=hint)
 
 
 def _others(status: os.stat_result) -> str | None:
@@ -129,3 +132,44 @@ def _group(gid: int) -> str:
         return grp.getgrgid(gid).gr_name
     except KeyError:
         return str(gid)
+
+
+MOST_ENTRIES = 1000
+"""Entries of a folder of servers, skills or environments, each of which is opened."""
+
+
+def entries_of(folder: Path) -> list[Path]:
+    """The entries of a folder, in the order of names.
+
+    Raises:
+        OSError: It is not a folder, cannot be read, or has more entries.
+    """
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in islice(entries, MOST_ENTRIES + 1)]
+    if len(names) > MOST_ENTRIES:
+        raise OSError(EFBIG, f"it has more than {MOST_ENTRIES:,} entries")
+    return [folder / name for name in sorted(names)]
+
+
+def files_below(folder: Path, *, skips: Callable[[str], bool]) -> Iterator[Path]:
+    """All files below a folder, in a fixed order; links to folders are not followed.
+
+    Args:
+        folder: The top folder.
+        skips: Whether a folder of this name is left out.
+    """
+    # Not `os.walk`, which recurses for each level before Python 3.12 and fails with a thousand
+    # nested folders.
+    waiting = [folder]
+    while waiting:
+        place = waiting.pop()
+        try:
+            with os.scandir(place) as entries:
+                members = sorted(
+                    (entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries
+                )
+        except OSError:
+            continue
+        yield from (place / name for name, is_folder in members if not is_folder)
+        inside = (name for name, is_folder in members if is_folder and not skips(name))
+        waiting += (place / name for name in sorted(inside, reverse=True))

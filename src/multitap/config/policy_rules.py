@@ -1,15 +1,123 @@
-"""The policy rules of a configuration: allow, ask about or deny calls."""
+"""The policy rules of a configuration, and the hosts they list."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic_core import SchemaError, SchemaValidator
+from msgspec import Meta
 
-from multitap.config.frozen_model import FrozenModel, setting
-from multitap.config.host_lists import is_host
+from multitap.config.checks import ConfigModel, FieldMistake
 from multitap.config.problems import Place
+from multitap.records import dataclass
+
+# Most servers refuse longer addresses; here one counts as unclear, which no rule allows.
+LONGEST = 8192
+
+# Only URLs that every parser reads in the same way: no user, no backslash, no white space, no
+# empty host. Programs disagree about others, and the server's own parser decides.
+_URL = re.compile(
+    r"(?:[a-zA-Z][a-zA-Z0-9+.-]*://)?"
+    r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s/\\?#@:\[\]%\x00-\x20\x7f]+)"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+    r"(?:/[^\\\s\x00-\x20\x7f]*|[?#][^\\\s@\x00-\x20\x7f]*)?"
+)
+_NUMBER = re.compile(r"(?:0[xX][0-9a-fA-F]*|[0-9]+)")
+_NAME = re.compile(r"[a-z0-9_-]+(?:\.[a-z0-9_-]+)*")
+_DEVIATIONS = frozenset("ßς\u200c\u200d\u0130\u0131")
+"""Letters that versions of IDNA convert to different names."""
+
+Address = IPv4Address | IPv6Address
+
+
+@dataclass(frozen=True)
+class HostList:
+    """The hosts of a rule."""
+
+    written: tuple[str, ...]
+
+    @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(name for host in self.written if (name := _written_name(host)))
+
+    @cached_property
+    def _suffixes(self) -> tuple[tuple[str, str], ...]:
+        """The ends of names with a wildcard, and their ports."""
+        split = (name.rpartition(":") for name in self._names if name.startswith("*."))
+        return tuple((host[1:], port) for host, _, port in split)
+
+    @cached_property
+    def _networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        return tuple(ip_network(host, strict=False) for host in self.written if "/" in host)
+
+    def has(self, url: object) -> bool | None:
+        """Whether a URL leads to one of the hosts; None if programs may disagree about that."""
+        if not isinstance(url, str) or len(url) > LONGEST:
+            return None
+        match = _URL.fullmatch(url)
+        host = match and _canonical(match["host"])
+        if not match or not host:
+            return None
+        port = match["port"] or ""
+        if f"{host}:" in self._names or (port and f"{host}:{int(port)}" in self._names):
+            return True
+        if any(
+            host.endswith(suffix) and its_port in {"", port} for suffix, its_port in self._suffixes
+        ):
+            return True
+        return bool(self._networks) and _is_in(host, self._networks)
+
+
+def is_host(written: str) -> bool:
+    """Whether an entry of a rule is a valid host."""
+    try:
+        return bool(ip_network(written, strict=False) if "/" in written else _written_name(written))
+    except ValueError:
+        return False
+
+
+def _written_name(written: str) -> str:
+    """`host:port`, with an empty port for any; empty for a network or an invalid entry."""
+    if "/" in written:
+        return ""
+    wild = written.startswith("*.")
+    match = _URL.fullmatch(written[2:] if wild else written)
+    host = match and _canonical(match["host"])
+    if not match or not host:
+        return ""
+    return f"{'*.' if wild else ''}{host}:{match['port'] or ''}"
+
+
+def _canonical(host: str) -> str | None:
+    """The host as DNS and sockets know it; None if programs read it differently."""
+    try:
+        if host.startswith("["):
+            return f"[{IPv6Address(host[1:-1])}]"
+        if not host.isascii():
+            if not _DEVIATIONS.isdisjoint(host):
+                return None
+            host = host.encode("idna").decode("ascii")
+        host = host.lower().removesuffix(".")
+        if _NUMBER.fullmatch(host.rpartition(".")[2]):
+            return str(
+                IPv4Address(host)
+            )  # some programs accept 127.1, 0x7f000001 and 0177.0.0.1 as addresses
+    except ValueError:
+        return None
+    return host if _NAME.fullmatch(host) else None
+
+
+def _is_in(host: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
+    try:
+        address: Address = ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    addresses = (address,) if mapped is None else (address, mapped)
+    return any(candidate in network for network in networks for candidate in addresses)
+
 
 RuleDecision = Literal["allow", "ask", "deny"]
 Hint = Literal["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"]
@@ -19,53 +127,43 @@ _STEP = r"[^.\[\]]+(?:\[\*\])*"
 _ARGUMENT = re.compile(rf"{_STEP}(?:\.{_STEP})*")
 
 
-def pattern_check(pattern: str) -> SchemaValidator:
+def pattern_check(pattern: str) -> Callable[[object], bool]:
     """Compile a pattern that matches in linear time: values are foreign and must not block us.
 
     Raises:
         ValueError: It is not a regular expression, or one that needs backtracking.
     """
+    from pydantic_core import SchemaError, SchemaValidator  # noqa: PLC0415 - few rules have one
+
     try:
         # The regular expressions of pydantic-core are Rust's, which never backtrack; Python's `re`
         # does.
-        return SchemaValidator({"type": "str", "strict": True, "pattern": pattern})
+        checker = SchemaValidator({"type": "str", "strict": True, "pattern": pattern})
     except SchemaError as exc:
         reason = str(exc).rpartition("error: ")[2].strip()
         raise ValueError(f"not a regular expression that can be used: {reason}") from None
+    return checker.isinstance_python
 
 
-def _sound_pattern(pattern: str | None) -> str | None:
-    if pattern is not None:
-        pattern_check(pattern)
-    return pattern
-
-
-def _known_hosts(hosts: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    for host in hosts or ():
-        if not is_host(host):
-            raise ValueError(f"{host!r} is not a host: write a name, an address or a network")
-    return hosts
-
-
-class ArgumentTest(FrozenModel):
+class ArgumentTest(ConfigModel, frozen=True, kw_only=True):
     """A condition on one argument; all given tests must hold."""
 
     inside: tuple[Path, ...] | None = None
     """It is a path within one of these folders, links and `..` resolved."""
     outside: tuple[Path, ...] | None = None
     """It is a path within none of these folders, links and `..` resolved."""
-    host_in: tuple[str, ...] | None = setting(default=None, after=_known_hosts)
+    host_in: tuple[str, ...] | None = None
     """It is a URL of one of these hosts: `example.com`, `*.example.com`, `example.com:8443`,
     `10.0.0.0/8`."""
-    host_not_in: tuple[str, ...] | None = setting(default=None, after=_known_hosts)
+    host_not_in: tuple[str, ...] | None = None
     """It is a URL of none of these hosts."""
-    matches: str | None = setting(default=None, after=_sound_pattern)
+    matches: str | None = None
     """A regular expression is found in it; look-around and back-references are not supported."""
     one_of: tuple[Scalar, ...] | None = None
     """It is one of these values."""
     none_of: tuple[Scalar, ...] | None = None
     """It is none of these values."""
-    longer_than: int | None = setting(default=None, ge=0)
+    longer_than: Annotated[int, Meta(ge=0)] | None = None
     """It has more characters or, if it is a list, more items."""
     above: float | None = None
     """It is a number greater than this."""
@@ -74,13 +172,21 @@ class ArgumentTest(FrozenModel):
     given: bool | None = None
     """Whether the argument is present."""
 
-    def check_whole(self) -> Self:
-        if all(getattr(self, name) is None for name in self.model_fields):
-            raise ValueError(f"needs one of: {', '.join(self.model_fields)}")
-        return self
+    def mistakes(self) -> Iterator[FieldMistake]:
+        if all(getattr(self, name) is None for name in self.__struct_fields__):
+            yield "", f"needs one of: {', '.join(self.__struct_fields__)}"
+        for name in ("host_in", "host_not_in"):
+            for host in getattr(self, name) or ():
+                if not is_host(host):
+                    yield name, f"{host!r} is not a host: write a name, an address or a network"
+        if self.matches is not None:
+            try:
+                pattern_check(self.matches)
+            except ValueError as exc:
+                yield "matches", str(exc)
 
 
-class PolicyRule(FrozenModel):
+class PolicyRule(ConfigModel, frozen=True, kw_only=True):
     """One rule of a policy; it applies to calls that meet all of its conditions."""
 
     decision: RuleDecision
@@ -97,11 +203,10 @@ class PolicyRule(FrozenModel):
     reason: str | None = None
     """Shown to the caller, and to the person who is asked."""
 
-    def check_whole(self) -> Self:
+    def mistakes(self) -> Iterator[FieldMistake]:
         for name in self.arguments:
             if not _ARGUMENT.fullmatch(name):
-                raise ValueError(f"{name!r} is not an argument: write `name`, `a.b` or `items[*]`")
-        return self
+                yield "", f"{name!r} is not an argument: write `name`, `a.b` or `items[*]`"
 
     @property
     def place(self) -> Place | None:
@@ -111,6 +216,6 @@ class PolicyRule(FrozenModel):
 
     def at(self, place: Place) -> Self:
         """The same rule with its place."""
-        copy = self.model_copy()
-        copy.__dict__["_place"] = place
+        copy = self.replace()
+        copy.beside["_place"] = place
         return copy

@@ -1,20 +1,28 @@
-"""Checks that the paths and hosts of a project's server stay in its bounds.
+"""Checks that the paths, hosts and limits of a project's server stay in its bounds.
 
 Before it is trusted, as far as its variables are known; and at each start, with all variables
 expanded and links resolved.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from errno import EFBIG, EPERM
 from pathlib import Path
 
-from multitap.config.expand import variables
-from multitap.config.models import HttpServer, OAuth, ServerConfig, StdioServer
+from multitap.config.dialects.draft import Entry
+from multitap.config.models import (
+    HttpServer,
+    Limits,
+    OAuth,
+    SandboxRules,
+    ServerConfig,
+    StdioServer,
+)
 from multitap.config.owners import is_within
-from multitap.config.scope import LARGEST_FILE, Scope, expand, locate
+from multitap.config.problems import Problem, Severity
+from multitap.config.variables import LARGEST_FILE, Scope, expand, locate, variables_of
 from multitap.errors import ConfigError
-from multitap.regular_file import open_regular
+from multitap.files import open_regular
 
 OUTSIDE = "is outside the project"
 
@@ -48,7 +56,7 @@ def objection(path: str, root: Path, folder: Path) -> str | None:
 
 def objections_to(config: ServerConfig, root: Path, folder: Path) -> Iterator[tuple[str, str]]:
     """The fields of a project's server that lead out of the project, with the reasons."""
-    for key, reference in variables(config):
+    for key, reference in variables_of(config):
         if reference.source == "file":
             scope = folders_only(folder, root)
             if not is_within(locate(reference.name, scope), root):
@@ -73,7 +81,7 @@ def paths_of(config: ServerConfig) -> Iterator[tuple[str, Path]]:
 
 def leads_inside(host: str) -> bool:
     """Whether a host rule opens this machine or its own networks; not for one with variables."""
-    from multitap.http.egress.host_rules import HostRule  # noqa: PLC0415 - few have such rules
+    from multitap.http.addresses import HostRule  # noqa: PLC0415 - few have such rules
 
     try:
         return HostRule.of(host).leads_inside
@@ -96,8 +104,8 @@ def check_expanded(config: ServerConfig, root: Path) -> ServerConfig:
             return _check_program(config, root)
         case HttpServer(oauth=OAuth() as oauth) if oauth.assertion_file is not None:
             file = _real_path("oauth.assertion_file", oauth.assertion_file, root)
-            login = oauth.model_copy(update={"assertion_file": file})
-            return config.model_copy(update={"oauth": login})
+            login = oauth.replace(assertion_file=file)
+            return config.replace(oauth=login)
         case _:
             return config
 
@@ -112,14 +120,14 @@ def _check_program(config: StdioServer, root: Path) -> StdioServer:
             key: tuple(_real_path(f"sandbox_rules.{key}", path, root) for path in paths)
             for key, paths in (("read", rules.read), ("write", rules.write))
         }
-        changes["sandbox_rules"] = rules.model_copy(update=paths)
+        changes["sandbox_rules"] = rules.replace(**paths)
     for host in rules.hosts:
         if leads_inside(host):
             raise ConfigError(
                 f"`sandbox_rules.hosts`: {host!r} is on this machine or in its own network, "
                 "which a project cannot open"
             )
-    return config.model_copy(update=changes) if changes else config
+    return config.replace(**changes) if changes else config
 
 
 def _real_path(key: str, path: Path, root: Path) -> Path:
@@ -152,3 +160,80 @@ def _path_of(descriptor: int, path: Path) -> Path:
         return Path(f"/proc/self/fd/{descriptor}").readlink()
     except OSError:
         return Path(os.path.realpath(path))
+
+
+_HINT = "describe the server in your own configuration if it needs that"
+
+
+def restrain(
+    model: ServerConfig, entry: Entry, root: Path, folder: Path
+) -> tuple[ServerConfig, tuple[Problem, ...]]:
+    """The server restricted to what a project may allow: nothing outside its folder.
+
+    Args:
+        model: The server in the project's file.
+        entry: Where it is written.
+        root: The project's folder.
+        folder: The current folder.
+    """
+    limits, problems = _within_usual(model.limits, entry)
+    changes: dict[str, object] = {} if limits is model.limits else {"limits": limits}
+    if isinstance(model, StdioServer):
+        if model.sandbox == "off":
+            changes["sandbox"] = "auto"
+            message = "a project cannot switch the sandbox off"
+            problems.append(_problem(entry, ("sandbox",), message))
+        rules, refused = _restrain_rules(model.sandbox_rules, entry, root, folder)
+        if refused:
+            changes["sandbox_rules"] = rules
+            problems += refused
+    return (model.replace(**changes) if changes else model), tuple(problems)
+
+
+def _restrain_rules(
+    rules: SandboxRules, entry: Entry, root: Path, folder: Path
+) -> tuple[SandboxRules, list[Problem]]:
+    usual, problems = SandboxRules(), list[Problem]()
+    # A project may ask for less than usual, never for more.
+    changes: dict[str, object] = {
+        "processes": min(rules.processes, usual.processes),
+        "memory": min(rules.memory, usual.memory),
+    }
+    for field in ("read", "write"):
+        paths: tuple[Path, ...] = getattr(rules, field)
+        # With folders expanded and links resolved, and again at each start with everything else.
+        outside = [path for path in paths if objection(str(path), root, folder)]
+        if outside:
+            changes[field] = tuple(path for path in paths if path not in outside)
+            message = f"a project cannot open what is outside its folder: {_list(outside)}"
+            problems.append(_problem(entry, ("sandbox_rules", field), message))
+    if inner := [host for host in rules.hosts if leads_inside(host)]:
+        changes["hosts"] = tuple(host for host in rules.hosts if host not in inner)
+        message = f"a project cannot open this machine or its own networks: {_list(inner)}"
+        problems.append(_problem(entry, ("sandbox_rules", "hosts"), message))
+    for field in ("processes", "memory"):
+        if getattr(rules, field) > (most := getattr(usual, field)):
+            message = f"a project's server may have at most {most:,}"
+            problems.append(_problem(entry, ("sandbox_rules", field), message))
+    return rules.replace(**changes), problems
+
+
+def _list(values: Iterable[object]) -> str:
+    return ", ".join(f"`{value}`" for value in sorted(map(str, values)))
+
+
+def _within_usual(limits: Limits, entry: Entry) -> tuple[Limits, list[Problem]]:
+    """Limits that protect us from the server, which its own author can only lower."""
+    usual, problems, lowered = Limits(), list[Problem](), dict[str, int]()
+    for field in Limits.__struct_fields__:
+        most: int = getattr(usual, field)
+        if getattr(limits, field) > most:
+            lowered[field] = most
+            message = f"a project's server may have at most {most:,}"
+            problems.append(_problem(entry, ("limits", field), message))
+    return (limits.replace(**lowered) if lowered else limits), problems
+
+
+def _problem(entry: Entry, path: tuple[str, ...], message: str) -> Problem:
+    node = entry.fields.get(path, entry.node)
+    return Problem(Severity.ERROR, message, node.key_place, node.dotted, entry.name, hint=_HINT)

@@ -5,15 +5,17 @@ import inspect
 import json
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from itertools import pairwise
-from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic_core import to_jsonable_python
+import msgspec
+from msgspec import NODEFAULT
+from msgspec.structs import FieldInfo
 
 from multitap.config import models, policy_rules
-from multitap.config.frozen_model import FrozenModel, Setting
+from multitap.config.checks import ConfigModel, fields_of, plain
 from multitap.config.models import Settings
 from multitap.names import Naming
 
@@ -22,22 +24,6 @@ TITLE = "multitap.toml"
 KINDS = ("StdioServer", "HttpServer")
 
 Schema = dict[str, Any]
-
-_PLAIN: Mapping[Any, Schema] = {
-    Any: {},
-    bool: {"type": "boolean"},
-    float: {"type": "number"},
-    int: {"type": "integer"},
-    str: {"type": "string"},
-    Path: {"format": "path", "type": "string"},
-}
-_LIMITS = {
-    "ge": "minimum",
-    "gt": "exclusiveMinimum",
-    "le": "maximum",
-    "min_length": "minLength",
-    "pattern": "pattern",
-}
 
 
 def json_schema() -> Schema:
@@ -65,30 +51,25 @@ def json_schema_text() -> str:
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
-def _model(model: type[FrozenModel], definitions: Schema) -> Schema:
-    fields = model.model_fields.items()
-    required = [name for name, declared in fields if get_args(declared)[-1].is_required]
-    properties = {name: _property(declared, definitions) for name, declared in fields}
+def _model(model: type[ConfigModel], definitions: Schema) -> Schema:
+    fields = fields_of(model)
+    required = [field.name for field in fields if field.required]
     return {
         "additionalProperties": False,
         "description": inspect.getdoc(model),
-        "properties": properties,
+        "properties": {field.name: _property(field, definitions) for field in fields},
         **({"required": required} if required else {}),
         "type": "object",
     }
 
 
-def _property(declared: Any, definitions: Schema) -> Schema:
+def _property(field: FieldInfo, definitions: Schema) -> Schema:
     """The schema of a field; a null default is left out, because TOML has no null."""
-    said: Setting = get_args(declared)[-1]
-    schema = _schema_of(declared, definitions)
-    if not said.is_required and said.default_factory is None and said.default is not None:
-        schema["default"] = to_jsonable_python(_plain(said.default))
+    schema = _schema_of(field.type, definitions)
+    default: Any = {} if field.default_factory is dict else field.default
+    if default is not None and default is not NODEFAULT:
+        schema["default"] = plain(default)
     return dict(sorted(schema.items()))
-
-
-def _plain(value: Any) -> Any:
-    return value.model_dump(mode="json") if isinstance(value, FrozenModel) else value
 
 
 def _schema_of(  # noqa: PLR0911 - one line per kind of type
@@ -96,56 +77,50 @@ def _schema_of(  # noqa: PLR0911 - one line per kind of type
 ) -> Schema:
     """The schema of a value of this type in a file."""
     origin, members = get_origin(kind), get_args(kind)
-    if origin is Annotated:
-        return _limit(_schema_of(members[0], definitions), members[1:])
-    if origin is Literal:
-        words = {"const": members[0]} if len(members) == 1 else {"enum": [*members]}
-        return {**words, "type": "string" if isinstance(members[0], str) else "boolean"}
     if origin is Mapping:
         return {"additionalProperties": _schema_of(members[1], definitions), "type": "object"}
     if origin is tuple:
         return {"items": _schema_of(members[0], definitions), "type": "array"}
     if origin in {Union, UnionType}:
-        choices = [_schema_of(one, definitions) for one in members if one is not NoneType]
+        choices = [_schema_of(member, definitions) for member in members if member is not NoneType]
         return choices[0] if len(choices) == 1 else {"anyOf": choices}
-    if kind not in _PLAIN:
+    if origin is Annotated and get_origin(members[0]) is Literal:
+        return _schema_of(members[0], definitions)
+    if origin is Literal:  # msgspec would sort them: we list the usual one first
+        constraint = {"const": members[0]} if len(members) == 1 else {"enum": [*members]}
+        return {**constraint, "type": "string" if isinstance(members[0], str) else "boolean"}
+    if isinstance(kind, type) and issubclass(kind, ConfigModel | Enum):
         return {"$ref": f"#/$defs/{_define(kind, definitions)}"}
-    return dict(_PLAIN[kind])
+    schema = msgspec.json.schema(kind, schema_hook=lambda _: _PATH)
+    return {"anyOf": schema["anyOf"]} if "anyOf" in schema else schema
 
 
-def _limit(schema: Schema, said: tuple[Setting, ...]) -> Schema:
-    for one in said:
-        if one.written is not None:
-            schema = dict(one.written)
-            continue
-        limits = one.limits or {}
-        schema |= {_LIMITS[name]: limit for name, limit in limits.items() if name in _LIMITS}
-    return schema
+_PATH: Schema = {"format": "path", "type": "string"}
 
 
 def _define(kind: Any, definitions: Schema) -> str:
     name: str = kind.__name__
     if name not in definitions:
         definitions[name] = {}  # it may be recursive
-        if issubclass(kind, FrozenModel):
+        if issubclass(kind, ConfigModel):
             definitions[name] = _model(kind, definitions)
         else:
-            words = [one.value for one in kind]
+            values = [member.value for member in kind]
             about = inspect.getdoc(kind)
-            definitions[name] = {"description": about, "enum": words, "type": "string"}
+            definitions[name] = {"description": about, "enum": values, "type": "string"}
     return name
 
 
 def _docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class; a subclass has those of its parents too."""
-    found: dict[str, dict[str, str]] = {}
+    docstrings: dict[str, dict[str, str]] = {}
     sources = map(inspect.getsource, (policy_rules, models))
     for node in (node for source in sources for node in ast.parse(source).body):
         if isinstance(node, ast.ClassDef):
             parents = [base.id for base in node.bases if isinstance(base, ast.Name)]
-            inherited = [found.get(parent, {}) for parent in parents]
-            found[node.name] = dict(ChainMap(dict(_below_fields(node)), *inherited))
-    return found
+            inherited = [docstrings.get(parent, {}) for parent in parents]
+            docstrings[node.name] = dict(ChainMap(dict(_below_fields(node)), *inherited))
+    return docstrings
 
 
 def _below_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -168,8 +143,8 @@ def _describe(definition: Schema, texts: dict[str, str]) -> None:
 
 def _accept_list(program: Schema) -> None:
     """Allows a command with its arguments in one list."""
-    words = {"type": "array", "items": {"type": "string"}, "minItems": 1}
-    program["properties"]["command"] = {"anyOf": [program["properties"]["command"], words]}
+    list_schema = {"type": "array", "items": {"type": "string"}, "minItems": 1}
+    program["properties"]["command"] = {"anyOf": [program["properties"]["command"], list_schema]}
 
 
 def _amendment(definitions: Schema) -> Schema:

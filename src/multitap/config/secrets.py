@@ -1,18 +1,42 @@
-"""Decides which values of a server's configuration are secret.
-
-A value is secret because of its name (`API_TOKEN`, `--password`), its place (the password of a URL)
-or its looks. A word, a path, a number or a host name is not: hiding these would make messages
-unreadable.
-"""
+"""Variables with which somebody else's program, registry or machine is used."""
 
 import base64
 import binascii
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from urllib.parse import parse_qsl, unquote, urlsplit
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
-from multitap.config.steering_variables import risk_of
+import msgspec
+from msgspec import Raw
+
+from multitap.config.documents import is_list, is_table
+
+_RISKS: Mapping[str, str] = {
+    "decides where packages come from": r"""
+        npm_config_.* | UV_(?:INDEX|DEFAULT_INDEX|EXTRA_INDEX|FIND_LINKS|INSECURE|CONFIG).* | PIP_.*
+        | BUN_CONFIG_.* | YARN_.* | PNPM_.* | PIPX_.* """,
+    "can make it run other code": r"""
+        LD_.* | DYLD_.* | NODE_OPTIONS | NODE_PATH | PYTHON(?:PATH|STARTUP|HOME|INSPECT|WARNINGS)
+        | BASH_ENV | ENV | PERL5.* | RUBY(?:OPT|LIB) | JAVA_TOOL_OPTIONS | _JAVA_OPTIONS | JDK_.*
+        | GIT_.* | SHELL | EDITOR | DOTNET_.* | DENO_.* """,
+    "decides which programs it runs": r"PATH",
+    "decides which machine or agent it talks to": r"""
+        DOCKER_.* | CONTAINER_HOST | KUBECONFIG | SSH_AUTH_SOCK | DBUS_.* """,
+    "decides who can read what it sends": r"""
+        (?:HTTPS?|ALL|FTP|NO)_PROXY | SSL_CERT_.* | .*_CA_(?:BUNDLE|CERTS|FILE) | CURL_.*
+        | NODE_TLS_REJECT_UNAUTHORIZED | PYTHONHTTPSVERIFY """,
+    "decides where it looks for its files": r"HOME | XDG_.* | TMPDIR",
+}
+"""Variables that change more than the program's own behaviour."""
+_RISKY = tuple((re.compile(f"(?ix) {names}"), risk) for risk, names in _RISKS.items())
+
+
+def risk_of(name: str) -> str:
+    """What a variable changes besides the program's own behaviour; empty if it changes nothing."""
+    return next((risk for names, risk in _RISKY if names.fullmatch(name)), "")
+
 
 LEAST, LEAST_NEUTRAL = 6, 8
 """Minimum characters of a secret that is recognised by its name, and by its looks."""
@@ -98,8 +122,8 @@ def in_headers(headers: Mapping[str, str]) -> Iterator[str]:
     """The secrets in a request's headers."""
     for name, value in headers.items():
         scheme = _SCHEME.fullmatch(value)
-        given = scheme[2] if scheme else value
-        yield from in_value(given, telling=scheme is not None or is_telling(name))
+        credential = scheme[2] if scheme else value
+        yield from in_value(credential, telling=scheme is not None or is_telling(name))
         if scheme and scheme[1].lower() == "basic":
             yield from in_value(_password(scheme[2]), telling=True)
         if name.lower() == "cookie":
@@ -115,9 +139,9 @@ def in_url(url: str) -> Iterator[str]:
         return
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
     # Some servers take a token in place of the user, without a password.
-    for given in {password or user, unquote(password or user)}:
-        if is_secret(given, LEAST, certain=True):
-            yield given
+    for part in {password or user, unquote(password or user)}:
+        if is_secret(part, LEAST, certain=True):
+            yield part
     for name, value in parse_qsl(parts.query):
         if is_secret(value, LEAST, certain=is_telling(name)):
             yield value
@@ -126,9 +150,9 @@ def in_url(url: str) -> Iterator[str]:
         name, _, value = pair.partition("=")
         if is_secret(value, LEAST, certain=is_telling(name)):
             yield value  # as it is written
-    for given in (*parts.path.split("/"), parts.fragment):
-        if _RANDOM.fullmatch(given) and not _ORDINARY.fullmatch(given):
-            yield given
+    for part in (*parts.path.split("/"), parts.fragment):
+        if _RANDOM.fullmatch(part) and not _ORDINARY.fullmatch(part):
+            yield part
 
 
 def takes_secret(option: str, argument: str) -> bool:
@@ -252,3 +276,173 @@ def _password(encoded: str) -> str:
         return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""
+
+
+MASK = "********"
+SECRET_TABLES = ("env", "headers")
+SECRET_FIELDS = (
+    "oauth.client_secret",
+    "oauth.private_key",
+    "oauth.assertion",
+    "model.api_key",
+)
+
+_REFERENCE = re.compile(r"\$\{([^}]*)(\}?)")
+_SCHEME_PREFIX = re.compile(r"(?:(?:Bearer|Basic|Token|ApiKey)\s+)?", re.IGNORECASE)
+
+
+def masked(key: str, value: Any) -> Any:
+    """The value of a field, by its dotted name, with possible secrets masked."""
+    table, _, name = key.partition(".")
+    if is_table(value):
+        return {inner: masked(f"{key}.{inner}", member) for inner, member in value.items()}
+    if key == "args":
+        return masked_arguments(value)
+    if not isinstance(value, str):
+        return value
+    if key == "command":
+        return masked_words(value)
+    if key.endswith(SECRET_FIELDS) or (table in SECRET_TABLES and name):
+        return masked_text(value)
+    return masked_url(value) if key.endswith("url") else value
+
+
+def masked_text(text: str) -> str:
+    """Variables stay visible, without their defaults; any other text is masked."""
+    scheme = _SCHEME_PREFIX.match(text)
+    start = scheme.end() if scheme else 0
+    matches = [*_REFERENCE.finditer(text, start)]
+    alone = sum(len(match[0]) for match in matches) == len(text) - start
+    if not (matches and alone and all(map(_is_reference, matches))):
+        return MASK if text else ""
+    return text[:start] + "".join(map(_without_default, matches))
+
+
+def masked_url(url: str) -> str:
+    """A URL without its password, query values and random-looking parts of the path."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return MASK
+    place = parts.netloc.rpartition("@")
+    host = f"{MASK}@{place[2]}" if place[1] else parts.netloc
+    query = re.sub(r"=[^&]+", f"={MASK}", parts.query)
+    path = _without(parts.path, in_url(parts.path))
+    return urlunsplit((parts.scheme, host, path, query, ""))
+
+
+def masked_arguments(arguments: Iterable[str]) -> list[str]:
+    """Arguments without the values of options with telling names."""
+    texts: list[str] = []
+    before = ""
+    for argument in arguments:
+        if takes_secret(before, argument):
+            texts.append(masked_text(argument))
+        elif (value := whole_value(before, argument)) is not None:
+            texts.append(argument.removesuffix(value) + masked_text(value))
+        else:
+            texts.append(_without(masked_words(argument), in_arguments((before, argument))))
+        before = argument
+    return texts
+
+
+def masked_words(text: str) -> str:
+    """A text without the values of telling names in it, and without what looks like a secret."""
+    last = len(text)
+    for start, end in sorted({*named_values(text)}, reverse=True):
+        if end <= last:  # otherwise it contains one that is masked
+            text = f"{text[:start]}{masked_text(text[start:end])}{text[end:]}"
+            last = start
+    return _without(text, in_text(text))
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in sorted({*secrets}, key=len, reverse=True):
+        if MASK not in secret:
+            text = text.replace(secret, MASK)
+    return text
+
+
+def _is_reference(match: re.Match[str]) -> bool:
+    name = match[1].partition(":-")[0]
+    return bool(match[2]) and name.count(":") <= 1
+
+
+def _without_default(match: re.Match[str]) -> str:
+    name, sign, _ = match[1].partition(":-")
+    return f"${{{name}{sign + MASK if sign else ''}}}"
+
+
+LEAST_WORD = 3
+"""Minimum characters of a secret; short ones are searched for as whole words."""
+LARGEST = 64 * 1024
+"""Bytes of an argument in which secrets are searched for."""
+LONGEST_TEXT = 4096
+"""Characters of a text under any other name that is searched for tokens."""
+_DEEPEST = 32
+_parse_outline = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def in_call(arguments: Mapping[str, Any] | bytes | Raw) -> Iterator[str]:
+    """The secrets in the arguments of a call: values under telling names, at any depth.
+
+    Args:
+        arguments: The arguments, or their JSON.
+    """
+    members = arguments if isinstance(arguments, Mapping) else _outline(arguments)
+    for name, value in members.items():
+        if isinstance(value, Raw):
+            value = _content(value)  # noqa: PLW2901 - decoded
+        yield from _in_member(value, _DEEPEST, telling=is_telling(name))
+
+
+def mask_members(value: Any, mask: str, depth: int = 64) -> Any:
+    """Plain data with a mask in place of each value under a telling name."""
+    if is_table(value) and depth:
+        return {
+            name: _hidden(member, mask, depth - 1)
+            if is_telling(name)
+            else mask_members(member, mask, depth - 1)
+            for name, member in value.items()
+        }
+    if is_list(value) and depth:
+        return [mask_members(member, mask, depth - 1) for member in value]
+    return value
+
+
+def _outline(arguments: bytes | Raw) -> Mapping[str, Raw]:
+    try:
+        return _parse_outline(arguments)
+    except (msgspec.DecodeError, RecursionError):  # refused, and never sent
+        return {}
+
+
+def _content(value: Raw) -> Any:
+    """A member of the arguments; None if it is long, and so no secret."""
+    try:
+        return msgspec.json.decode(value) if len(value) <= LARGEST else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _in_member(value: Any, depth: int, *, telling: bool) -> Iterator[str]:
+    if is_table(value) and depth:
+        for name, member in value.items():
+            yield from _in_member(member, depth - 1, telling=telling or is_telling(name))
+    elif is_list(value) and depth:
+        for member in value:
+            yield from _in_member(member, depth - 1, telling=telling)
+    elif telling and isinstance(value, str | int | float) and not isinstance(value, bool):
+        if is_secret(text := str(value), LEAST_WORD, certain=True):
+            yield text
+    elif isinstance(value, str) and len(value) <= LONGEST_TEXT:
+        yield from in_text(value)
+
+
+def _hidden(value: Any, mask: str, depth: int) -> Any:
+    """Whatever is under a telling name, without its values."""
+    if is_table(value) and depth:
+        return {name: _hidden(member, mask, depth - 1) for name, member in value.items()}
+    if is_list(value) and depth:
+        return [_hidden(member, mask, depth - 1) for member in value]
+    return value if value is None or isinstance(value, bool) else mask

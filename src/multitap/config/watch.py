@@ -1,16 +1,17 @@
-"""Reports when a configuration file has changed."""
+"""Reports when a configuration file has changed, by fingerprints of the files."""
 
+import os
+import stat
 import threading
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-import anyio
-from watchfiles import awatch  # pyright: ignore[reportUnknownVariableType] - names trio's types
-
-from multitap.config.search import Source
-from multitap.config.stamps import Stamps, changed_files, folders, stamps
+from multitap.config.discover import CONFIG, PROJECT, SCRIPTS
+from multitap.config.owners import entries_of
+from multitap.config.sources import Source
+from multitap.files import Stamp, file_stamp
 
 QUIET_MS = 100
 """Seconds without a change after which a burst of changes is over."""
@@ -18,6 +19,61 @@ QUIET_MS = 100
 LONGEST_BURST_MS = 1500
 RECHECK_MS = 1000
 """Seconds between checks without events, which network drives and containers may not send."""
+
+
+Stamps = Mapping[Path, Stamp]
+
+
+def stamps(sources: Iterable[Source]) -> Stamps:
+    """The stamp of every relevant file, existing or not."""
+    return {path: file_stamp(path) for source in sources for path in _files(source)}
+
+
+def changed_files(before: Stamps, after: Stamps) -> frozenset[Path]:
+    """The files that were created, deleted or written."""
+    return frozenset(
+        path for path in before.keys() | after.keys() if before.get(path) != after.get(path)
+    )
+
+
+def folders(sources: Iterable[Source]) -> Mapping[Path, int]:
+    """The folders to watch so that no change is missed, each with its inode.
+
+    A missing one is left out, and found by the next check. Watching its parent instead would wake
+    us for unrelated changes: above our own trust file, that is every write to the call log.
+    """
+    paths: set[Path] = set()
+    for source in sources:
+        paths |= {source.path, *_members(source)} if source.folder else {source.path.parent}
+        paths |= {_target(source.path).parent}  # a link's target may change instead of the link
+    inodes = ((path, _folder_inode(path)) for path in paths)
+    return {path: inode for path, inode in inodes if inode is not None}
+
+
+def _files(source: Source) -> Iterable[Path]:
+    if not source.folder:
+        return (source.path,)
+    names = (*SCRIPTS, CONFIG, PROJECT)
+    return (member / name for member in _members(source) for name in names)
+
+
+def _members(source: Source) -> list[Path]:
+    try:
+        return [path for path in entries_of(source.path) if path.is_dir()]
+    except OSError:
+        return []
+
+
+def _folder_inode(path: Path) -> int | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino if stat.S_ISDIR(status.st_mode) else None
+
+
+def _target(path: Path) -> Path:
+    return Path(os.path.realpath(path))  # `Path.resolve` raises for circular links
 
 
 async def changes(
@@ -28,10 +84,14 @@ async def changes(
     Folders are watched, not files: editors replace a file, and a watch on it dies with the old one.
     System events only wake us; the stamps decide whether a file changed.
     """
-    wanted = tuple(sources)
-    known = stamps(wanted) if since is None else since
+    from watchfiles import (  # noqa: PLC0415 - only where something watches
+        awatch,  # pyright: ignore[reportUnknownVariableType] - names trio's types
+    )
+
+    watched_sources = tuple(sources)
+    before = stamps(watched_sources) if since is None else since
     while True:
-        watched = folders(wanted)
+        watched = folders(watched_sources)
         stop = threading.Event()
         stirs = awatch(
             *watched,
@@ -45,19 +105,21 @@ async def changes(
         )
         async with aclosing(stirs):
             while True:
-                now = stamps(wanted)
-                if difference := changed_files(known, now):
-                    known = now
+                now = stamps(watched_sources)
+                if difference := changed_files(before, now):
+                    before = now
                     yield difference
                 await _stir(stirs, stop)
                 # A folder that appeared, or was replaced under the same name, needs a new watch:
                 # the system follows the inode, not the path.
-                if folders(wanted) != watched:
+                if folders(watched_sources) != watched:
                     break
 
 
 async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None:
     """Return after an event, or after a timeout."""
+    import anyio  # noqa: PLC0415 - like `watchfiles`
+
     async with anyio.create_task_group() as group:
         group.start_soon(_release, stop)
         try:
@@ -71,6 +133,8 @@ async def _stir(stirs: AsyncGenerator[Any, None], stop: threading.Event) -> None
 
 async def _release(stop: threading.Event) -> None:
     """Stop the watching thread as soon as we are cancelled: a thread cannot be cancelled itself."""
+    import anyio  # noqa: PLC0415 - like `watchfiles`
+
     try:
         await anyio.sleep_forever()
     finally:

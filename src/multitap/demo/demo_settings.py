@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from multitap.config import Settings, StdioServer
-from multitap.own_program import own_program
+from multitap.version import own_program
 
 GOOD = ("calculator", "clock", "notebook")
 BAD = ("crasher", "sleeper")

@@ -1,4 +1,4 @@
-"""One client of the gateway: its identity, its capabilities, and how to reach it."""
+"""A client of the gateway, and its requests."""
 
 import asyncio
 import secrets
@@ -11,25 +11,28 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
-from multitap.gateway.client_message import (
+from multitap.tasks import LightTask
+from multitap.upstream.questions import CallContext
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import (
     EMPTY,
-    ClientMessage,
-    Refused,
-    Result,
-    parse_error,
-    parse_table,
-    text_of,
-)
-from multitap.wire.jsonrpc import envelope
-from multitap.wire.jsonrpc.vocabulary import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     SERVER_ERROR,
+    ClientMessage,
+    RequestParams,
+    Result,
+    RpcError,
+    notification,
+    parse_error,
+    parse_table,
+    text_of,
 )
-from multitap.wire.wire import RpcError
+from multitap.wire.wire import OnProgress
 
 if TYPE_CHECKING:
+    from multitap.gateway.fronts.sessions import KnownCall
     from multitap.gateway.view import View
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
@@ -87,7 +90,7 @@ class OtherReplicas(Protocol):
     session_id: str
 
     @property
-    def is_guest(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether another replica notifies the client of changes."""
         ...
 
@@ -160,7 +163,7 @@ class Client:
         """Whether it has disconnected, or its session has ended."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}
         self._ids = count(1)
-        self.elsewhere: OtherReplicas | None = None
+        self.replicas: OtherReplicas | None = None
         """The rest of the cluster, if there is one."""
 
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
@@ -168,19 +171,19 @@ class Client:
         self.version, self.capabilities, self.info = version, capabilities, info
         self.caller = _caller(info, self.principal)
         # by its bytes: too much does no harm, since `able` decides about each question
-        said = bytes(capabilities)
+        encoded = bytes(capabilities)
         self.can_be_asked = any(
-            b'"%b"' % ability.encode() in said for ability in _ABILITIES.values()
+            b'"%b"' % ability.encode() in encoded for ability in _ABILITIES.values()
         )
 
     def caller_of(self, info: Raw) -> str:
         """The label for a client that describes itself in a request."""
         if self._last_info is None or self._last_info[0] != info:
             try:
-                said = msgspec.json.decode(info, type=dict[str, Any])
-            except envelope.UNPARSABLE:
-                said = {}
-            self._last_info = (info.copy(), _caller(said, self.principal))
+                client_info = msgspec.json.decode(info, type=dict[str, Any])
+            except jsonrpc.UNPARSABLE:
+                client_info = {}
+            self._last_info = (info.copy(), _caller(client_info, self.principal))
         return self._last_info[1]
 
     @property
@@ -212,12 +215,12 @@ class Client:
         if len(self._asked) >= MOST_ASKED:
             raise RpcError(SERVER_ERROR, "too many requests to the client at once")
         number: int | str = next(self._ids)
-        if self.elsewhere is not None:  # the answer may come to any replica
-            number = f"{self.elsewhere.name}.{number}"
+        if self.replicas is not None:  # the answer may come to any replica
+            number = f"{self.replicas.name}.{number}"
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        key = envelope.encode(number)
+        key = jsonrpc.encode(number)
         self._asked[key] = answer
-        message = envelope.request(number, method, params)
+        message = jsonrpc.request(number, method, params)
         try:
             # on the stream of its own request first: many clients listen to no other
             sent = outlet is not None and outlet.send(message)
@@ -226,17 +229,13 @@ class Client:
             with anyio.fail_after(ASK_TIMEOUT):
                 return await answer
         except TimeoutError:
-            self.outlet.send(
-                envelope.notification("notifications/cancelled", {"requestId": number})
-            )
+            self.outlet.send(jsonrpc.notification("notifications/cancelled", {"requestId": number}))
             raise RpcError(
                 SERVER_ERROR, f"the client did not answer within {ASK_TIMEOUT:g} s"
             ) from None
         # tells the client, so that it can close its dialog
         except asyncio.CancelledError:
-            self.outlet.send(
-                envelope.notification("notifications/cancelled", {"requestId": number})
-            )
+            self.outlet.send(jsonrpc.notification("notifications/cancelled", {"requestId": number}))
             raise
         finally:
             del self._asked[key]
@@ -244,8 +243,8 @@ class Client:
     def take_answer(self, message: ClientMessage) -> None:
         """Handle its answer to a request of ours; answers to unknown requests are dropped."""
         waiting = self._asked.get(bytes(message.id))
-        if waiting is None and self.elsewhere is not None:
-            self.elsewhere.take_answer(message)
+        if waiting is None and self.replicas is not None:
+            self.replicas.take_answer(message)
         if waiting is None or waiting.done():
             return
         if not len(message.error):
@@ -253,7 +252,7 @@ class Client:
             return
         try:
             error = parse_error(message.error)
-        except envelope.UNPARSABLE:
+        except jsonrpc.UNPARSABLE:
             waiting.set_exception(RpcError(INTERNAL_ERROR, "the client's error cannot be read"))
         else:
             waiting.set_exception(RpcError(error.code, error.message, error.data))
@@ -262,8 +261,8 @@ class Client:
         """Cancel one of its requests, at all replicas or only here."""
         if (scope := self.scopes.get(bytes(request_id))) is not None:
             scope.cancel()
-        elif self.elsewhere is not None and not is_here:
-            self.elsewhere.cancel(request_id)
+        elif self.replicas is not None and not is_here:
+            self.replicas.cancel(request_id)
 
     def leave(self) -> None:
         """Cancel its requests and fail the questions to it: it has disconnected."""
@@ -280,7 +279,7 @@ def abilities(capabilities: Raw) -> tuple[str, ...]:
     """The kinds of questions that a client can answer."""
     try:
         declared = parse_table(capabilities)
-    except envelope.UNPARSABLE:
+    except jsonrpc.UNPARSABLE:
         return ()
     return tuple(ability for ability in _ABILITIES.values() if ability in declared)
 
@@ -292,7 +291,7 @@ def able(capabilities: Raw, method: str, params: Mapping[str, Any]) -> bool:
         if ability not in parse_table(capabilities):
             return False
         modes = _declaration(capabilities, ability)
-    except envelope.UNPARSABLE:
+    except jsonrpc.UNPARSABLE:
         return False
     match ability:
         case "elicitation":
@@ -313,8 +312,8 @@ def fit(capabilities: Raw, method: str, params: Mapping[str, Any]) -> Mapping[st
     if not able(capabilities, method, params):
         ability = _ABILITIES.get(method, method)
         mode = params.get("mode") or ("tools" if params.get("tools") else "")
-        words = f"the client does not support {ability} {mode}".strip()
-        raise RpcError(METHOD_NOT_FOUND, words)
+        reason = f"the client does not support {ability} {mode}".strip()
+        raise RpcError(METHOD_NOT_FOUND, reason)
     if "includeContext" in params and "context" not in _declaration(capabilities, "sampling"):
         return {key: value for key, value in params.items() if key != "includeContext"}
     return params
@@ -333,7 +332,7 @@ def is_grave(message: Raw, least: str) -> bool:
     """Whether a log message has at least the given level."""
     try:
         return level_of(_parse_log(message).level) >= level_of(least)
-    except envelope.UNPARSABLE:
+    except jsonrpc.UNPARSABLE:
         return False
 
 
@@ -343,8 +342,8 @@ def wants_log(client: Client, message: Raw) -> bool:
 
 
 def _caller(info: Mapping[str, Any], principal: str) -> str:
-    said = (info.get("title") or info.get("name"), info.get("version"))
-    name = " ".join(word[:_LONGEST_WORD] for word in said if isinstance(word, str) and word)
+    parts = (info.get("title") or info.get("name"), info.get("version"))
+    name = " ".join(word[:_LONGEST_WORD] for word in parts if isinstance(word, str) and word)
     return f"{name} ({principal})" if name and principal else name or principal
 
 
@@ -356,5 +355,151 @@ def log_level(value: Raw | None) -> str | None:
     """
     name = text_of(value)
     if value is not None and name not in LEVELS:
-        raise Refused(INVALID_PARAMS, f"no such log level; expected one of {', '.join(LEVELS)}")
+        raise RpcError(INVALID_PARAMS, f"no such log level; expected one of {', '.join(LEVELS)}")
     return name
+
+
+_REMOVED = frozenset({"notifications/elicitation/complete"})
+"""Notifications that the stateless era has removed."""
+
+
+class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
+    """The client, the id and the outlet of a request; an `OnBehalfOf` to servers."""
+
+    client: Client
+    """The client that sent it."""
+    slot_holder: object
+    """The holder whose share of the server's slots it uses."""
+    request_id: Raw
+    """Its JSON-RPC id, undecoded."""
+    outlet: Outlet
+    """Takes messages that precede the answer."""
+    params: RequestParams
+    """Its parameters."""
+    light: LightTask | None
+    """The light task that it runs in, if any."""
+    capabilities: Raw
+    log_level: str | None
+    principal: str
+    caller: str
+    is_stateless: bool = False
+    """Whether it belongs to the stateless era."""
+
+    @property
+    def drives_rounds(self) -> bool:
+        """Whether the client itself answers what servers ask back."""
+        return self.is_stateless
+
+    @property
+    def holder(self) -> str:
+        return self.client.holder
+
+    @property
+    def owner(self) -> object:
+        # without a session, two requests of one token may come from two programs
+        return self.client if self.client.single else self
+
+    def context(self) -> CallContext:
+        """The context of the calls made for it."""
+        on_progress = self.on_progress() if self.params.meta else None
+        return CallContext(client=self, on_progress=on_progress)
+
+    def on_progress(self) -> OnProgress | None:
+        """Sends progress to the client; None if it did not ask for it."""
+        token = self.params.meta.get("progressToken")
+        if token is None:
+            return None
+
+        def report(progress: float, total: float | None, message: str | None) -> None:
+            progress_params: dict[str, Any] = {"progressToken": token, "progress": _plain(progress)}
+            if total is not None:
+                progress_params["total"] = _plain(total)
+            if message is not None:
+                progress_params["message"] = message
+            self.outlet.send(notification("notifications/progress", progress_params))
+
+        return report
+
+    def on_notification(self, method: str, params: Raw) -> None:
+        wanted = not (self.is_stateless and method in _REMOVED)
+        if method == "notifications/message":
+            wanted = self._wants(params)
+        if wanted:
+            self.outlet.send(notification(method, params))
+
+    async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
+        if self.is_stateless:
+            # raises a better reason if the client could not answer at all
+            fit(self.capabilities, method, params)
+            raise RpcError(METHOD_NOT_FOUND, "the client cannot be asked during this request")
+        return await self.client.ask(method, params, self.outlet)
+
+    def _wants(self, params: Raw) -> bool:
+        if not self.is_stateless:
+            return wants_log(self.client, params)
+        return self.log_level is not None and is_grave(params, self.log_level)
+
+
+def _plain(number: float) -> float | int:
+    # a count as the server wrote it: `3`, not `3.0`
+    return int(number) if number.is_integer() else number
+
+
+def session_request(
+    client: Client, request_id: Raw, outlet: Outlet, params: RequestParams, light: LightTask | None
+) -> ClientRequest:
+    """A request of the handshake era; the capabilities are those of the handshake."""
+    return ClientRequest(
+        client=client,
+        slot_holder=client.slot_holder,
+        request_id=request_id,
+        outlet=outlet,
+        params=params,
+        light=light,
+        capabilities=client.capabilities,
+        log_level=client.log_level or USUAL_LEVEL,
+        principal=client.principal,
+        caller=client.caller,
+    )
+
+
+def stateless_request(
+    client: Client,
+    request_id: Raw,
+    outlet: Outlet,
+    params: RequestParams,
+    light: LightTask | None,
+    *,
+    known: "KnownCall | None" = None,
+) -> ClientRequest:
+    """A request of the stateless era, which carries its client's capabilities.
+
+    Args:
+        client: The client.
+        request_id: Its JSON-RPC id.
+        outlet: Takes messages that precede the answer.
+        params: Its parameters.
+        light: The light task that it runs in.
+        known: The last call with the same `_meta`, which is then not decoded again.
+    """
+    if known is not None:
+        capabilities, level, caller = known.capabilities, known.log_level, known.caller
+    else:
+        meta = params.meta
+        capabilities = meta.get(jsonrpc.CLIENT_CAPABILITIES_KEY, EMPTY)
+        encoded, info = meta.get(jsonrpc.LOG_LEVEL_KEY), meta.get(jsonrpc.CLIENT_INFO_KEY)
+        level = None if encoded is None else log_level(encoded)
+        caller = client.caller if info is None else client.caller_of(info)
+    return ClientRequest(
+        client=client,
+        slot_holder=client.slot_holder,
+        request_id=request_id,
+        outlet=outlet,
+        params=params,
+        light=light,
+        capabilities=capabilities,
+        log_level=level,
+        principal=client.principal,
+        caller=caller,
+        is_stateless=True,
+    )

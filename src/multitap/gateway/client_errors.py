@@ -16,14 +16,14 @@ from multitap.errors import (
     Unavailable,
     UnknownName,
 )
-from multitap.gateway.client_message import UNPARSABLE, ClientMessage, Params, Refused, parse_params
-from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import UNPARSABLE, ClientMessage, RequestParams, RpcError, parse_params
 
 logger = logging.getLogger(__name__)
 
-PARSE_ERROR, INVALID_REQUEST = vocabulary.PARSE_ERROR, vocabulary.INVALID_REQUEST
-NO_METHOD, INVALID_PARAMS = vocabulary.METHOD_NOT_FOUND, vocabulary.INVALID_PARAMS
-INTERNAL, UNAVAILABLE = vocabulary.INTERNAL_ERROR, vocabulary.SERVER_ERROR
+PARSE_ERROR, INVALID_REQUEST = jsonrpc.PARSE_ERROR, jsonrpc.INVALID_REQUEST
+NO_METHOD, INVALID_PARAMS = jsonrpc.METHOD_NOT_FOUND, jsonrpc.INVALID_PARAMS
+INTERNAL, UNAVAILABLE = jsonrpc.INTERNAL_ERROR, jsonrpc.SERVER_ERROR
 # within the range left to servers; -32800 is what the Language Server Protocol says
 TIMEOUT, CANCELLED, OVERLOADED, BAD_ANSWER = -32001, -32800, -32003, -32004
 NO_RESOURCE = -32002
@@ -41,29 +41,29 @@ _KINDS: tuple[tuple[type[MultitapError], int, str], ...] = (
 )
 
 
-def unreadable(data: bytes, exc: Exception) -> Refused:
+def unreadable(data: bytes, exc: Exception) -> RpcError:
     """The error for bytes that are not a single JSON-RPC message."""
     if data.lstrip()[:1] == b"[":
-        return Refused(INVALID_REQUEST, "batches are not supported: send one message")
-    return Refused(PARSE_ERROR, f"Parse error: {exc}")
+        return RpcError(INVALID_REQUEST, "batches are not supported: send one message")
+    return RpcError(PARSE_ERROR, f"Parse error: {exc}")
 
 
-def read_params(message: ClientMessage) -> Params:
+def read_params(message: ClientMessage) -> RequestParams:
     """The parameters of a request, decoded as far as the gateway needs.
 
     Raises:
         Refused: It cannot be read.
     """
     try:
-        return parse_params(message.params) if len(message.params) else Params()
+        return parse_params(message.params) if len(message.params) else RequestParams()
     except UNPARSABLE as exc:
-        raise Refused(INVALID_PARAMS, f"the parameters cannot be read: {exc}") from None
+        raise RpcError(INVALID_PARAMS, f"the parameters cannot be read: {exc}") from None
 
 
-def refusal_of(exc: MultitapError) -> Refused:
+def refusal_of(exc: MultitapError) -> RpcError:
     """The JSON-RPC error for an exception: code, message, reason and hint."""
     if isinstance(exc, ServerError):
-        return Refused(exc.code, exc.words, exc.data)
+        return RpcError(exc.code, exc.words, exc.data)
     code, reason = INTERNAL, "failed"
     for kind, its_code, its_reason in _KINDS:
         if isinstance(exc, kind):
@@ -76,22 +76,22 @@ def refusal_of(exc: MultitapError) -> Refused:
         data["path"] = exc.path
     if isinstance(exc, Unavailable):
         data["server"] = exc.server
-    words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
-    return Refused(code, words, data)
+    message = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+    return RpcError(code, message, data)
 
 
-def to_refusal(exc: Exception, method: str) -> Refused:
+def to_refusal(exc: Exception, method: str) -> RpcError:
     """The JSON-RPC error for any exception that ended a request."""
-    if isinstance(exc, Refused):
+    if isinstance(exc, RpcError):
         return exc
     if isinstance(exc, MultitapError):
         return refusal_of(exc)
     # the client chooses the method name, which may be as long as a message
     logger.error("%.80r failed", method, exc_info=exc)
-    return Refused(INTERNAL, "Internal error")
+    return RpcError(INTERNAL, "Internal error")
 
 
 def failed_call(exc: BadArguments | Denied) -> bytes:
     """A failed tool result that tells the model why the call was not made."""
-    words = f"{exc}; {exc.hint}" if exc.hint else str(exc)
-    return envelope.encode({"content": [{"type": "text", "text": words}], "isError": True})
+    message = f"{exc}; {exc.hint}" if exc.hint else str(exc)
+    return jsonrpc.encode({"content": [{"type": "text", "text": message}], "isError": True})

@@ -1,54 +1,141 @@
-"""All servers as one MCP server, for clients and servers of either era."""
+"""The hub, served to MCP clients as one server."""
 
 import os
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import anyio
+import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
+from multitap.events import LinkState, withheld_note
 from multitap.gateway import client_errors
-from multitap.gateway.client import Client, log_level
-from multitap.gateway.client_logins import ClientLogins
-from multitap.gateway.client_lookup import ClientLookup
-from multitap.gateway.client_message import UNPARSABLE, ClientMessage, Refused, Result, parse_table
-from multitap.gateway.client_request import ClientRequest
-from multitap.gateway.degradation import report
-from multitap.gateway.eras.parked_calls import TTL, ParkedCalls
-from multitap.gateway.eras.server_requests import ServerRequests
-from multitap.gateway.eras.subscriptions import Subscriptions
-from multitap.gateway.exclusive_use import ExclusiveUse
-from multitap.gateway.first_list import wait_for_servers
-from multitap.gateway.introduction import OURSELVES, Introduction
-from multitap.gateway.jobs import JobRunner
-from multitap.gateway.offer_requests import OfferRequests
+from multitap.gateway.calls import ClientLookup, JobRunner, OfferRequests, ToolCalls
+from multitap.gateway.client import Client, ClientRequest, log_level
+from multitap.gateway.logins import ClientLogins
+from multitap.gateway.parked_calls import TTL, ParkedCalls
 from multitap.gateway.person_questions import PersonQuestions
-from multitap.gateway.private_links import PrivateLinks
-from multitap.gateway.tool_calls import ToolCalls
+from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
+from multitap.gateway.questions import ServerRequests
+from multitap.gateway.readiness import report, wait_for_servers
+from multitap.gateway.subscriptions import Subscriptions
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.later import Later
-from multitap.shares import Shares
+from multitap.limits import Shares
 from multitap.tasks import Tasks, in_task
-from multitap.upstream.handlers import Handlers
+from multitap.upstream.link import Link
+from multitap.upstream.questions import Handlers
+from multitap.version import VERSION
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import EMPTY, UNPARSABLE, ClientMessage, Result, RpcError, parse_table
 
 if TYPE_CHECKING:
-    from multitap.gateway.replicas import (
-        replica_bus,
-        replica_choice,
-        shared_audit,
-        shared_restarts,
-    )
+    from multitap.cluster import bus as replica_bus
+    from multitap.cluster import gateways
 else:
     # imported in a cluster only
-    replica_bus = Later("multitap.gateway.replicas.replica_bus")
-    replica_choice = Later("multitap.gateway.replicas.replica_choice")
-    shared_audit = Later("multitap.gateway.replicas.shared_audit")
-    shared_restarts = Later("multitap.gateway.replicas.shared_restarts")
+    replica_bus = Later("multitap.cluster.bus")
+    gateways = Later("multitap.cluster.gateways")
+    gateways = Later("multitap.cluster.gateways")
+    gateways = Later("multitap.cluster.gateways")
+
+_CAPABILITIES = {
+    "tools": {"listChanged": True},
+    "resources": {"subscribe": True, "listChanged": True},
+    "prompts": {"listChanged": True},
+    "completions": {},
+    "logging": {},
+}
+_LATEST = jsonrpc.HANDSHAKE_VERSIONS[-1]
+_HANDSHAKE = 64 * 1024
+"""Bytes of a client's handshake, which are kept as long as the client is connected."""
+
+
+class _Initialize(msgspec.Struct):
+    protocolVersion: str = ""  # noqa: N815 - the wire's spelling
+    capabilities: Raw = EMPTY
+    clientInfo: dict[str, Any] = {}  # noqa: N815 - a struct copies its defaults
+
+
+OURSELVES: Mapping[str, str] = {"name": "multitap", "title": "Multitap", "version": VERSION}
+
+
+class Introduction:
+    """Answers `initialize` and `server/discover`: identity, capabilities and instructions."""
+
+    def __init__(self, hub: Hub, view: Callable[[Audience], View], info: Mapping[str, str]) -> None:
+        self._hub = hub
+        self._view = view
+        self._info = info
+
+    async def initialize(self, request: ClientRequest, params: Raw) -> Result:
+        if len(params) > _HANDSHAKE:
+            raise RpcError(
+                client_errors.INVALID_PARAMS, f"a handshake has at most {_HANDSHAKE} bytes"
+            )
+        hello = msgspec.json.decode(params, type=_Initialize)
+        is_supported = hello.protocolVersion in jsonrpc.HANDSHAKE_VERSIONS
+        version = hello.protocolVersion if is_supported else _LATEST
+        capabilities = hello.capabilities.copy()  # or it would keep the whole request
+        client = request.client
+        client.introduce(version, capabilities, hello.clientInfo)
+        if client.replicas is not None:
+            await in_task(request.light)
+            try:
+                await client.replicas.save()
+            except MultitapError:
+                client.version = ""  # or it would be unknown
+                raise
+        return jsonrpc.encode({"protocolVersion": version, **self._describe(request)})
+
+    async def discover(self, request: ClientRequest, _: Raw) -> Result:
+        description = self._describe(request)
+        info = description.pop("serverInfo")
+        return jsonrpc.encode(
+            {
+                "resultType": "complete",
+                "ttlMs": 0,
+                "cacheScope": "private",
+                "supportedVersions": [*jsonrpc.STATELESS_VERSIONS],
+                **description,
+                "_meta": {jsonrpc.SERVER_INFO_KEY: info},
+            }
+        )
+
+    def _describe(self, request: ClientRequest) -> dict[str, Any]:
+        description: dict[str, Any] = {
+            "capabilities": _CAPABILITIES,
+            "serverInfo": self._info,
+        }
+        if instructions := self._instructions(request.client.audience):
+            description["instructions"] = instructions
+        return description
+
+    def _instructions(self, audience: Audience) -> str:
+        """The instructions of each server under its name, or why they are missing."""
+        view = self._view(audience)
+        sections = [
+            f"# {link.name}\n{text}"
+            for link in self._hub.links.values()
+            if view.has(link.name) and (text := _about(link, self._hub.catalog.mute))
+        ]
+        if note := withheld_note(self._hub.withheld):
+            sections.append(f"# multitap\n{note}.")
+        return "\n\n".join(sections)
+
+
+def _about(link: Link, mute: Collection[str]) -> str | None:
+    if link.session is not None:
+        return None if link.name in mute else link.session.instructions
+    if link.state is LinkState.NEEDS_AUTH and link.failure is not None and link.failure.hint:
+        return f"This server waits for a login: {link.failure.hint}."
+    return None
+
 
 MOST_REQUESTS = 16_384
 """Requests of all clients on streams that may be in progress at the same time."""
@@ -109,7 +196,7 @@ class Gateway:
             self.exclusive_use,
             self.parked_calls,
             self.subscriptions,
-            check_seat=None if bus is None else replica_choice.SessionAffinity(bus).check,
+            check_seat=None if bus is None else gateways.SessionAffinity(bus).check,
         )
         self._complete_view = anyio.Event()
         self.logins = ClientLogins(hub, tasks)
@@ -178,31 +265,32 @@ class Gateway:
         """
         method, params = message.method, message.params
         handler = self._methods.get(method)
-        if request.modern and method in _IN_SESSIONS:  # they need a session
-            raise Refused(
+        if request.is_stateless and method in _IN_SESSIONS:  # they need a session
+            raise RpcError(
                 client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
             )
         try:
             if method not in _AT_ONCE:
                 await in_task(request.light)
-            if method in _AT_HOME and (elsewhere := request.client.elsewhere) is not None:
-                if (result := await elsewhere.request(method, params)) is not None:
+            if method in _AT_HOME and (replicas := request.client.replicas) is not None:
+                if (result := await replicas.request(method, params)) is not None:
                     return result
                 result = await self._methods[method](request, params)
-                await elsewhere.save()
+                await replicas.save()
                 return result
             if handler is not None:
                 return await handler(request, params)
             await self._complete_view.wait()
-            listed = self.view(request.client.audience).list_result(method, modern=request.modern)
+            view = self.view(request.client.audience)
+            listed = view.list_result(method, stateless=request.is_stateless)
         except MultitapError as exc:
             raise client_errors.refusal_of(exc) from None
         except UNPARSABLE as exc:
-            raise Refused(
+            raise RpcError(
                 client_errors.INVALID_PARAMS, f"the parameters cannot be read: {exc}"
             ) from None
         if listed is None:
-            raise Refused(
+            raise RpcError(
                 client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
             )
         return listed
@@ -284,26 +372,26 @@ async def open_gateway(
         replica: The identity of this replica in a cluster.
     """
     # a screen shows the questions of all workers together
-    lobby, person = (
+    clients, person = (
         _ConnectedClients(),
         PersonQuestions(1 if replica is None else os.getpid() << 24),
     )
     with ungrouped():
         async with (
-            open_hub(ServerRequests(lobby.only, lobby.sees, host, person).handlers()) as hub,
+            open_hub(ServerRequests(clients.only, clients.sees, host, person).handlers()) as hub,
             Tasks() as tasks,
         ):
             bus = None
             if replica is not None:
                 key, bus = replica.key, replica_bus.ReplicaBus(replica, tasks)
                 tasks.start_soon(bus.run)
-            gateway = lobby.gateway = Gateway(
+            gateway = clients.gateway = Gateway(
                 hub, tasks, key=key, patience=patience, info=info, person=person, bus=bus
             )
             if bus is not None:
-                shared_restarts.share_restarts(bus, hub)
+                gateways.share_restarts(bus, hub)
                 hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
-                hub.store.audit_relay = audit = shared_audit.SharedAudit(bus, hub.store)
+                hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
                 tasks.start_soon(audit.keep_sending)
                 await bus.wait_listening()

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from multitap.upstream.on_behalf_of import client_of
-from multitap.wire.jsonrpc.vocabulary import INVALID_REQUEST
-from multitap.wire.wire import SEVERAL, RpcError
+from multitap.upstream.questions import client_of
+from multitap.wire.jsonrpc import INVALID_REQUEST, RpcError
+from multitap.wire.wire import SEVERAL
 
 ATTENTION = 5.0
 """Seconds after a look at the open questions for which a person counts as present: screens look
@@ -66,7 +66,7 @@ class PersonQuestions:
     def look(self) -> list[OpenQuestion]:
         """The open questions, oldest first; also notes that a person is present."""
         self._looked = time.monotonic()
-        return [one for one, _ in self._open.values()]
+        return [open_question for open_question, _ in self._open.values()]
 
     def reply(self, number: int, result: Raw, error: str | None = None) -> bool:
         """Answer a question; returns whether it was still open."""
@@ -102,22 +102,22 @@ class PersonQuestions:
         # not asked: the question may belong to any of several clients
         if not self.is_watched or call is SEVERAL or len(self._open) >= MOST:
             return None
-        told = _encode(params)
-        if len(told) > LARGEST:
+        encoded = _encode(params)
+        if len(encoded) > LARGEST:
             return None
         client = client_of(call)
         number = next(self._numbers)
-        asked = OpenQuestion(
+        open_question = OpenQuestion(
             number,
             kind,
             server,
             method,
-            Raw(told),
+            Raw(encoded),
             "" if client is None else client.caller,
             time.time(),
         )
         answer: asyncio.Future[Raw] = asyncio.get_running_loop().create_future()
-        self._open[number] = asked, answer
+        self._open[number] = open_question, answer
         try:
             return await self._wait(answer)
         finally:

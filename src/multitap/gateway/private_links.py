@@ -1,20 +1,25 @@
-"""Sessions of single clients, for servers that keep state per session."""
+"""Sessions with servers that one client has for itself, for good or for one call."""
 
+import asyncio
 import contextlib
-from dataclasses import field
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 import anyio
+import msgspec
 
-from multitap.errors import MultitapError, Overloaded
+from multitap.errors import BadArguments, CallTimeout, MultitapError, Overloaded, ServerError
 from multitap.events import LinkState
 from multitap.gateway.client import Client, level_of
 from multitap.hub.hub import Hub
-from multitap.records import dataclass
-from multitap.shares import Shares
+from multitap.limits import Shares
 from multitap.tasks import CancelHandle, Tasks
+from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
-from multitap.upstream.session import Era
+from multitap.upstream.questions import CallContext, slot_holder_of
+from multitap.wire.request import Deadline
 
 MOST = 256
 """Private links at the same time, over all clients and servers; each may be a process."""
@@ -25,8 +30,7 @@ _HANDSHAKE = "(handshake)"
 """The holder of sessions shared by all clients that can be asked; no principal has this name."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PrivateLink:
+class _PrivateLink(msgspec.Struct, frozen=True, eq=False):
     """One private link."""
 
     link: Link
@@ -34,7 +38,7 @@ class _PrivateLink:
     """The shared link to the same server; the private one ends with it."""
     holder: str
     """The holder whose share it counts against."""
-    scope: CancelHandle = field(default_factory=CancelHandle)
+    scope: CancelHandle = msgspec.field(default_factory=CancelHandle)
 
 
 class PrivateLinks:
@@ -98,8 +102,8 @@ class PrivateLinks:
 
     def end(self, link: Link) -> None:
         """End a private link."""
-        if (known := self._links.get((link, link.name))) is not None:
-            known.scope.cancel()
+        if (private := self._links.get((link, link.name))) is not None:
+            private.scope.cancel()
 
     async def follow(self) -> None:
         """End the sessions with servers that were replaced or removed, until cancelled."""
@@ -132,25 +136,25 @@ class PrivateLinks:
         await link.availability.first_settled.wait()
         if link.state is LinkState.CONNECTED and link.era is Era.HANDSHAKE:
             return link
-        known = self._links.get((_HANDSHAKE, shared.name))
-        if known is not None and known.link is link:  # or it was ended before it could settle
+        private = self._links.get((_HANDSHAKE, shared.name))
+        if private is not None and private.link is link:  # or it was ended before it could settle
             # remembered: another try would start the server again for every call
             if link.state is not LinkState.NEEDS_AUTH:
                 self._stateless_only.add(shared.name)
-            known.scope.cancel()
+            private.scope.cancel()
         return shared
 
     def _own(
         self, owner: object, holder: str, shared: Link, era: Literal["handshake"] | None
     ) -> Link:
         key = (owner, shared.name)
-        wanted = shared.config if era is None else shared.config.model_copy(update={"era": era})
-        known = self._links.get(key)
-        if known is not None and known.link.config == wanted:
-            return known.link
-        if known is not None:
-            known.scope.cancel()
-            holder = known.holder  # it takes over the share
+        wanted = shared.config if era is None else shared.config.replace(era=era)
+        private = self._links.get(key)
+        if private is not None and private.link.config == wanted:
+            return private.link
+        if private is not None:
+            private.scope.cancel()
+            holder = private.holder  # it takes over the share
         else:
             self._claim(shared, holder)
         link = self._hub.make_link(shared.name, wanted)
@@ -202,3 +206,238 @@ async def agree_on_logs(shared: Link, link: Link) -> None:
     if before is None or level_of(level) < level_of(before):
         with contextlib.suppress(MultitapError):
             await link.notifications.want_logs(level)
+
+
+TRIAL = 3.0
+"""Seconds for which requests that a server has not seen before run for one client at a time."""
+TURN = 1.0
+"""Seconds a client waits for its turn before it gets another session."""
+RETRY = 30.0
+"""Seconds until another attempt after one to get another session failed."""
+_SETTLE = 5.0  # seconds for a server to read a cancellation
+_SHARE = 4  # a call waits here for at most one of this many parts of its time
+_TURN_LOOK = 0.2  # seconds between two looks at a server that is starting
+
+PER_CLIENT = 'set `session = "per-client"` for the server'
+"""The advice for questions that may belong to several clients."""
+
+
+class _Place:
+    """One session with a server, and the client that uses it."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._users: dict[object, int] = {}
+        self._left: object | None = None
+        """The owner who last cancelled a call: the server may not have read that yet."""
+
+    def is_used_only_by(self, owner: object) -> bool:
+        return not self._users or self._users.keys() == {owner}
+
+    def is_free_for(self, owner: object) -> bool:
+        return self.is_used_only_by(owner) and self.link.requests.serves_only(owner)
+
+    def enter(self, owner: object) -> None:
+        self._users[owner] = self._users.get(owner, 0) + 1
+
+    def leave(self, owner: object, *, is_answered: bool) -> None:
+        self._users[owner] -= 1
+        if not self._users[owner]:
+            del self._users[owner]
+        if not is_answered:
+            self._left = owner
+
+    async def settle(self, owner: object) -> None:
+        """Let nothing reach a client that belongs to a call which another one gave up."""
+        left = self._left
+        if left is not None and left is not owner:
+            await self.link.requests.settle(_SETTLE)
+            # another client may have cancelled a call during the await
+            if self._left is left:
+                self._left = None
+
+
+class _Queue:
+    """All sessions with one server that its clients share."""
+
+    def __init__(self, link: Link) -> None:
+        self.first = _Place(link)
+        self.spares: list[_Place] = []
+        self.trial_until = 0.0
+        """When the trial of a request that the server has not seen before ends."""
+        self.visitors = 0
+        """Calls that use or wait for one of the sessions, and sessions that start for them."""
+        self.last: WeakKeyDictionary[Client, _Place] = WeakKeyDictionary()
+        """The session that each client last used: the server may keep state for it there."""
+        self.refused_until = 0.0
+        self.refusal = ""
+        """Why no other session can be opened."""
+
+    def on_refused(self, reason: str, until: float) -> None:
+        """Note why no other session can be opened; not tried again before `until`."""
+        self.refusal, self.refused_until = reason, until
+
+    def places(self) -> tuple[_Place, ...]:
+        """The shared session, and the other ones that can be used."""
+        return (self.first, *(place for place in self.spares if place.link.live))
+
+    def pick(self, owner: object, *, is_urgent: bool) -> _Place | None:
+        """A session that a client can use now; if urgent, also one that it has not used before."""
+        places = self.places()
+        last = self.last.get(owner) if isinstance(owner, Client) else None
+        if last is not None and last in places:
+            if last.is_free_for(owner):
+                return last
+            if not is_urgent:
+                return None
+        return next((place for place in places if place.is_free_for(owner)), None)
+
+
+class ExclusiveUse:
+    """Gives clients their turn on shared sessions."""
+
+    def __init__(self, private: PrivateLinks, tasks: Tasks) -> None:
+        self._private = private
+        self._tasks = tasks
+        self._clock = asyncio.get_running_loop().time
+        self._exclusive_use: dict[Link, _Queue] = {}
+
+    @asynccontextmanager
+    async def turn(
+        self, link: Link, subject: str, context: CallContext, holder: str, deadline: Deadline
+    ) -> AsyncGenerator[Link]:
+        """Within the block, the client has its turn on the session that is yielded.
+
+        Args:
+            link: The session that clients share.
+            subject: A tool's own name, or a method.
+            context: The context of the call.
+            holder: The holder whose share another session counts against.
+            deadline: Of the call.
+
+        Raises:
+            CallTimeout: It is not its turn in time.
+        """
+        if not link.may_mix(subject) or slot_holder_of(context) is None:
+            yield link
+            return
+        owner = context.owner
+        queue = self._queue(link)
+        # counted before any await: a queue with visitors is not forgotten
+        queue.visitors += 1
+        try:
+            place = await self._place(queue, subject, owner, holder, deadline)
+            async with _using(place, owner, subject):
+                if isinstance(owner, Client):
+                    queue.last[owner] = place
+                await agree_on_logs(link, place.link)
+                self._begin_trial(queue, subject, owner)
+                yield place.link
+        finally:
+            queue.visitors -= 1
+            # all waiting calls look again: a session may be free now
+            link.habits.changed.ring()
+
+    def _begin_trial(self, queue: _Queue, subject: str, owner: object) -> None:
+        """Run the first use of a subject as a trial."""
+        attribution = queue.first.link.attribution
+        is_tried = not attribution.habits.asks and not attribution.is_quiet(subject)
+        if is_tried and queue.first.is_used_only_by(owner):
+            queue.trial_until = self._clock() + TRIAL
+
+    def _queue(self, link: Link) -> _Queue:
+        queue = self._exclusive_use.get(link)
+        if queue is None:
+            self._exclusive_use = {
+                key: queue
+                for key, queue in self._exclusive_use.items()
+                if queue.visitors or any(self._private.has(spare.link) for spare in queue.spares)
+            }
+            queue = self._exclusive_use[link] = _Queue(link)
+        return queue
+
+    async def _place(
+        self, queue: _Queue, subject: str, owner: object, holder: str, deadline: Deadline
+    ) -> _Place:
+        """Wait for a session that the client can use."""
+        link, habits = queue.first.link, queue.first.link.habits
+        since, opened = self._clock(), False
+        share = (deadline.at - since) / _SHARE  # calls with short deadlines do not wait for long
+        turn = min(TURN, share)
+        while True:
+            now = self._clock()
+            if not link.is_settled:  # no turn has begun yet
+                since, queue.trial_until = now, now + TRIAL
+            waited, most = now - since, deadline.at - now if link.is_settled else _TURN_LOOK
+            if not habits.asks:
+                pause = min(queue.trial_until, since + share) - now
+                is_over = pause <= 0 or not link.may_mix(subject)
+                place = queue.first if is_over or queue.first.is_used_only_by(owner) else None
+            else:
+                is_urgent = waited >= turn
+                # sessions end while we wait: when idle, or when their server is replaced
+                queue.spares = [spare for spare in queue.spares if self._private.has(spare.link)]
+                place = queue.pick(owner, is_urgent=is_urgent)
+                pause = RETRY if is_urgent else turn - waited
+                if place is None and is_urgent and not opened:
+                    opened = self._open(queue, holder)
+            if place is not None:
+                return place
+            if now >= deadline.at:
+                if not link.is_settled:
+                    return queue.first  # the wait for its session reports that it is still starting
+                raise _late(queue, deadline)
+            with anyio.move_on_after(min(pause, most)):
+                await habits.changed.wait()
+
+    def _open(self, queue: _Queue, holder: str) -> bool:
+        """Start another session; False if that is not possible."""
+        if self._clock() < queue.refused_until:
+            return False
+        try:
+            link = self._private.spare(queue.first.link, holder)
+        except Overloaded as exc:
+            queue.on_refused(str(exc), self._clock() + RETRY)
+            return False
+        queue.visitors += 1  # a queue that is dropped meanwhile would never use it
+        self._tasks.start_soon(self._start, queue, link)
+        return True
+
+    async def _start(self, queue: _Queue, link: Link) -> None:
+        # without a limit: `PrivateLinks` sets it even for one that was ended before it started
+        await link.availability.first_settled.wait()
+        queue.visitors -= 1
+        if link.state is LinkState.CONNECTED or link.availability.is_asleep:
+            queue.spares.append(_Place(link))
+        elif self._private.has(link):
+            self._private.end(link)
+            queue.on_refused(f"starting another one failed: {link.failure}", self._clock() + RETRY)
+        link.habits.changed.ring()
+
+
+@asynccontextmanager
+async def _using(place: _Place, owner: object, subject: str) -> AsyncGenerator[None]:
+    """Within the block the client uses the session; what it did not bring is learned."""
+    is_answered = False
+    place.enter(owner)
+    try:
+        # a server that has not read of a cancellation may still ask for that call
+        await place.settle(owner)
+        yield
+        is_answered = True
+    # an error is an answer, too
+    except (ServerError, BadArguments):
+        is_answered = True
+        raise
+    finally:
+        place.leave(owner, is_answered=is_answered)
+        if is_answered:
+            place.link.attribution.was_quiet(subject)
+
+
+def _late(queue: _Queue, deadline: Deadline) -> CallTimeout:
+    seconds = deadline.timeout or deadline.hard_timeout or 0.0
+    message = f"it is busy with another client, and asks questions: no turn within {seconds:g} s"
+    if queue.refusal:
+        message += f"; there is no other session ({queue.refusal})"
+    return CallTimeout(queue.first.link.name, message, hint=PER_CLIENT)

@@ -12,21 +12,21 @@ from multitap.catalog import schemas
 from multitap.catalog.audience import Audience
 from multitap.errors import BadArguments, UnknownName
 from multitap.events import withheld_note
-from multitap.gateway.client_message import EMPTY, Result
-from multitap.gateway.client_request import ClientRequest
-from multitap.gateway.eras.translation import to_stateless
+from multitap.gateway.client import ClientRequest
+from multitap.gateway.eras import to_stateless
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.later import Later
-from multitap.wire.jsonrpc import envelope
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import EMPTY, Result
 
 if TYPE_CHECKING:
     from multitap.tools import tool as tools
-    from multitap.tools.search import tool_finder
+    from multitap.tools.search import finder as tool_finder
 else:
     # only search needs the stemmer and the index
     tools = Later("multitap.tools.tool")
-    tool_finder = Later("multitap.tools.search.tool_finder")
+    tool_finder = Later("multitap.tools.search.finder")
 
 _NULL = b"null"
 _MOST_FINDERS = 64  # audiences whose index is kept
@@ -74,12 +74,12 @@ class ToolSearch:
             arguments = _check(name, request.params.arguments)
             finder = self._finder(request.client.audience)
             work = finder.search if name == tool_finder.SEARCH else finder.describe
-            words = await self._look(work, arguments)
+            text = await self._look(work, arguments)
         except (BadArguments, UnknownName) as exc:
             return words_result(
                 request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True
             )
-        return words_result(request, words)
+        return words_result(request, text)
 
     def inner(self, request: ClientRequest) -> ClientRequest | None:
         """The call that `call_tool` asks for, as a request of its client; None if there is none.
@@ -117,7 +117,7 @@ class ToolSearch:
         if (finder := self._finders.get(audience)) is None:
             finder = self._finders[audience] = tool_finder.ToolFinder(
                 lambda: [
-                    tools.HubTool(one, self._hub) for one in self._view(audience).tools.values()
+                    tools.HubTool(entry, self._hub) for entry in self._view(audience).tools.values()
                 ],
                 lambda name: self._find_tool(audience, name),
                 lambda: withheld_note(self._hub.withheld),
@@ -125,19 +125,19 @@ class ToolSearch:
         return finder
 
     def _find_tool(self, audience: Audience, name: str) -> "tools.HubTool | None":
-        found = self._view(audience).tools.get(name)
-        return None if found is None else tools.HubTool(found, self._hub)
+        entry = self._view(audience).tools.get(name)
+        return None if entry is None else tools.HubTool(entry, self._hub)
 
 
-def words_result(request: ClientRequest, words: str, *, is_error: bool = False) -> Result:
+def words_result(request: ClientRequest, text: str, *, is_error: bool = False) -> Result:
     """A text as a tool result."""
-    result = envelope.encode({"content": [{"type": "text", "text": words}], "isError": is_error})
-    return to_stateless(result) if request.modern else result
+    result = jsonrpc.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
+    return to_stateless(result) if request.is_stateless else result
 
 
-def _check(name: str, given: Raw) -> Mapping[str, Any]:
+def _check(name: str, raw: Raw) -> Mapping[str, Any]:
     try:
-        arguments = _arguments(given)
+        arguments = _arguments(raw)
     except (msgspec.DecodeError, RecursionError) as exc:
         raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
     schemas.compile_schema(tool_finder.DEFINITIONS[name].schema).check(arguments)

@@ -1,30 +1,129 @@
 """What the clients of one audience see of the catalog, encoded once."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec import Raw
+
+from multitap.catalog.addresses import AddressDirectory
 from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
-from multitap.gateway.references import References
-from multitap.hub.router import CallDefaults, Route, route_to
+from multitap.hub.routes import CallDefaults, Route, route_to
 from multitap.later import Later
 from multitap.upstream.link import Link
-from multitap.upstream.offer_lists import Definition
-from multitap.wire.jsonrpc import envelope, vocabulary
+from multitap.upstream.lists import Definition
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import parse_table, text_of
 
 if TYPE_CHECKING:
-    from multitap.tools.providers import token_cost
-    from multitap.tools.search import tool_finder
+    from multitap.tools.providers import offers
+    from multitap.tools.search import finder
 else:
     # only search mode needs it
-    token_cost = Later("multitap.tools.providers.token_cost")
-    tool_finder = Later("multitap.tools.search.tool_finder")
+    offers = Later("multitap.tools.providers.offers")
+    finder = Later("multitap.tools.search.finder")
+
+_parse_list = msgspec.json.Decoder(list[Raw]).decode
+_FLAT = "ui/resourceUri"
+_SIGNS = (b'uri"', b'esourceUri"')
+"""How the keys end whose values may be addresses."""
+
+
+class References:
+    """Rewrites the addresses of one server's renamed resources in its results.
+
+    Only what MCP defines as an address is changed: links, embedded resources, contents, and the
+    pages of MCP apps. Everything else stays undecoded.
+    """
+
+    def __init__(self, server: str, directory: AddressDirectory) -> None:
+        self._server = server
+        self._directory = directory
+
+    def in_result(self, result: Raw | bytes) -> Raw | bytes:
+        """Rewrite the addresses in the result of a call, a prompt or a read."""
+        data = bytes(result)
+        # most results have no references: searching bytes costs less than parsing them
+        if not any(sign in data for sign in _SIGNS):
+            return result
+        return _change_values(
+            Raw(data),
+            {
+                "content": self._blocks,
+                "contents": self._contents,
+                "messages": self._messages,
+                "_meta": self._meta,
+            },
+        )
+
+    def in_meta(self, meta: Any) -> Any:
+        """Rewrite the addresses in the decoded `_meta` of a tool."""
+        if not isinstance(meta, dict):
+            return meta
+        raw = Raw(jsonrpc.encode(meta))
+        return jsonrpc.decode(self._meta(raw))
+
+    def _contents(self, contents: Raw) -> Raw:
+        return _each(contents, self._resource)
+
+    def _messages(self, messages: Raw) -> Raw:
+        return _each(messages, lambda message: _change_values(message, {"content": self._blocks}))
+
+    def _blocks(self, blocks: Raw) -> Raw:
+        if bytes(memoryview(blocks)[:1]) == b"[":
+            return _each(blocks, self._block)
+        return self._block(blocks)
+
+    def _block(self, block: Raw) -> Raw:
+        if not any(sign in bytes(block) for sign in _SIGNS):
+            return block
+        return _change_values(
+            block, {"uri": self._address, "resource": self._resource, "_meta": self._meta}
+        )
+
+    def _resource(self, resource: Raw) -> Raw:
+        return _change_values(resource, {"uri": self._address, "_meta": self._meta})
+
+    def _meta(self, meta: Raw) -> Raw:
+        ui: Callable[[Raw], Raw] = lambda raw: _change_values(raw, {"resourceUri": self._address})  # noqa: E731
+        return _change_values(meta, {"ui": ui, _FLAT: self._address})
+
+    def _address(self, uri: Raw) -> Raw:
+        text = text_of(uri)
+        if text is None:
+            return uri
+        address = self._directory.expose(self._server, text)
+        return uri if address == text else Raw(jsonrpc.encode(address))
+
+
+def _change_values(value: Raw, changes: dict[str, Callable[[Raw], Raw]]) -> Raw:
+    """A JSON object with some values changed; any other value unchanged."""
+    if bytes(memoryview(value)[:1]) != b"{":
+        return value
+    table = parse_table(value)
+    new = {key: change(table[key]) for key, change in changes.items() if key in table}
+    if all(new[key] is table[key] for key in new):
+        return value
+    return Raw(jsonrpc.encode({**table, **new}))
+
+
+def _each(values: Raw, change: Callable[[Raw], Raw]) -> Raw:
+    """A JSON list with each value changed; any other value unchanged."""
+    if bytes(memoryview(values)[:1]) != b"[":
+        return values
+    old = _parse_list(values)
+    new = [change(value) for value in old]
+    if all(before is other for before, other in zip(new, old, strict=True)):
+        return values
+    return Raw(jsonrpc.encode(new))
+
 
 _FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
-_MARK = vocabulary.ARGUMENT_HEADER_KEY.encode()
+_MARK = jsonrpc.ARGUMENT_HEADER_KEY.encode()
 
 
 class View:
@@ -61,17 +160,19 @@ class View:
             self.prompts = {
                 name: prompt for name, prompt in catalog.prompts.items() if self.has(prompt.server)
             }
-            resources = tuple(one for one in resources if self.has(one.server))
-            templates = tuple(one for one in templates if self.has(one.server))
-        self.resources = {one.address: one for one in resources}
-        self.templates = {one.address: one for one in templates}
+            resources = tuple(resource for resource in resources if self.has(resource.server))
+            templates = tuple(template for template in templates if self.has(template.server))
+        self.resources = {resource.address: resource for resource in resources}
+        self.templates = {template.address: template for template in templates}
         directory = catalog.directory
         self.renaming = directory.renaming
         """Servers with renamed addresses, whose results have to be rewritten."""
         self._references = {name: References(name, directory) for name in directory.renaming}
-        told = [one.tools for one in limits.profiles if one.tools is not None]
-        budgets = [one.token_budget for one in limits.profiles if one.token_budget is not None]
-        self._listing = told[0] if told else serve.tools
+        listings = [profile.tools for profile in limits.profiles if profile.tools is not None]
+        budgets = [
+            profile.token_budget for profile in limits.profiles if profile.token_budget is not None
+        ]
+        self._listing = listings[0] if listings else serve.tools
         self._budget = min(budgets, default=serve.token_budget)
         self._encoded: dict[tuple[str, bool], bytes] = {}
         self._marked: frozenset[str] | None = None
@@ -86,7 +187,7 @@ class View:
     def searched(self) -> bool:
         """Whether clients see the three search tools instead of all tools."""
         if self._listing == "auto":
-            return token_cost.estimate(self._all_tools()) > self._budget
+            return offers.estimate_tokens(self._all_tools()) > self._budget
         return self._listing == "search"
 
     @property
@@ -107,15 +208,15 @@ class View:
                 self.routes[tool.name] = route
         return route
 
-    def list_result(self, method: str, *, modern: bool) -> bytes | None:
+    def list_result(self, method: str, *, stateless: bool) -> bytes | None:
         """The result of a list request; None if it is not one of ours."""
-        key = (method, modern)
+        key = (method, stateless)
         if (encoded := self._encoded.get(key)) is None:
             if (content := self._content(method)) is None:
                 return None
-            extra = _FRESH if modern else {}
+            extra = _FRESH if stateless else {}
             # once for each view: some clients list before every call
-            encoded = self._encoded[key] = envelope.encode({**extra, **content})
+            encoded = self._encoded[key] = jsonrpc.encode({**extra, **content})
         return encoded
 
     def differences(self, earlier: "View") -> frozenset[str]:
@@ -129,7 +230,8 @@ class View:
             kind
             for kind, methods in kinds.items()
             if any(
-                self.list_result(method, modern=False) != earlier.list_result(method, modern=False)
+                self.list_result(method, stateless=False)
+                != earlier.list_result(method, stateless=False)
                 for method in methods
             )
         )
@@ -138,11 +240,11 @@ class View:
         """Whether arguments of a tool are also sent as headers."""
         if self._marked is None:
             # the whole list first: hardly any server uses it
-            whole = self.list_result("tools/list", modern=True) or b""
+            whole = self.list_result("tools/list", stateless=True) or b""
             self._marked = frozenset(
                 name
                 for name, tool in self.tools.items()
-                if _MARK in whole and _MARK in envelope.encode(tool.input_schema)
+                if _MARK in whole and _MARK in jsonrpc.encode(tool.input_schema)
             )
         return name in self._marked
 
@@ -153,8 +255,10 @@ class View:
             NotAllowed: It is withheld.
         """
         catalog = self.catalog
-        found = catalog.find_resource(uri, has=self.has) or catalog.guess_resource(uri, self.has)
-        return (found.link, found.uri) if found is not None else None
+        resource_found = catalog.find_resource(uri, has=self.has) or catalog.guess_resource(
+            uri, self.has
+        )
+        return (resource_found.link, resource_found.uri) if resource_found is not None else None
 
     def template(self, uri: str) -> tuple[Link, str] | None:
         """The server of a URI template, and the template there."""
@@ -174,12 +278,12 @@ class View:
         return [self._tool(tool) for tool in self.tools.values()]
 
     def _tool(self, tool: Tool) -> dict[str, Any]:
-        shown = {**tool.definition, "name": tool.name}
-        if tool.description != shown.get("description", ""):
-            shown["description"] = tool.description
-        if (references := self.references(tool.server)) and "_meta" in shown:
-            shown["_meta"] = references.in_meta(shown["_meta"])
-        return shown
+        definition = {**tool.definition, "name": tool.name}
+        if tool.description != definition.get("description", ""):
+            definition["description"] = tool.description
+        if (references := self.references(tool.server)) and "_meta" in definition:
+            definition["_meta"] = references.in_meta(definition["_meta"])
+        return definition
 
     def _content(self, method: str) -> dict[str, list[Definition]] | None:
         match method:
@@ -197,14 +301,14 @@ class View:
 
 
 def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition]:
-    return [{**one.definition, key: uri} for uri, one in resources.items()]
+    return [{**entry.definition, key: uri} for uri, entry in resources.items()]
 
 
 def _search_tools() -> list[Definition]:
     """The definitions of the three search tools."""
     return [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
-        for tool in tool_finder.DEFINITIONS.values()
+        for tool in finder.DEFINITIONS.values()
     ]
 
 

@@ -13,7 +13,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from multitap.user_folders import USER_FOLDERS, is_private
+from multitap.files import USER_FOLDERS, is_private
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def reserve_port(port: int) -> None:
 
 @contextmanager
 def close_port(port: int) -> Generator[None]:
-    """Within the block, confined servers cannot connect to a port of this machine.
+    """While entered, confined servers cannot connect to a port of this machine.
 
     Enter it before the port accepts connections; otherwise they could be faster.
     """

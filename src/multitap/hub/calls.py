@@ -10,9 +10,9 @@ from anyio import to_thread
 from msgspec import Raw
 
 from multitap.catalog.catalog import Tool, allowed
-from multitap.config import ToolFilter
-from multitap.config.call_secrets import in_call
+from multitap.config import Settings, ToolFilter
 from multitap.config.models import Recording
+from multitap.config.secrets import in_call
 from multitap.errors import (
     BadAnswer,
     BadArguments,
@@ -25,22 +25,20 @@ from multitap.errors import (
     quoted,
 )
 from multitap.events import CallDone, EventBus, Outcome
-from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.metrics import RECENT, Metrics
-from multitap.hub.permissions import Permissions
-from multitap.hub.router import Route
+from multitap.hub.permissions import AuditTrail, Permissions
+from multitap.hub.routes import Route
 from multitap.results import ToolResult
-from multitap.results.sifting import UNREADABLE, parse_sound
+from multitap.results.result import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
-from multitap.store.exchanges import RecordedExchange, keep_exchange
-from multitap.store.record_backlog import FLUSH_COUNT
+from multitap.store.store import FLUSH_COUNT
+from multitap.store.tables import RecordedExchange, keep_exchange
 from multitap.tasks import LightTask, in_task
-from multitap.trust.policy.policy import ALLOWED, Decision, Guard, Ruling
-from multitap.trust.scanner.scanner import scan_text, texts_in
-from multitap.upstream.on_behalf_of import CallContext
-from multitap.wire.jsonrpc.deadline import Deadline
-from multitap.wire.jsonrpc.envelope import encode
-from multitap.wire.jsonrpc.request import Request
+from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
+from multitap.trust.scanner import scan_text, texts_in
+from multitap.upstream.questions import CallContext
+from multitap.wire.jsonrpc import encode
+from multitap.wire.request import Deadline, Request
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # read once: enum attributes are slow
@@ -58,20 +56,10 @@ CHECKED = 256 * 1024
 
 
 class Calls:
-    """Makes calls, each counted once, however it ends.
-
-    Args:
-        filters: The tools that each agent may call.
-        metrics: Counts every call.
-        store: Records every call.
-        events: Publishes an event for each, if there are subscribers.
-        permissions: Asks people, if the policy says so.
-        trail: Writes the audit log.
-    """
+    """Makes calls, each counted once, however it ends."""
 
     def __init__(
         self,
-        filters: Callable[[], Mapping[str, ToolFilter]],
         metrics: Metrics,
         store: Store,
         events: EventBus,
@@ -79,7 +67,8 @@ class Calls:
         permissions: Permissions,
         trail: AuditTrail,
     ) -> None:
-        self._filters = filters
+        self._filters: Mapping[str, ToolFilter] = {}
+        """The tools that each agent may call."""
         self._metrics = metrics
         self._count = metrics.record
         self._backlog, self._audited = store.call_backlog, store.audit_backlog
@@ -89,8 +78,14 @@ class Calls:
         self.permissions = permissions
         self._trail = trail
         self._clock = asyncio.get_running_loop().time
-        self.recording: Recording = "off"
+        self._recording: Recording = "off"
         """The calls whose arguments and results are recorded."""
+
+    def apply(self, settings: Settings) -> None:
+        """Follow new settings; people are asked again, as the rules may have changed."""
+        self._filters = settings.agents
+        self._recording = settings.record
+        self.permissions.forget()
 
     @property
     def made(self) -> int:
@@ -221,7 +216,7 @@ class Calls:
                 0.0 if request is None else request.connecting,
                 ended - answered if answered else 0.0,
                 None
-                if self.recording == "off"
+                if self._recording == "off"
                 else self._keep(route, outcome, given, b"" if result is None else result.raw),
                 principal,
                 None if ruling is None else (ruling.decision.value, ruling.place),
@@ -235,8 +230,8 @@ class Calls:
             # rarely: all three are processed together, in batches
             if not 1 < len(log) < FLUSH_COUNT:
                 self._metrics.count_up()
-                self._backlog.stir()
-                self._audited.stir()
+                self._backlog.wake_writer()
+                self._audited.wake_writer()
             if self._events.watched:
                 self._events.publish(_event(record))
             # nobody waits for the answer to a cancelled call
@@ -248,7 +243,7 @@ class Calls:
     def _keep(
         self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
     ) -> RecordedExchange | None:
-        if self.recording == "errors" and outcome is _OK:
+        if self._recording == "errors" and outcome is _OK:
             return None
         return keep_exchange(bytes(arguments), bytes(result), route.link.report.redact)
 
@@ -282,7 +277,7 @@ class Calls:
 
     def _permit(self, agent: str, tool: Tool) -> None:
         """Check that the agent's filter shows the tool."""
-        filter_ = self._filters().get(agent)
+        filter_ = self._filters.get(agent)
         if filter_ is not None and not allowed(tool.names, filter_):
             raise NotAllowed(
                 f"agent {quoted(agent)} may not use {quoted(tool.name)}",

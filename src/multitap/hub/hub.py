@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
+import msgspec
 from anyio import to_thread
+from msgspec import Raw
+from msgspec.structs import replace
 
 from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting
-from multitap.config import ServerConfig, Settings, StdioServer, expand_server
-from multitap.config.search import state_directory
+from multitap.config import Loaded, ServerConfig, Settings, StdioServer, expand_server
+from multitap.config.sources import state_directory
 from multitap.errors import (
+    LONGEST_QUOTE,
+    BadAnswer,
     HubClosed,
     Unavailable,
+    UnknownName,
+    quoted,
+    shortened,
     ungrouped,
 )
 from multitap.events import (
@@ -31,44 +38,208 @@ from multitap.events import (
     Snapshot,
     Warned,
     Withheld,
-    untrusted_words,
 )
-from multitap.hub.audit_trail import AuditTrail
 from multitap.hub.calls import Calls, cap_of
-from multitap.hub.catalog_builder import CatalogBuilder
+from multitap.hub.catalog_builder import CatalogBuilder, ServerMemory
 from multitap.hub.lookup import Lookup
 from multitap.hub.metrics import Metrics
-from multitap.hub.package_lookup import PackageLookup
-from multitap.hub.permissions import Permissions
-from multitap.hub.pin_keeper import PinKeeper, open_pins
-from multitap.hub.resources_and_prompts import ResourcesAndPrompts
-from multitap.hub.router import CallDefaults, Route, route_to
-from multitap.hub.server_memory import ServerMemory
-from multitap.hub.state_events import StateEvents
-from multitap.hub.supervisor import Plan, Supervisor
-from multitap.hub.tool_scans import ToolScans
+from multitap.hub.permissions import AuditTrail, Permissions
+from multitap.hub.reload import (
+    Reloader,
+    auto_reload,
+    find_files,
+    warn_of_untrusted,
+    withheld_parts,
+)
+from multitap.hub.routes import LIBRARY, CallDefaults, Route, route_to
+from multitap.hub.supervisor import Plan, StateEvents, Supervisor
+from multitap.hub.vetting import PackageLookup, PinKeeper, ToolScans, open_pins
+from multitap.oauth.storage import Login, Logins
 from multitap.results import KeptResult, KeptResults, ToolResult
+from multitap.sandbox.sandboxes import Sandboxes, open_sandboxes
 from multitap.store import LogRecord, Store, fingerprint, open_store
-from multitap.tasks import Tasks
-from multitap.trust.pins.lock_places import LockPlaces, places_in
-from multitap.trust.pins.pins import Pins
-from multitap.trust.questions.questions import Questions
-from multitap.trust.secrets.vault import scope_for
-from multitap.upstream.connector import Dial, Placements, local_placements
-from multitap.upstream.dial import Dialer
-from multitap.upstream.handlers import Handlers
+from multitap.tasks import Bell, InOwnTask, Tasks
+from multitap.trust.pins import LockPlaces, Pins, places_in, places_of
+from multitap.trust.questions import Questions
+from multitap.trust.vault import scope_for
+from multitap.upstream.connect import Dial, Dialer, Placements, local_placements
 from multitap.upstream.link import Expand, Link
-from multitap.upstream.oauth.logins import Logins
-from multitap.upstream.on_behalf_of import NOBODY, CallContext
-from multitap.upstream.signals import Bell
+from multitap.upstream.questions import NOBODY, CallContext, Handlers, RequestOrigin
 from multitap.upstream.start_queue import StartQueue
 from multitap.upstream.tracing import Tracing
-from multitap.wire.process.sandboxes import Sandboxes, open_sandboxes
-from multitap.wire.process.spawner import open_spawner
-from multitap.wire.process.stderr_log import log_folder, tidy
+from multitap.wire.process import open_spawner
+from multitap.wire.request import make_request
+from multitap.wire.stderr_log import log_folder, tidy
 
 if TYPE_CHECKING:
+    import mcp_types as types
+    import pydantic
+
     from multitap.tools import ToolRegistry
+
+_Model = TypeVar("_Model", bound="pydantic.BaseModel")
+
+
+class ResourcesAndPrompts:
+    """The methods of a hub for resources and prompts, and whether it is open."""
+
+    catalog: Catalog
+    lookup: Lookup
+    _closed = False
+
+    @property
+    def withheld(self) -> tuple[Withheld, ...]:
+        """Entries of configuration files that are not trusted yet."""
+        return self.lookup.withheld
+
+    @withheld.setter
+    def withheld(self, parts: tuple[Withheld, ...]) -> None:
+        self.lookup.withheld = parts
+
+    def close(self) -> None:
+        """Refuse further calls; `open_hub` does this at the end of its block."""
+        self._closed = True
+
+    def check_open(self) -> None:
+        """Check that the hub is open.
+
+        Raises:
+            HubClosed: It is not.
+        """
+        if self._closed:
+            raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
+
+    async def read(
+        self, uri: str, *, server: str | None = None, context: CallContext = NOBODY
+    ) -> types.ReadResourceResult:
+        """Read a resource from the server that has it.
+
+        Args:
+            uri: The resource's address.
+            server: The server, if several have the same address.
+            context: The caller and its limits.
+
+        Raises:
+            UnknownName: No server has it.
+            UpstreamError: The server could not answer.
+        """
+        from mcp_types import ReadResourceResult  # noqa: PLC0415 - see `_to_model`
+
+        self.check_open()
+        since = anyio.current_time()
+        resource = await self.lookup.find_resource(uri, server, context)
+        params = {"uri": resource.uri}
+        result = await _ask(resource.link, "resources/read", params, context, since)
+        return _to_model(ReadResourceResult, result, resource.server)
+
+    async def prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> types.GetPromptResult:
+        """Fill in a prompt by its catalog name.
+
+        Raises:
+            UnknownName: There is no such prompt.
+            UpstreamError: The server could not answer.
+        """
+        from mcp_types import GetPromptResult  # noqa: PLC0415 - see `_to_model`
+
+        self.check_open()
+        since = anyio.current_time()
+        prompt = await self.lookup.find_prompt(name, context=context)
+        params = {"name": prompt.raw_name, "arguments": arguments or {}}
+        result = await _ask(prompt.link, "prompts/get", params, context, since)
+        return _to_model(GetPromptResult, result, prompt.server)
+
+    async def complete(
+        self,
+        reference: str,
+        argument: str,
+        value: str,
+        *,
+        known: Mapping[str, str] | None = None,
+    ) -> types.CompleteResult:
+        """Get suggestions for an argument of a prompt or a resource template.
+
+        Args:
+            reference: The prompt's catalog name, or the template.
+            argument: The argument's name.
+            value: What has been typed so far.
+            known: Arguments that are already filled in.
+
+        Raises:
+            UnknownName: There is no such prompt or template.
+            UpstreamError: The server could not answer.
+        """
+        from mcp_types import CompleteResult  # noqa: PLC0415 - see `_to_model`
+
+        self.check_open()
+        since = anyio.current_time()
+        target = await self.lookup.wait_for(
+            lambda: self._completable(reference),
+            None if "://" in reference else reference,
+            defaults=LIBRARY,
+        )
+        if target is None:
+            raise UnknownName(f"no prompt or resource template named {quoted(reference)}")
+        link, ref = target
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": argument, "value": value}}
+        if known:
+            params["context"] = {"arguments": known}
+        result = await _ask(link, "completion/complete", params, NOBODY, since)
+        return _to_model(CompleteResult, result, link.name)
+
+    def _completable(self, reference: str) -> tuple[Link, dict[str, str]] | None:
+        """The prompt or resource template that is meant, and its server; None if there is none."""
+        if prompt := self.catalog.prompts.get(reference):
+            return prompt.link, {"type": "ref/prompt", "name": prompt.raw_name}
+        for template in self.catalog.templates:
+            if template.address == reference:
+                return template.link, {"type": "ref/resource", "uri": template.uri}
+        return None
+
+    async def subscribe(self, uri: str, *, server: str | None = None) -> None:
+        """Publish a `ResourceUpdated` event whenever the resource changes, also after restarts."""
+        self.check_open()
+        if server is None:
+            await self.lookup.find_resource(uri, None, NOBODY)
+        link, raw = self.lookup.owner(uri, server)
+        await link.notifications.subscribe(raw)
+
+    async def unsubscribe(self, uri: str, *, server: str | None = None) -> None:
+        self.check_open()
+        link, raw = self.lookup.owner(uri, server)
+        await link.notifications.unsubscribe(raw)
+
+
+async def _ask(
+    link: Link, method: str, params: Mapping[str, Any], context: CallContext, since: float
+) -> Raw:
+    """Send a read-only request, whose time began at `since`, to a server."""
+    deadline = LIBRARY.deadline(link.config, context=context, since=since)
+    # Repeatable: these requests change nothing, so a lost one is sent again.
+    request = make_request(method, params, deadline, call=context, repeatable=True)
+    request.on_progress = context.on_progress
+    return await link.request(request)
+
+
+def _to_model(model: type[_Model], result: Raw, server: str) -> _Model:
+    import pydantic  # noqa: PLC0415 - 0.3 s, with its models, that calls of tools do not need
+
+    try:
+        return model.model_validate_json(bytes(result))
+    except pydantic.ValidationError as exc:
+        raise BadAnswer(server, f"its answer lacks what MCP requires: {_mistakes(exc)}") from None
+
+
+def _mistakes(exc: pydantic.ValidationError) -> str:
+    """The first validation error of an answer, without quoting it: it may contain secrets."""
+    first = exc.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{shortened(where, LONGEST_QUOTE)}: {first['msg']}"
 
 
 class Hub(ResourcesAndPrompts):
@@ -103,60 +274,51 @@ class Hub(ResourcesAndPrompts):
         """The folder for servers' standard error; None if it is not kept."""
         self.catalog = Catalog()
         """Everything that can be called now; replaced, never changed."""
-        self.withheld: tuple[Withheld, ...] = ()
-        """Entries of configuration files that are not trusted yet."""
         self.changed = Bell()
         """Signals every change of the servers' state or offers."""
         self.events = EventBus(partial(_record, store))
         self.metrics = Metrics()
         self.store = store
         """Past calls and last good catalogs, on disk."""
-        self._dial = dial
-        self._sandboxes = sandboxes
-        self._expand = expand or _expand_config
-        questions = Questions(lambda: self.settings.servers, self._on_refusal)
-        self._handlers = replace(handlers, screen=questions.screen)
-        self._kept = KeptResults()
-        self._memory = ServerMemory(store, recall=recall)
         self.pins = pins or Pins()
         """The tool definitions that people rely on."""
-        vetting = Vetting(self.pins)
-        # A callable, since the builder does not exist yet, and replaces its shelves.
-        self._scans = ToolScans(vetting, lambda: self._builder.shelves, self.changed.ring)
-        self._packages = PackageLookup(tasks, self.pins, self._vet_again)
-        self._builder = CatalogBuilder(
-            settings, store, self._memory, vetting, self._scans.look_again
-        )
-        self._starts = StartQueue(settings.start_concurrency)
+        self.logins = logins
+        """The OAuth logins at servers; None if `dial` was given."""
         self.tracings: defaultdict[str, Tracing] = defaultdict(Tracing)
         """Lets observers follow the messages of each server, over all its links."""
-        self._closed = False
+        self._routes: dict[Tool, Route] = {}
+        self._long_results = KeptResults()
+
+        # what links are made with
+        questions = Questions(lambda: self.settings.servers, self._on_refusal)
+        self._dial = dial
+        self._expand = expand or _expand_config
+        self._handlers = msgspec.structs.replace(handlers, screen=questions.screen)
+        self._memory = ServerMemory(store, recall=recall)
+        self._sandboxes = sandboxes
+        self._starts = StartQueue(settings.start_concurrency)
+
+        # from the offers of links to a catalog
+        self._builder = CatalogBuilder(settings, store, self._memory, Vetting(self.pins))
+        self._scans = ToolScans(self._builder, self.changed.ring)
+        self._packages = PackageLookup(tasks, self.pins, self._vet_again)
         make = partial(self.make_link, on_change=self._link_changed, place=place)
         self._supervisor = Supervisor(tasks, make, self._rebuild)
         self._states = StateEvents(self.events, self._supervisor)
+
+        # from a name to an answer
         self._trail = AuditTrail(store)
-        self.lookup = Lookup(
-            lambda: self.catalog,
-            self._builder,
-            self._supervisor,
-            self.changed,
-            self._trail,
-            withheld=lambda: untrusted_words(self.withheld),
-        )
+        self.lookup = Lookup(self._builder, self._supervisor, self.changed, self._trail)
         """Resolves the names that callers use."""
-        permissions = Permissions(handlers.permit)
         self.calls = Calls(
-            lambda: self.settings.agents,
             self.metrics,
             store,
             self.events,
-            permissions=permissions,
+            permissions=Permissions(handlers.permit),
             trail=self._trail,
         )
         """Makes all calls."""
-        self._routes: dict[Tool, Route] = {}
-        self.logins = logins
-        """The OAuth logins at servers; None if `dial` was given."""
+
         if logins is not None:
             logins.on_change = self._supervisor.login_changed
         store.servers.on_disagreement = self._reread_choices
@@ -182,23 +344,7 @@ class Hub(ResourcesAndPrompts):
         fails, it continues, and its snapshot says why.
         """
         self.check_open()
-        self.settings = settings
-        self.calls.recording = settings.record
-        self._trail.apply(settings.audit)
-        # All of this before `_supervisor.apply`: the links that it starts read it.
-        self._starts.limit = settings.start_concurrency
-        if self._sandboxes is not None:
-            self._sandboxes.default = settings.sandbox
-        self._supervisor.drain_timeout = settings.drain_timeout
-        self._builder.apply(settings, self.links)
-        policy = self._builder.policy
-        self.library_defaults = CallDefaults(policy=policy)
-        self.gateway_defaults = CallDefaults(
-            "off", settings.serve.timeout, errors_are_results=False, policy=policy
-        )
-        # routes and permissions depend on the settings
-        self._routes = {}
-        self.calls.permissions.forget()
+        self._configure(settings)
         todo = self._supervisor.apply(settings.servers)
         self._rebuild()
         for name in todo.stop:
@@ -206,6 +352,23 @@ class Hub(ResourcesAndPrompts):
         for name in todo.replace:
             self._states.on_replace(name)
         return todo
+
+    def _configure(self, settings: Settings) -> None:
+        """Set what links, routes and calls read, before the links of these settings start."""
+        self.settings = settings
+        self._starts.limit = settings.start_concurrency
+        if self._sandboxes is not None:
+            self._sandboxes.default = settings.sandbox
+        self._supervisor.drain_timeout = settings.drain_timeout
+        self._builder.apply(settings, self.links)
+        self._trail.apply(settings.audit)
+        self.calls.apply(settings)
+        policy = self._builder.policy
+        self.library_defaults = CallDefaults(policy=policy)
+        self.gateway_defaults = CallDefaults(
+            "off", settings.serve.timeout, errors_are_results=False, policy=policy
+        )
+        self._routes = {}
 
     async def settled(self) -> None:
         """Wait until every server has answered, failed or timed out, successors included."""
@@ -233,7 +396,7 @@ class Hub(ResourcesAndPrompts):
             place=place,
             expand=self._expand,
             handlers=self._handlers,
-            known=self._memory.recall(server, config),
+            remembered=self._memory.recall(server, config),
             starts=self._starts,
             health_interval=self.settings.health_interval,
             on_change=on_change,
@@ -276,7 +439,7 @@ class Hub(ResourcesAndPrompts):
             if self._closed:
                 raise HubClosed("the hub was closed during the call") from None
             raise
-        return result.capped(cap_of(tool, self.settings.result_cap), self._kept)
+        return result.capped(cap_of(tool, self.settings.result_cap), self._long_results)
 
     @cached_property
     def tools(self) -> ToolRegistry:
@@ -293,7 +456,7 @@ class Hub(ResourcesAndPrompts):
         Raises:
             UnknownName: There is no such result, or it is no longer kept.
         """
-        return self._kept.result(result_id)
+        return self._long_results.result(result_id)
 
     def restart(self, server: str) -> None:
         """Restart a server now, ignoring back-off.
@@ -315,23 +478,23 @@ class Hub(ResourcesAndPrompts):
 
     def snapshot(self) -> Snapshot:
         """The current state of all servers."""
-        coming, shelves = self._supervisor.coming, self._builder.shelves
+        coming, sections = self._supervisor.coming, self._builder.sections
         servers = (
-            self._server_snapshot(link, shelves.get(link), coming.get(link.name))
+            self._server_snapshot(link, sections.get(link), coming.get(link.name))
             for link in self.links.values()
         )
         return Snapshot(self.catalog.revision, tuple(servers), self.withheld)
 
     def _server_snapshot(
-        self, link: Link, shelf: CatalogSection | None, successor: Link | None
+        self, link: Link, section: CatalogSection | None, successor: Link | None
     ) -> ServerSnapshot:
-        tools = len(shelf.tools) if shelf else 0
+        tools = len(section.tools) if section else 0
         warnings: tuple[str, ...] = ()
-        if shelf:
+        if section:
             warnings = (
-                *shelf.vetted.warnings,
-                *self._scans.warnings(link, shelf),
-                *shelf.warnings,
+                *section.vetted.warnings,
+                *self._scans.warnings(link, section),
+                *section.warnings,
             )
         snapshot = link.snapshot(tools=tools, warnings=warnings)
         if self._sandboxes is not None and isinstance(link.config, StdioServer):
@@ -340,17 +503,9 @@ class Hub(ResourcesAndPrompts):
             snapshot = replace(snapshot, sandbox=sandbox, warnings=warned)
         return replace(snapshot, pending=successor.failure) if successor else snapshot
 
-    def close(self) -> None:
-        """Refuse further calls; `open_hub` does this at the end of its block."""
-        self._closed = True
-
-    def check_open(self) -> None:
-        if self._closed:
-            raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
-
-    def _on_refusal(self, server: str, method: str, words: str) -> None:
-        self._trail.note_question(server, method, words)
-        self.events.publish(Warned(server, f"{method}: {words}"))
+    def _on_refusal(self, server: str, method: str, reason: str) -> None:
+        self._trail.note_question(server, method, reason)
+        self.events.publish(Warned(server, f"{method}: {reason}"))
 
     def _link_changed(self, link: Link) -> None:
         self._supervisor.link_changed(link)
@@ -374,7 +529,8 @@ class Hub(ResourcesAndPrompts):
     def _rebuild(self) -> None:
         """Publish a new catalog if anything in it differs."""
         last = self.catalog
-        self.catalog = fresh = self._builder.build(self.links, last)
+        self.catalog = self.lookup.catalog = fresh = self._builder.build(self.links, last)
+        self._scans.look_again()
         if fresh.revision != last.revision:
             self._routes = {}
             self.events.publish(CatalogChanged(fresh.revision))
@@ -398,32 +554,83 @@ def _starts_now(config: ServerConfig) -> bool:
 
 @asynccontextmanager
 async def open_hub(
-    settings: Settings,
+    settings: Settings | Reloader | None = None,
     *,
     handlers: Handlers = Handlers(),
     dial: Dial | None = None,
     expand: Expand | None = None,
     recall: bool = False,
-    files: Collection[str] = (),
-    locks: LockPlaces | None = None,
     place: Placements = local_placements,
+    loaded: Loaded | None = None,
+    locks: LockPlaces | None = None,
+    warns: bool = True,
 ) -> AsyncGenerator[Hub]:
     """Open a hub; leaving the block stops every server.
 
     It returns at once, while the servers start side by side: `await hub.settled()` waits for them.
+    Another task may leave the block than the one that entered it.
+
+    Without settings it reads the files that the command line reads: those that `MULTITAP_CONFIG`
+    names, else the user's and the project's. It reloads them on changes, unless they say
+    `auto_reload = false`. An entry that cannot be used is logged and affects only itself.
 
     Args:
-        settings: The servers, and how to run them.
+        settings: The servers, and how to run them, or the files that say so; by default, the
+            configuration files.
         handlers: Callbacks for what servers ask of the host.
         dial: Opens connections to servers, instead of pipes and sockets.
         expand: Expands variables in a server's configuration, instead of this process's.
         recall: Whether a server's last known offers are listed while it starts.
-        files: The files of the settings: each configuration has its own logs.
-        locks: The lock files for pins; by default, in the state directory.
         place: Where servers run, if not all in this process.
+        loaded: The files of the settings, if they are not followed: each configuration has its own
+            logs and lock files.
+        locks: The lock files of pins, if they are not those of the files or the state directory.
+        warns: Whether to warn of parts of a project that nobody has trusted (`UntrustedWarning`).
+
+    Raises:
+        ConfigError: No settings were given, and a file cannot be read.
     """
+    running = _run_hub(
+        settings,
+        handlers=handlers,
+        dial=dial,
+        expand=expand,
+        recall=recall,
+        place=place,
+        loaded=loaded,
+        locks=locks,
+    )
+    async with InOwnTask(running) as hub:
+        if warns:
+            # here, not in the other task: this one has the line of the program that opens it
+            warn_of_untrusted(hub.withheld)
+        yield hub
+
+
+@asynccontextmanager
+async def _run_hub(
+    source: Settings | Reloader | None,
+    *,
+    handlers: Handlers,
+    dial: Dial | None,
+    expand: Expand | None,
+    recall: bool,
+    place: Placements,
+    loaded: Loaded | None,
+    locks: LockPlaces | None,
+) -> AsyncGenerator[Hub]:
+    files: Reloader | None = None
+    if isinstance(source, Settings):
+        settings = source
+    else:
+        if source is None:
+            source = await to_thread.run_sync(find_files, abandon_on_cancel=True)
+        files = source
+        settings, loaded, expand = files.settings, files.loaded, expand or files.expand
     state = state_directory(settings.state_dir)
-    logins: Logins | None = None
+    if locks is None:
+        locks = places_in(state) if loaded is None else places_of(loaded)
+    logs = logins = sandboxes = None
     with ungrouped():
         async with AsyncExitStack() as stack:
             spawner = await stack.enter_async_context(open_spawner())
@@ -431,18 +638,18 @@ async def open_hub(
             if dial is None and any(map(_starts_now, settings.servers.values())):
                 spawner.prepare()
             store = await stack.enter_async_context(open_store(state))
-            logs = None
-            sandboxes = None
             if dial is None:
-                servers = (f"{name} {fingerprint(one)}" for name, one in settings.servers.items())
-                logs = log_folder(state, files, servers)
+                marks = (
+                    f"{name} {fingerprint(config)}" for name, config in settings.servers.items()
+                )
+                logs = log_folder(state, loaded.files if loaded is not None else (), marks)
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
                 renewals = await stack.enter_async_context(Tasks())
-                logins = Logins(renewals, handlers.login, place.logins)
+                logins = Logins(renewals, _login_for(handlers), place.logins)
                 sandboxes = await stack.enter_async_context(open_sandboxes(state))
                 sandboxes.default = settings.sandbox
                 dial = Dialer(spawner, logs, logins, sandboxes)
-            pins = await stack.enter_async_context(open_pins(locks or places_in(state)))
+            pins = await stack.enter_async_context(open_pins(locks))
             # entered last and left first: links end before the store and the spawner that they use
             tasks = await stack.enter_async_context(Tasks())
             hub = Hub(
@@ -459,8 +666,18 @@ async def open_hub(
                 sandboxes=sandboxes,
                 place=place,
             )
+            if loaded is not None:
+                hub.withheld = withheld_parts(loaded)
             try:
-                yield hub
+                async with nullcontext() if files is None else auto_reload(hub, files):
+                    yield hub
             finally:
                 # before the links end: calls that fail from now on report that the hub is closed
                 hub.close()
+
+
+def _login_for(handlers: Handlers) -> Login | None:
+    """The host's handler for logins, by the name of the server."""
+    if (login := handlers.login) is None:
+        return None
+    return lambda server, address: login(RequestOrigin(server), address)

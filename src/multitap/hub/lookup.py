@@ -9,49 +9,40 @@ import anyio
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config.problems import nearest
 from multitap.errors import NotAllowed, Unavailable, UnknownName, join_hints, quoted
-from multitap.hub import router
-from multitap.hub.audit_trail import AuditTrail
+from multitap.events import Withheld, untrusted_words
+from multitap.hub import routes
 from multitap.hub.catalog_builder import CatalogBuilder
-from multitap.hub.router import LIBRARY, CallDefaults
+from multitap.hub.permissions import AuditTrail
+from multitap.hub.routes import LIBRARY, CallDefaults
 from multitap.hub.supervisor import Supervisor
 from multitap.names import Naming, likely_owners
+from multitap.tasks import Bell
 from multitap.upstream.availability import still_starting
 from multitap.upstream.link import Link
-from multitap.upstream.on_behalf_of import NOBODY, CallContext
-from multitap.upstream.signals import Bell
-from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.upstream.questions import NOBODY, CallContext
+from multitap.wire.request import Deadline
 
 _Found = TypeVar("_Found")
 
 
 class Lookup:
-    """Finds tools, prompts and resources by name, and waits for servers that are starting.
-
-    Args:
-        catalog: Returns the current catalog.
-        builder: Knows the server of a name, even while it is down.
-        supervisor: Has the servers.
-        changed: Rings when anything about them changes.
-        trail: Records refused calls.
-        withheld: Says what is not offered because nobody has trusted it.
-    """
+    """Finds tools, prompts and resources by name, and waits for servers that are starting."""
 
     def __init__(
-        self,
-        catalog: Callable[[], Catalog],
-        builder: CatalogBuilder,
-        supervisor: Supervisor,
-        changed: Bell,
-        trail: AuditTrail,
-        *,
-        withheld: Callable[[], str],
+        self, builder: CatalogBuilder, supervisor: Supervisor, changed: Bell, trail: AuditTrail
     ) -> None:
-        self._catalog = catalog
+        self.catalog = Catalog()
+        """The current catalog."""
+        self.withheld: tuple[Withheld, ...] = ()
+        """What is not offered because nobody has trusted it."""
         self._builder = builder
         self._supervisor = supervisor
         self._changed = changed
         self._trail = trail
-        self._withheld = withheld
+
+    @property
+    def _untrusted(self) -> str:
+        return untrusted_words(self.withheld)
 
     async def find_tool(self, name: str, *, context: CallContext = NOBODY) -> Tool:
         """The tool that `Hub.call` would call; waits for starting servers that may have it.
@@ -63,18 +54,18 @@ class Lookup:
         """
         with self.noting_refusal(name, context):
             tool = await self.wait_for(
-                lambda: router.look_up(self._catalog(), name),
+                lambda: routes.look_up(self.catalog, name),
                 name,
                 context=context,
                 defaults=LIBRARY,
             )
         if tool is None:
-            raise router.unknown(self._catalog().tools, name, self._withheld())
+            raise routes.unknown(self.catalog.tools, name, self._untrusted)
         return tool
 
     @contextmanager
     def noting_refusal(self, name: str, context: CallContext) -> Generator[None]:
-        """Within the block, record refusals in the audit log."""
+        """Record refusals in the audit log while entered."""
         try:
             yield
         except NotAllowed as exc:
@@ -89,12 +80,12 @@ class Lookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         prompt = await self.wait_for(
-            lambda: self._catalog().prompts.get(name), name, context=context, defaults=LIBRARY
+            lambda: self.catalog.prompts.get(name), name, context=context, defaults=LIBRARY
         )
         if prompt is None:
-            near = nearest(name, self._catalog().prompts)
+            near = nearest(name, self.catalog.prompts)
             guess = f"did you mean {quoted(near)}? " if near else ""
-            hint = join_hints(f"{guess}`multitap prompts` lists all prompts", self._withheld())
+            hint = join_hints(f"{guess}`multitap prompts` lists all prompts", self._untrusted)
             raise UnknownName(f"no prompt named {quoted(name)}", hint=hint)
         return prompt
 
@@ -106,14 +97,14 @@ class Lookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         resource = await self.wait_for(
-            lambda: self._catalog().find_resource(uri, server),
+            lambda: self.catalog.find_resource(uri, server),
             None,
             defaults=LIBRARY,
             context=context,
             has=lambda name: server in {None, name},
         )
         if resource is None:
-            hint = join_hints("`multitap resources` lists all resources", self._withheld())
+            hint = join_hints("`multitap resources` lists all resources", self._untrusted)
             raise UnknownName(f"no server offers the resource {quoted(uri)}", hint=hint)
         return resource
 
@@ -126,12 +117,13 @@ class Lookup:
         """
         if server is not None:
             link = self._supervisor.link(server)
-            self._catalog().check_readable(server, uri)
+            self.catalog.check_readable(server, uri)
             return link, uri
-        resource = self._catalog().find_resource(uri)
+        resource = self.catalog.find_resource(uri)
         if resource is None:
             raise UnknownName(
-                f"no server offers the resource {quoted(uri)}", hint=self._withheld() or None
+                f"no server offers the resource {quoted(uri)}",
+                hint=self._untrusted or None,
             )
         return resource.link, resource.uri
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from multitap.events import Outcome
-from multitap.records import dataclass
 
 if TYPE_CHECKING:
     from multitap.store import CallRecord
@@ -41,8 +40,7 @@ _UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
 _BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
+class Stats(msgspec.Struct, frozen=True):
     """The calls of one tool, or of one server's tools together."""
 
     calls: int

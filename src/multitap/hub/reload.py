@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from contextlib import aclosing, asynccontextmanager
 from functools import cache
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio import to_thread
@@ -20,16 +21,14 @@ from multitap.config import (
     Severity,
 )
 from multitap.config.problems import serious
-from multitap.config.trust_gate import TrustState
+from multitap.config.projects import TrustState
 from multitap.errors import UnknownName, UntrustedWarning, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld, untrusted_words
-from multitap.hub.hub import Hub, open_hub
 from multitap.hub.supervisor import Plan
-from multitap.trust.pins.lock_places import places_of
-from multitap.trust.projects.trusted_projects import expand_trusted, load_trusted
-from multitap.upstream.connector import Dial, Placements, local_placements
-from multitap.upstream.handlers import Handlers
-from multitap.upstream.link import Expand
+from multitap.trust.projects import expand_trusted, load_trusted
+
+if TYPE_CHECKING:
+    from multitap.hub.hub import Hub
 
 logger = logging.getLogger(__name__)
 
@@ -52,10 +51,8 @@ class Reloader:
     """The configuration files of a hub, and the settings it runs with.
 
     Files that are unreadable or empty change nothing: the hub keeps its settings. An entry that
-    cannot be used changes nothing for its server.
-
-    Args:
-        loader: Reads the files; by default, those found from the current folder.
+    cannot be used changes nothing for its server. `loader` reads the files; by default, those that
+    the command line finds.
     """
 
     def __init__(self, loader: Loader = load_trusted) -> None:
@@ -84,7 +81,7 @@ class Reloader:
         """
         return expand_trusted(self.loaded, name, config, places=self._places(name))
 
-    async def reload(self, hub: Hub) -> Reloaded | ReloadFailed:
+    async def reload(self, hub: "Hub") -> Reloaded | ReloadFailed:
         """Read the files now and apply them to the hub; the outcome is also published."""
         before = hub.withheld
         async with self._turn:
@@ -102,11 +99,11 @@ class Reloader:
         return report
 
     def _report_withheld(self, before: Collection[Withheld], now: Collection[Withheld]) -> None:
-        for one in now:
-            if one not in before:
-                logger.warning("%s", " ".join(filter(None, (one.kind, one.name, one.words))))
+        for part in now:
+            if part not in before:
+                logger.warning("%s", " ".join(filter(None, (part.kind, part.name, part.words))))
 
-    async def follow(self, hub: Hub) -> None:
+    async def follow(self, hub: "Hub") -> None:
         """Reload whenever a file changes, until cancelled; not while `auto_reload` is off."""
         while True:
             with anyio.CancelScope() as self._watch:
@@ -116,20 +113,20 @@ class Reloader:
                     logger.warning("the configuration cannot be watched: %s", exc)
                     await anyio.sleep(PAUSE)
 
-    async def _follow_sources(self, hub: Hub) -> None:
+    async def _follow_sources(self, hub: "Hub") -> None:
         with anyio.move_on_after(HEAD_START):
             await hub.settled()
         from multitap.config import changes  # noqa: PLC0415 - its library takes a while
 
-        seen = self._latest
-        decisions = {*seen.approval.files}
-        async with aclosing(changes(seen.watched, since=seen.stamps)) as news:
-            async for changed in news:
+        latest = self._latest
+        decisions = {*latest.approval.files}
+        async with aclosing(changes(latest.watched, since=latest.stamps)) as saved:
+            async for changed in saved:
                 # Withdrawn trust takes effect at once, even while `auto_reload` is off.
                 if hub.settings.auto_reload or not decisions.isdisjoint(changed):
                     await self.reload(hub)
 
-    async def _take_over(self, hub: Hub) -> Reloaded | ReloadFailed:
+    async def _take_over(self, hub: "Hub") -> Reloaded | ReloadFailed:
         running = hub.settings.servers
         try:
             latest = await self._read(running)
@@ -139,15 +136,15 @@ class Reloader:
         if not latest.intact:
             return ReloadFailed(_problem_words(latest.errors))
         # A typo in one entry must not stop the server that runs with its previous version.
-        kept = {name: running[name] for name in _unsettled_servers(latest) if name in running}
+        unchanged = {name: running[name] for name in _unsettled_servers(latest) if name in running}
         before, self.loaded = self.loaded, latest
-        servers = {**latest.settings.servers, **kept}
+        servers = {**latest.settings.servers, **unchanged}
         hub.withheld = withheld_parts(latest)
         plan = hub.apply(latest.settings.with_servers(servers))
         return Reloaded(
             str(plan),
             _problem_words(serious(latest.problems)),
-            tuple(sorted(kept)),
+            tuple(sorted(unchanged)),
             _changes(plan, before, latest),
         )
 
@@ -181,14 +178,14 @@ class Reloader:
 
 def _changes(plan: Plan, before: Loaded, after: Loaded) -> tuple[str, ...]:
     """The changes per server, each with its place in the files."""
-    told = (
+    verbs = (
         *((name, "added", after) for name in sorted(plan.start)),
         *((name, "replaced", after) for name in sorted(plan.replace)),
         *((name, "removed", before) for name in sorted(plan.stop)),
     )
     return tuple(
         f"{name}: {verb} ({place})" if (place := loaded.place(name)) else f"{name}: {verb}"
-        for name, verb, loaded in told
+        for name, verb, loaded in verbs
     )
 
 
@@ -254,13 +251,13 @@ def _calling_frame() -> FrameType:
 def _problem_words(problems: Sequence[Problem]) -> tuple[str, ...]:
     """The first problems in words: a hostile file could fill the logs."""
     more = len(problems) - MOST_PROBLEMS
-    said = tuple(map(str, problems[:MOST_PROBLEMS]))
-    return (*said, f"and {counted(more, 'more problem')}") if more > 0 else said
+    lines = tuple(map(str, problems[:MOST_PROBLEMS]))
+    return (*lines, f"and {counted(more, 'more problem')}") if more > 0 else lines
 
 
 @asynccontextmanager
-async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
-    """Within the block, changes of the files are applied to the hub."""
+async def auto_reload(hub: "Hub", reloader: Reloader) -> AsyncGenerator[None]:
+    """Apply changes of the files to the hub while entered."""
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(reloader.follow, hub)
@@ -270,55 +267,7 @@ async def auto_reload(hub: Hub, reloader: Reloader) -> AsyncGenerator[None]:
                 tasks.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def open_configured(
-    reloader: Reloader | None = None,
-    *,
-    handlers: Handlers | None = None,
-    dial: Dial | None = None,
-    expand: Expand | None = None,
-    recall: bool = False,
-    place: Placements = local_placements,
-    warns: bool = True,
-) -> AsyncGenerator[Hub]:
-    """A running hub that reloads its files on changes; leaving the block closes every server.
-
-    Args:
-        reloader: Its files; by default, the user's and the project's, as the command line finds
-            them.
-        handlers: Callbacks for what servers ask of the host.
-        dial: Opens connections to servers, instead of pipes and sockets.
-        expand: Expands variables in a server's configuration, instead of this process's.
-        recall: Whether a server's last known offers are listed while it starts.
-        place: Where servers run, if not all in this process.
-        warns: Whether to warn of parts of a project that nobody has trusted (`UntrustedWarning`).
-
-    Raises:
-        ConfigError: A file that was found cannot be read.
-    """
-    files = reloader
-    if files is None:
-        files = await to_thread.run_sync(_find_files, abandon_on_cancel=True)
-    if warns:
-        warn_of_untrusted(withheld_parts(files.loaded))
-    async with (
-        open_hub(
-            files.settings,
-            handlers=handlers or Handlers(),
-            dial=dial,
-            expand=expand or files.expand,
-            recall=recall,
-            files=files.loaded.files,
-            locks=places_of(files.loaded),
-            place=place,
-        ) as hub,
-        auto_reload(hub, files),
-    ):
-        hub.withheld = withheld_parts(files.loaded)
-        yield hub
-
-
-def _find_files() -> Reloader:
+def find_files() -> Reloader:
     """The user's and the project's files; problems of entries are logged."""
     files = Reloader()
     files.loaded.check()

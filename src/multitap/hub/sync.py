@@ -7,7 +7,6 @@ import concurrent.futures
 import os
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -19,11 +18,10 @@ from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.metrics import Metrics
-from multitap.hub.reload import open_configured, warn_of_untrusted
+from multitap.hub.reload import warn_of_untrusted
 from multitap.hub.supervisor import Plan
 from multitap.results import KeptResult, ToolResult
-from multitap.upstream.handlers import Handlers
-from multitap.upstream.on_behalf_of import NOBODY, CallContext
+from multitap.upstream.questions import NOBODY, CallContext, Handlers
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -151,12 +149,7 @@ class SyncHub:
 
 
 class _HubThread:
-    """Owns the thread, its loop, and the hub while that is open.
-
-    Args:
-        settings: The servers, and how to run them; by default, the configuration files'.
-        handlers: Callbacks for what servers ask of the host.
-    """
+    """Owns the thread, its loop, and the hub while that is open."""
 
     def __init__(self, settings: Settings | None, handlers: Handlers) -> None:
         self._settings = settings
@@ -239,18 +232,13 @@ class _HubThread:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._leave = asyncio.Event()
-        async with self._open() as hub:
+        async with open_hub(self._settings, handlers=self._handlers, warns=False) as hub:
             self._hub = hub
             # After `_hub` is set: the opening thread may call at once.
             self._opened.set_result(None)
             await self._leave.wait()
             # calls that come while servers are being stopped fail at once
             self._hub = None
-
-    def _open(self) -> AbstractAsyncContextManager[Hub]:
-        if self._settings is None:
-            return open_configured(handlers=self._handlers, warns=False)
-        return open_hub(self._settings, handlers=self._handlers)
 
 
 def _within(hub: Hub, verb: Callable[[Hub], Awaitable[_T]]) -> Coroutine[Any, Any, _T]:

@@ -12,8 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
 from multitap.errors import ConfigError, quoted
-from multitap.regular_file import open_regular
-from multitap.user_folders import USER_FOLDERS
+from multitap.files import USER_FOLDERS, open_regular
 
 # Against archives made to fill a disk. Bundles carry their `node_modules` or wheels, so honest ones
 # are large and have many files.
@@ -63,10 +62,10 @@ def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -
 
 def _keep(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
     # one handle for all steps: exactly what was checked is unpacked
-    found = _digest(file, name)
-    if digest is not None and found != digest.lower():
-        raise BadBundle(f"{name} has the digest {found}, not {digest}", hint=_FETCH)
-    home = folder / found
+    actual = _digest(file, name)
+    if digest is not None and actual != digest.lower():
+        raise BadBundle(f"{name} has the digest {actual}, not {digest}", hint=_FETCH)
+    home = folder / actual
     # named by its digest, so it has the same content
     if home.is_dir():
         return home

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from multitap.config.edit.server_draft import DraftInput, ServerDraft
+from multitap.config.edit.drafts import DraftInput, ServerDraft
 from multitap.errors import quoted
+from multitap.files import read_regular
 from multitap.published.bundle_file import MANIFEST, MAX_MANIFEST, BadBundle, bundles_folder, unpack
-from multitap.published.foreign_text import as_literal, clean, option_name, server_name
-from multitap.regular_file import read_regular
+from multitap.published.server_json import as_literal, clean, option_name, server_name
 
 KINDS = frozenset({"node", "python", "binary", "uv"})
 PLATFORM = {"linux": "linux", "darwin": "darwin", "win32": "win32"}.get(sys.platform, "linux")
@@ -36,7 +36,7 @@ def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = No
     """
     place = into or bundles_folder()
     # an existing folder belongs to a server that was added before, and must stay
-    before = {one.name for one in place.iterdir()} if place.is_dir() else set[str]()
+    before = {path.name for path in place.iterdir()} if place.is_dir() else set[str]()
     folder = unpack(path, digest=digest, into=place)
     try:
         draft = read_manifest(folder)
@@ -105,8 +105,8 @@ def _program(command: str, folder: Path, entry: Path, kind: str) -> str:
     return command
 
 
-def _entry(folder: Path, given: object) -> Path:
-    text = _text(given, "entry_point")
+def _entry(folder: Path, value: object) -> Path:
+    text = _text(value, "entry_point")
     path = (folder / text).resolve()
     if not path.is_relative_to(folder.resolve()) or path == folder.resolve():
         raise BadBundle(f"its entry_point {quoted(text)} leads out of the bundle")
@@ -118,25 +118,25 @@ def _entry(folder: Path, given: object) -> Path:
 def _settings(table: Mapping[str, Any]) -> Iterator[tuple[str, DraftInput]]:
     if len(table) > MOST:
         raise BadBundle(f"user_config has more than {MOST} entries")
-    taken: set[str] = set()
-    for key, given in table.items():
-        one = _table(given)
+    names: set[str] = set()
+    for key, value in table.items():
+        setting = _table(value)
         name = option_name(key)
-        while name in taken:
+        while name in names:
             name = f"{name}-2"
-        taken.add(name)
-        default = one.get("default")
+        names.add(name)
+        default = setting.get("default")
         yield (
             key,
             DraftInput(
                 name,
-                clean(one.get("description") or one.get("title")),
-                secret=one.get("sensitive") is True,
-                required=one.get("required") is True,
+                clean(setting.get("description") or setting.get("title")),
+                secret=setting.get("sensitive") is True,
+                required=setting.get("required") is True,
                 default=_default(default),
-                choices=("true", "false") if one.get("type") == "boolean" else (),
-                multiple=one.get("multiple") is True,
-                path=one.get("type") in {"directory", "file"},
+                choices=("true", "false") if setting.get("type") == "boolean" else (),
+                multiple=setting.get("multiple") is True,
+                path=setting.get("type") in {"directory", "file"},
             ),
         )
 
@@ -151,7 +151,7 @@ def _default(value: Any) -> str | None:
 def _place(name: str) -> str | None:
     """A folder of the user that a manifest may name."""
     home = str(Path.home())
-    known = {
+    places = {
         "HOME": home,
         "DESKTOP": f"{home}/Desktop",
         "DOCUMENTS": f"{home}/Documents",
@@ -159,7 +159,7 @@ def _place(name: str) -> str | None:
         "/": "/",
         "pathSeparator": "/",
     }
-    return as_literal(known[name]) if name in known else None
+    return as_literal(places[name]) if name in places else None
 
 
 def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str], str]:
@@ -169,10 +169,10 @@ def _filler(folder: Path, settings: Mapping[str, DraftInput]) -> Callable[[str],
         if name == "__dirname":
             return as_literal(str(folder))
         if name.startswith(_SETTING):
-            one = settings.get(name.removeprefix(_SETTING))
-            if one is None:
+            setting = settings.get(name.removeprefix(_SETTING))
+            if setting is None:
                 raise BadBundle(f"{quoted(f'${{{name}}}')} is not in user_config")
-            return f"${{input:{one.name}}}"
+            return f"${{input:{setting.name}}}"
         return _place(name)
 
     return lambda text: _replace_variables(text, value)

@@ -8,13 +8,133 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from multitap.config.edit.server_draft import ServerDraft
+from multitap.config.dialects.draft import literal
+from multitap.config.edit.drafts import DraftInput, ServerDraft
 from multitap.config.provenance import Provenance
-from multitap.errors import ConfigError, MultitapError, quoted
-from multitap.published.draft_inputs import DraftInputs
-from multitap.published.foreign_text import as_literal, clean, server_name
-from multitap.published.package_command import HINTS, KINDS, RUNNERS, Package, PackageKind
+from multitap.errors import ConfigError, MultitapError, quoted, shortened
+from multitap.printable import printable
+from multitap.published.packages import HINTS, KINDS, RUNNERS, Package, PackageKind
 from multitap.records import dataclass
+
+LONGEST = 300
+_BREAKS = re.compile(r"\s+")
+_ODD = re.compile(r"[^a-z0-9]+")
+_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_VERSION = re.compile(r"(?<=.)[@#:=<>~!\[].*", re.DOTALL)
+_AFFIX = re.compile(
+    r"^(?:mcp[-_.])?server[-_.]|^mcp[-_.]|(?:[-_.]mcp)?[-_.]server$|[-_.]mcp$|\.(?:git|tgz)$"
+)
+_GENERIC = frozenset({"", "mcp", "server", "mcp-server", "cli", "latest"})
+
+
+def clean(text: object) -> str:
+    """Text for people, on one line; empty if it is not text."""
+    if not isinstance(text, str):
+        return ""
+    # cut first, so that megabytes are not processed
+    return shortened(printable(_BREAKS.sub(" ", text[: 4 * LONGEST])).strip(), LONGEST)
+
+
+def as_literal(text: object) -> str:
+    """A value with `${` escaped, so that it names no variable."""
+    return literal(text if isinstance(text, str) else str(text))
+
+
+def option_name(text: str) -> str:
+    """The option for an input: `BRAVE_API_KEY` is `--brave-api-key`."""
+    return _ODD.sub("-", text.lower()).strip("-")[:40] or "value"
+
+
+def server_name(text: str) -> str:
+    """A short name for a server: `io.github.someone/weather` is `weather`."""
+    return _NAME.sub("-", text.rstrip("/").rpartition("/")[2]).strip("-")[:40] or "server"
+
+
+def package_nickname(package: str) -> str:
+    """A short name for the server in a package: `@modelcontextprotocol/server-git` is `git`."""
+    scope, _, last = package.rstrip("/").rpartition("/")
+    # twice: `mcp-server-x-mcp` has one at each end, and so has `x-mcp-server.git`
+    name = _AFFIX.sub("", _AFFIX.sub("", _VERSION.sub("", last)))
+    # @playwright/mcp is `playwright` to people
+    return server_name(name if name not in _GENERIC else scope.lstrip("@") or last)
+
+
+MOST_INPUTS = 64
+_PLACEHOLDER = re.compile(r"\{([^{}\s]{1,100})\}")
+
+
+class DraftInputs:
+    """The inputs of one draft, by unique names."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[str, DraftInput] = {}
+
+    @property
+    def all(self) -> tuple[DraftInput, ...]:
+        return tuple(self._inputs.values())
+
+    def value(self, name: str, given: Mapping[str, Any], *, multiple: bool = False) -> str:
+        """A value with placeholders for the user's input.
+
+        Args:
+            name: The name of the value.
+            given: As in `server.json`: `value` with `variables`, or an input.
+            multiple: Whether it may be given several times.
+        """
+        fixed = given.get("value")
+        if isinstance(fixed, str):
+            return self._fill(fixed, _input_table(given.get("variables")))
+        return self._ask(name, given, multiple=multiple)
+
+    def template(self, text: str, variables: Mapping[str, Any]) -> str:
+        """A text with each `{name}` replaced by a placeholder for the user's input."""
+        return self._fill(text, variables)
+
+    def _fill(self, text: str, variables: Mapping[str, Any]) -> str:
+        parts: list[str] = []
+        end = 0
+        for match in _PLACEHOLDER.finditer(text):
+            if match[1] not in variables:
+                continue  # literal braces
+            parts += (
+                as_literal(text[end : match.start()]),
+                self.value(match[1], _input_table(variables[match[1]])),
+            )
+            end = match.end()
+        return "".join((*parts, as_literal(text[end:])))
+
+    def _ask(self, name: str, given: Mapping[str, Any], *, multiple: bool) -> str:
+        default = given.get("default")
+        wanted = DraftInput(
+            self._free(option_name(name)),
+            clean(given.get("description") or given.get("placeholder")),
+            secret=given.get("isSecret") is True,
+            required=given.get("isRequired") is True,
+            default=None if default is None else as_literal(default),
+            choices=_texts(given.get("choices")),
+            multiple=multiple,
+            path=given.get("format") == "filepath",
+        )
+        self._inputs[wanted.name] = wanted
+        return f"${{input:{wanted.name}}}"
+
+    def _free(self, name: str) -> str:
+        if len(self._inputs) >= MOST_INPUTS:
+            raise ValueError(f"it asks for more than {MOST_INPUTS} things")
+        number, free = 1, name
+        while free in self._inputs:
+            number += 1
+            free = f"{name}-{number}"
+        return free
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(as_literal, value)) if isinstance(value, list) else ()  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _input_table(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
+
 
 MAX_BYTES = 1024 * 1024
 MOST = 64
@@ -143,7 +263,10 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     hint = table.get("runtimeHint")
     runner = hint if isinstance(hint, str) and hint in HINTS[known] else RUNNERS[known]
     inputs = DraftInputs()
-    env = {key: inputs.value(key, one) for key, one in _named_tables(table, "environmentVariables")}
+    env = {
+        key: inputs.value(key, variable)
+        for key, variable in _named_tables(table, "environmentVariables")
+    }
     # a name is also an argument of a container engine, and must not be anything else there
     if odd := next((key for key in env if not _VARIABLE.fullmatch(key)), None):
         raise ConfigError(f"{quoted(odd)} is not the name of a variable")
@@ -186,38 +309,38 @@ def _remote(table: Mapping[str, Any], name: str) -> ServerDraft:
         "url": inputs.template(url, _table(table.get("variables"))),
         "transport": kind,
     }
-    headers = {key: inputs.value(key, one) for key, one in _named_tables(table, "headers")}
+    headers = {key: inputs.value(key, header) for key, header in _named_tables(table, "headers")}
     if headers:
         fields["headers"] = headers
     return ServerDraft(name, fields, inputs.all, "registry")
 
 
 def _named_tables(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for one in map(_table, _list(table.get(key))):
-        if isinstance(name := one.get("name"), str) and name:
-            yield name, one
+    for entry in map(_table, _list(table.get(key))):
+        if isinstance(name := entry.get("name"), str) and name:
+            yield name, entry
 
 
-def _arguments(given: Any, inputs: DraftInputs) -> Iterator[object]:
+def _arguments(arguments: Any, inputs: DraftInputs) -> Iterator[object]:
     """Words of a command line; an optional value is in a list with its option."""
-    for one in map(_table, _list(given)):
-        name, is_repeated = one.get("name"), one.get("isRepeated") is True
+    for argument in map(_table, _list(arguments)):
+        name, is_repeated = argument.get("name"), argument.get("isRepeated") is True
         has_value = any(
-            key in one for key in ("value", "default", "choices", "valueHint", "format")
+            key in argument for key in ("value", "default", "choices", "valueHint", "format")
         )
-        if one.get("type") != "named":
-            hint = one.get("valueHint") or name or "argument"
-            yield inputs.value(str(hint), one, multiple=is_repeated)
+        if argument.get("type") != "named":
+            hint = argument.get("valueHint") or name or "argument"
+            yield inputs.value(str(hint), argument, multiple=is_repeated)
         elif not isinstance(name, str) or not name:
             raise ConfigError("a named argument has no `name`")
-        elif one.get("format") == "boolean":
+        elif argument.get("format") == "boolean":
             # a flag: present or absent, without a value
-            if "true" in {str(one.get("value")).lower(), str(one.get("default")).lower()}:
+            if "true" in {str(argument.get("value")).lower(), str(argument.get("default")).lower()}:
                 yield as_literal(name)
-        elif not has_value and not one.get("isRequired") and "description" not in one:
+        elif not has_value and not argument.get("isRequired") and "description" not in argument:
             yield as_literal(name)
         else:
-            yield [as_literal(name), inputs.value(name, one, multiple=is_repeated)]
+            yield [as_literal(name), inputs.value(name, argument, multiple=is_repeated)]
 
 
 def _decode(data: bytes) -> Mapping[str, Any]:

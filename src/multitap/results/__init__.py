@@ -23,7 +23,7 @@ from multitap.results.long_text import (
     TextLine,
     cap,
 )
-from multitap.results.tool_result import ToolResult
+from multitap.results.result import ToolResult
 
 __all__ = [
     "AudioBlock",

@@ -2,15 +2,73 @@
 
 import binascii
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from multitap.records import dataclass
-from multitap.results.image_dimensions import JPEG_MAGIC, dimensions
+JPEG_MAGIC = b"\xff\xd8\xff"
+_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_NO_PAYLOAD = frozenset({0x01, *range(0xD0, 0xD9)})
+_END_OF_HEADER = frozenset({0xD9, 0xDA})
+
+
+def dimensions(head: bytes) -> tuple[int, int] | None:
+    """Width and height of the PNG, JPEG, GIF or WebP image that begins with `head`."""
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
+        size = _pair(head, 16, 4, "big")
+    elif head.startswith((b"GIF87a", b"GIF89a")):
+        size = _pair(head, 6, 2, "little")
+    elif head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        size = _webp(head)
+    elif head.startswith(JPEG_MAGIC):
+        size = _jpeg(head)
+    else:
+        return None
+    # a side of 0 means a damaged image, or a JPEG that states its height later
+    return size if size and all(size) else None
+
+
+def _pair(head: bytes, start: int, width: int, order: str) -> tuple[int, int] | None:
+    if len(head) < start + 2 * width:
+        return None
+    first, second = head[start : start + width], head[start + width : start + 2 * width]
+    if order == "big":
+        return int.from_bytes(first, "big"), int.from_bytes(second, "big")
+    return int.from_bytes(first, "little"), int.from_bytes(second, "little")
+
+
+def _webp(head: bytes) -> tuple[int, int] | None:
+    match head[12:16]:
+        case b"VP8 " if size := _pair(head, 26, 2, "little"):
+            return size[0] & 0x3FFF, size[1] & 0x3FFF
+        case b"VP8L" if len(head) >= 25:  # noqa: PLR2004 - the end of its header
+            bits = int.from_bytes(head[21:25], "little")
+            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+        case b"VP8X" if size := _pair(head, 24, 3, "little"):
+            return size[0] + 1, size[1] + 1
+        case _:
+            return None
+
+
+def _jpeg(head: bytes) -> tuple[int, int] | None:
+    at = 2
+    while at + 4 <= len(head) and head[at] == 0xFF:  # noqa: PLR2004 - every segment begins so
+        marker = head[at + 1]
+        if marker == 0xFF:  # noqa: PLR2004 - padding
+            at += 1
+        elif marker in _NO_PAYLOAD:
+            at += 2
+        elif marker in _START_OF_FRAME:
+            size = _pair(head, at + 5, 2, "big")
+            return (size[1], size[0]) if size else None
+        elif marker in _END_OF_HEADER:
+            return None
+        else:
+            at += 2 + int.from_bytes(head[at + 2 : at + 4], "big")
+    return None
+
 
 _SPACE = b" \t\r\n"
 _ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/-_"
@@ -22,19 +80,17 @@ _JPEG_HEAD = 350_000  # bytes; the size of a JPEG comes after its profile and th
 _ONE_LINE = 200  # characters of one property in a block's description
 
 
-@dataclass(frozen=True, slots=True)
-class TextBlock:
+class TextBlock(msgspec.Struct, frozen=True):
     text: str
 
     def __str__(self) -> str:
         return self.text
 
 
-@dataclass(frozen=True)
-class _Media:
+class _Media(msgspec.Struct, frozen=True, dict=True):
     mime_type: str
     """As the server states it; may be empty."""
-    encoded: str = field(repr=False)
+    encoded: str
     """The bytes in base64, as received."""
 
     @cached_property
@@ -46,9 +102,11 @@ class _Media:
         """The size in bytes, computed without decoding."""
         return _size_decoded(self.encoded)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self}>"  # without the bytes
 
-@dataclass(frozen=True)
-class ImageBlock(_Media):
+
+class ImageBlock(_Media, frozen=True):
     @cached_property
     def _pixels(self) -> tuple[int, int] | None:
         head = _decode(self.encoded[:_HEAD])
@@ -69,14 +127,12 @@ class ImageBlock(_Media):
         return _describe("image", self.mime_type, _kilobytes(self.size), pixels)
 
 
-@dataclass(frozen=True)
-class AudioBlock(_Media):
+class AudioBlock(_Media, frozen=True):
     def __str__(self) -> str:
         return _describe("audio", self.mime_type, _kilobytes(self.size))
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceLink:
+class ResourceLink(msgspec.Struct, frozen=True):
     """A resource that can be read from the same server."""
 
     uri: str
@@ -92,19 +148,21 @@ class ResourceLink:
         return _describe("resource link", self.uri, self.title or self.name, self.mime_type, size)
 
 
-@dataclass(frozen=True)
-class EmbeddedResource:
+class EmbeddedResource(msgspec.Struct, frozen=True, dict=True):
     """A resource with its content: `text` or `data`."""
 
     uri: str
     mime_type: str | None = None
     text: str | None = None
-    encoded: str | None = field(default=None, repr=False)
+    encoded: str | None = None
     """The bytes in base64, as received."""
 
     @cached_property
     def data(self) -> bytes | None:
         return None if self.encoded is None else _decode(self.encoded)
+
+    def __repr__(self) -> str:
+        return f"<EmbeddedResource {self.uri}>"  # without the content
 
     def __str__(self) -> str:
         if self.text is not None:
@@ -113,13 +171,15 @@ class EmbeddedResource:
         return _describe("resource", self.uri, self.mime_type, size)
 
 
-@dataclass(frozen=True, slots=True)
-class UnknownBlock:
+class UnknownBlock(msgspec.Struct, frozen=True):
     """A content block of an unknown type, or one that is malformed."""
 
     type: str
-    raw: bytes = field(repr=False)
+    raw: bytes
     problem: str = "unknown kind"
+
+    def __repr__(self) -> str:
+        return f"<UnknownBlock {self}>"
 
     def __str__(self) -> str:
         return _describe(self.type or "content", self.problem, _kilobytes(len(self.raw)))
@@ -158,8 +218,10 @@ def block(raw: Raw) -> Block:
     except msgspec.ValidationError:
         return UnknownBlock("", bytes(raw), "not an object")
     make = _MAKERS.get(fields.type, _unknown) if isinstance(fields.type, str) else _untyped_block
-    made = make(fields)
-    return UnknownBlock(_string(fields.type), bytes(raw), made) if isinstance(made, str) else made
+    block_or_problem = make(fields)
+    if isinstance(block_or_problem, str):
+        return UnknownBlock(_string(fields.type), bytes(raw), block_or_problem)
+    return block_or_problem
 
 
 def _text(fields: _Fields) -> TextBlock | str:

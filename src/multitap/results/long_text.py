@@ -4,16 +4,10 @@ import secrets
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+
+import msgspec
 
 from multitap.errors import BadArguments, UnknownName, counted, quoted
-from multitap.later import Later
-from multitap.records import dataclass
-
-if TYPE_CHECKING:
-    import jsonschema_rs
-else:
-    jsonschema_rs = Later("jsonschema_rs")
 
 SMALLEST_CAP = 100
 # Models write these patterns. Rows overlap by this much, so that no hit is lost between two of
@@ -28,8 +22,7 @@ EXACT = 256 * 1024
 """Bytes up to which a result is fully decoded, to state how much is not shown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Capped:
+class Capped(msgspec.Struct, frozen=True):
     """The beginning of a text, and where its pages end."""
 
     text: str
@@ -40,15 +33,13 @@ class Capped:
     """Where each page ends; the first page is what the text shows."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextLine:
+class TextLine(msgspec.Struct, frozen=True):
     number: int
     text: str
     is_hit: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True):
     """Matching lines, with their context."""
 
     lines: tuple[TextLine, ...]
@@ -57,8 +48,8 @@ class Found:
     """Whether there are more hits than the limit."""
 
     def __str__(self) -> str:
-        shown = [f"{line.number}{':' if line.is_hit else '-'} {line.text}" for line in self.lines]
-        return "\n".join([*shown, f"… more than {self.hits} hits"] if self.more else shown)
+        lines = [f"{line.number}{':' if line.is_hit else '-'} {line.text}" for line in self.lines]
+        return "\n".join([*lines, f"… more than {self.hits} hits"] if self.more else lines)
 
 
 def cap(text: str, limit: int, *, result_id: str | None = None) -> Capped:
@@ -77,9 +68,9 @@ def cap(text: str, limit: int, *, result_id: str | None = None) -> Capped:
     room = len(_note(counted(len(text), "more character"), len(text), result_id))
     ends = tuple(_page_ends(text, limit - room))
     missing = len(text) - ends[0]
-    shown = text[: ends[0]].removesuffix("\n")
+    beginning = text[: ends[0]].removesuffix("\n")
     return Capped(
-        shown + _note(counted(missing, "more character"), len(ends), result_id), missing, ends
+        beginning + _note(counted(missing, "more character"), len(ends), result_id), missing, ends
     )
 
 
@@ -260,6 +251,8 @@ def _plain(pattern: str) -> Callable[[str], bool]:
 
 def _regex(pattern: str) -> Callable[[str], bool]:
     _check(pattern)
+    import jsonschema_rs  # noqa: PLC0415 - megabytes that most programs do not need
+
     # A backtracking engine could be made to run for years; this one is linear.
     options = jsonschema_rs.RegexOptions(size_limit=_REGEX_SIZE)
     try:
@@ -295,23 +288,23 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 def _grep(
     rows: Iterable[tuple[int, str]], matches: Callable[[str], bool], context: int, limit: int
 ) -> Found:
-    found: list[TextLine] = []
+    lines: list[TextLine] = []
     before: deque[tuple[int, str]] = deque(maxlen=context)
     hits = after = 0
     for row in rows:
         if matches(row[1]):
             if hits == limit:
-                return Found(tuple(found), hits, more=True)
+                return Found(tuple(lines), hits, more=True)
             hits, after = hits + 1, context
-            found += [TextLine(*neighbour, is_hit=False) for neighbour in before]
-            found.append(TextLine(*row, is_hit=True))
+            lines += [TextLine(*neighbour, is_hit=False) for neighbour in before]
+            lines.append(TextLine(*row, is_hit=True))
             before.clear()
         elif after:
             after -= 1
-            found.append(TextLine(*row, is_hit=False))
+            lines.append(TextLine(*row, is_hit=False))
         else:
             before.append(row)
-    return Found(tuple(found), hits, more=False)
+    return Found(tuple(lines), hits, more=False)
 
 
 class KeptResults:

@@ -3,11 +3,11 @@
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from pathlib import Path, PurePath
 
-from multitap.records import dataclass
-from multitap.sandbox.private_places import is_within
+import msgspec
+
+from multitap.sandbox.places import is_within
 
 CLIENTS = frozenset({"docker", "podman", "nerdctl", "finch", "container"})
 """Programs that have a container engine run containers."""
@@ -106,29 +106,31 @@ _NO_NEW_PRIVILEGES = frozenset({"no-new-privileges", "no-new-privileges=true"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerRun:
+class ContainerRun(msgspec.Struct, frozen=True, kw_only=True):
     """A command line of a container engine."""
 
     subcommand: str
     """`run`, or another one, of which nothing else is read."""
     image: str = ""
-    options: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    options: tuple[tuple[str, str], ...] = ()
     """The options of `run` by their long names, with their values."""
     engine: tuple[str, ...] = ()
     """Options before the subcommand, which choose another engine or its settings."""
     unknown: tuple[str, ...] = ()
     """Options that are not understood; what follows one may be misread."""
 
+    def __repr__(self) -> str:
+        return f"<ContainerRun {self.subcommand} {self.image}>"  # values of options may be secret
 
-def parse_container_run(words: Sequence[str]) -> ContainerRun | None:
+
+def parse_container_run(command: Sequence[str]) -> ContainerRun | None:
     """Parse a command line; None if it is not one of a container engine.
 
     Only by its name: whether the program is what it is called, the caller has to find out.
     """
-    if not words or PurePath(words[0]).name not in CLIENTS:
+    if not command or PurePath(command[0]).name not in CLIENTS:
         return None
-    queue = [*words[1:]]
+    queue = [*command[1:]]
     engine: list[str] = []
     unknown: list[str] = []
     while queue and queue[0].startswith("-"):
@@ -148,7 +150,7 @@ def parse_container_run(words: Sequence[str]) -> ContainerRun | None:
         del queue[0]
     subcommand = queue.pop(0) if queue else ""
     if subcommand != "run":
-        return ContainerRun(subcommand, engine=tuple(engine), unknown=tuple(unknown))
+        return ContainerRun(subcommand=subcommand, engine=tuple(engine), unknown=tuple(unknown))
     options: list[tuple[str, str]] = []
     while queue and queue[0].startswith("-") and queue[0] != "-":
         word = queue.pop(0)
@@ -157,7 +159,11 @@ def parse_container_run(words: Sequence[str]) -> ContainerRun | None:
         take = _long_option if word.startswith("--") else _short_options
         unknown += take(word, queue, options)
     return ContainerRun(
-        "run", queue[0] if queue else "", tuple(options), tuple(engine), tuple(unknown)
+        subcommand="run",
+        image=queue[0] if queue else "",
+        options=tuple(options),
+        engine=tuple(engine),
+        unknown=tuple(unknown),
     )
 
 
@@ -183,9 +189,7 @@ def objections(
 def is_real_client(program: str, strangers: Collection[Path]) -> bool:
     """Whether a program file is the client of a container engine, and not somebody else's.
 
-    Args:
-        program: Its path.
-        strangers: Folders whose content others write: a project's, bundles.
+    `strangers` are folders whose content others write: a project's, bundles.
     """
     real = Path(os.path.realpath(program))
     inside = any(real.is_relative_to(os.path.realpath(folder)) for folder in strangers)

@@ -1,4 +1,4 @@
-"""Derives the narrowest sandbox rules from a server's observed use."""
+"""What a server was seen to use, and the narrowest sandbox rules for it."""
 
 import os
 import re
@@ -6,10 +6,47 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import msgspec
+
 from multitap.config.models import SandboxRules
-from multitap.records import dataclass
+from multitap.events import HostTraffic, RefusedHost
+from multitap.sandbox.places import PrivatePaths, is_within, outermost
 from multitap.sandbox.plan import SandboxPlan
-from multitap.sandbox.private_places import PrivatePaths, is_within, outermost
+
+_MOST = 200  # hosts that are counted separately: a program may try any number of names
+
+
+class Traffic:
+    """Counts for one program."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._refused: dict[str, tuple[str, int]] = {}
+
+    def on_opened(self, host: str) -> None:
+        self._count(host)[0] += 1
+
+    def on_sent(self, host: str, size: int) -> None:
+        self._count(host)[1] += size
+
+    def on_received(self, host: str, size: int) -> None:
+        self._count(host)[2] += size
+
+    def on_refused(self, host: str, reason: str) -> None:
+        if host in self._refused or len(self._refused) < _MOST:
+            self._refused[host] = (reason, self._refused.get(host, ("", 0))[1] + 1)
+
+    def hosts(self) -> tuple[HostTraffic, ...]:
+        return tuple(HostTraffic(host, *counts) for host, counts in self._counts.items())
+
+    def refusals(self) -> tuple[RefusedHost, ...]:
+        return tuple(RefusedHost(host, *details) for host, details in self._refused.items())
+
+    def _count(self, host: str) -> list[int]:
+        if host not in self._counts and len(self._counts) >= _MOST:
+            host = "others"
+        return self._counts.setdefault(host, [0, 0, 0])
+
 
 _SEVERAL = 4  # files of one folder that are replaced by the folder
 _IN_PACKAGE = re.compile(r".*?/(?:node_modules/(?:@[^/]+/)?[^/]+|(?:site|dist)-packages)(?=/)")
@@ -18,8 +55,7 @@ _PASSING = ("/proc", "/sys", "/dev", "/run")
 """Paths that programs look up but do not need."""
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedRules:
+class LearnedRules(msgspec.Struct, frozen=True, kw_only=True):
     """The rules that a server needs, and the paths that it cannot get."""
 
     read: tuple[str, ...] = ()

@@ -1,14 +1,16 @@
-"""Decides how much a server is confined."""
+"""Decides how much a server is confined, as far as this machine can."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Literal
+
+import msgspec
 
 from multitap.config.models import StdioServer
 from multitap.config.provenance import STANDINGS, Level
 from multitap.published.bundle_file import bundles_folder
-from multitap.records import dataclass
 from multitap.sandbox.containers import is_real_client, objections, parse_container_run
 
 ShownLevel = Literal["off", "guard", "strict", "container"]
@@ -24,8 +26,7 @@ MEANINGS: Mapping[ShownLevel, str] = {
 _STRENGTH: Mapping[Level, int] = {"off": 0, "guard": 1, "strict": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class Confinement:
+class Confinement(msgspec.Struct, frozen=True):
     """How much a server is confined, and why."""
 
     level: ShownLevel
@@ -59,9 +60,9 @@ def decide(
     """
     standing = STANDINGS[config.provenance]
     usual: Level = default if standing.is_confined else "off"
-    chosen: Level | None = config.home.level
-    if chosen is not None:
-        level, reason = chosen, "you chose it"
+    explicit: Level | None = config.home.level
+    if explicit is not None:
+        level, reason = explicit, "you chose it"
     elif config.sandbox == "auto":
         level = usual
         reason = (
@@ -70,13 +71,13 @@ def decide(
             else f"{standing.author} describes it"
         )
     else:
-        level = chosen = "strict" if config.sandbox == "bubblewrap" else config.sandbox
+        level = explicit = "strict" if config.sandbox == "bubblewrap" else config.sandbox
         reason = f'`sandbox = "{config.sandbox}"`'
         if not standing.may_loosen and _STRENGTH[level] < _STRENGTH[usual]:
             level, reason = usual, f"{standing.author} describes it"
     if level == "off":
         return Confinement("off", reason)
-    is_required = chosen == "strict"
+    is_required = explicit == "strict"
     if unsupported is not None:
         return Confinement(level if is_required else "off", unsupported, is_required)
     if level == "guard" and program is not None and _is_container(config, program):
@@ -98,3 +99,80 @@ def _is_container(config: StdioServer, program: str) -> bool:
     # a workspace that holds the home folder is not one
     is_open = folder is not None and home.is_relative_to(folder.resolve())
     return run is not None and not objections(run, None if is_open else folder, config.env)
+
+
+SWITCH = "MULTITAP_SANDBOX"
+"""The environment variable that turns sandboxes off, with the value `off`."""
+_WITH_MOVES = 2
+"""The version of Landlock from which files can be moved between folders."""
+
+
+class SandboxSupport(msgspec.Struct, frozen=True):
+    """The sandbox features of the kernel."""
+
+    version: int = 0
+    """The version of Landlock; 0: not available."""
+    reason: str | None = None
+    """Why programs cannot be confined; None if they can."""
+    gaps: tuple[str, ...] = ()
+    """Actions that this kernel cannot restrict."""
+    is_wanted: bool = True
+    """Whether the user has not turned sandboxes off."""
+
+
+def _probe() -> int:
+    from multitap.sandbox import (  # noqa: PLC0415 - ctypes is slow
+        calling_process,
+        landlock,
+        seccomp,
+    )
+
+    version = landlock.version()
+    if not seccomp.is_known_machine():
+        raise OSError(38, f"there is no filter for {seccomp.machine()} machines")
+    calling_process.check_access()
+    return version
+
+
+def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
+    """What this machine supports.
+
+    Args:
+        probe: Returns the version of Landlock; raises `OSError` if there is none.
+    """
+    try:
+        version = probe()
+    except OSError as exc:
+        return SandboxSupport(reason=f"this machine cannot confine programs: {exc.strerror}")
+    gaps = {
+        2: "moving files between folders is refused altogether, so nothing runs under `guard`",
+    }
+    return SandboxSupport(version, None, tuple(gaps[since] for since in gaps if version < since))
+
+
+def confinement_of(
+    config: StdioServer,
+    support: SandboxSupport,
+    default: Level = "guard",
+    *,
+    program: str | None = None,
+) -> Confinement:
+    """How much a server is confined on this machine; see `decide`."""
+    confinement = decide(config, support.reason, default, program=program)
+    # package managers move files between folders all the time
+    if confinement.level in {"guard", "container"} and 0 < support.version < _WITH_MOVES:
+        return Confinement("off", "this kernel is too old for `guard` (Linux 5.19 or newer)")
+    return confinement
+
+
+def support_here() -> SandboxSupport:
+    """The same, unless the user has turned sandboxes off."""
+    if os.environ.get(SWITCH, "").lower() in {"off", "0", "false"}:
+        return SandboxSupport(reason=f"{SWITCH} switches sandboxes off", is_wanted=False)
+    return _support_found()
+
+
+@cache
+def _support_found() -> SandboxSupport:
+    """The cached result: a kernel does not change while it runs."""
+    return sandbox_support()

@@ -3,28 +3,17 @@
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import Any
 
+from multitap.control import messages
+from multitap.control.methods import Control
+from multitap.control.overview import AccessOverview, AuditRow, GatewayOverview
 from multitap.errors import MultitapError, counted
 from multitap.events import Withheld
-from multitap.gateway.fronts import control_messages as protocol
-from multitap.gateway.fronts.access_messages import AccessOverview, AuditPage, AuditRow
-from multitap.gateway.fronts.control_overview import GatewayOverview
 from multitap.gateway.person_questions import OpenQuestion
-from multitap.screens.gateway_client import GatewayClient
-from multitap.screens.view_model import (
-    RecentCalls,
-    ServerRow,
-    server_rows,
-    stderr_lines,
-    token_costs,
-)
-from multitap.store.call_records import CallRecord
-from multitap.store.exchanges import RecordedExchange, indent_json
-from multitap.store.log_query import Page
-from multitap.store.log_records import Activity
-from multitap.store.record_filter import RecordFilter
+from multitap.screens.view import RecentCalls, ServerRow, server_rows, stderr_lines, token_costs
+from multitap.store.queries import RecordFilter
+from multitap.store.tables import Activity, CallRecord, RecordedExchange, indent_json
 
 MOST_LINES = 200
 """Lines of the log that are shown; the filter finds older ones."""
@@ -48,14 +37,14 @@ _NOT_KEPT = 'Its content is not kept; set `record = "errors"` or `"all"` to keep
 class LiveView:
     """The latest state of one gateway."""
 
-    def __init__(self, client: GatewayClient) -> None:
+    def __init__(self, client: Control) -> None:
         self.client = client
-        self.about: protocol.About | None = None
+        self.about: messages.About | None = None
         self.servers: tuple[ServerRow, ...] = ()
         self.withheld: tuple[Withheld, ...] = ()
         """Parts of projects that are not trusted."""
-        self.tools: Mapping[str, protocol.ToolLine] = {}
-        self.figures: protocol.Figures | None = None
+        self.tools: Mapping[str, messages.ToolLine] = {}
+        self.figures: messages.Figures | None = None
         self.log: tuple[Activity, ...] = ()
         self.questions: tuple[OpenQuestion, ...] = ()
         """Open questions for the person at a screen."""
@@ -75,9 +64,9 @@ class LiveView:
     async def follow(self) -> AsyncGenerator[None]:
         """Watch the gateway; yields whenever there is anything new, without end."""
         while True:
-            pulses = self.client.pulses(self.recent.made, most=MOST_CALLS, every=BEAT)
             try:
-                async with aclosing(pulses):
+                feed = self.client.pulses(self.recent.made, most=MOST_CALLS, every=BEAT)
+                async with feed as pulses:
                     async for pulse in pulses:
                         if pulse.overview is not None:
                             self._take(pulse.overview)
@@ -120,7 +109,7 @@ class LiveView:
         try:
             # for changed tools in the first line, which may come a little late
             if audit is not None or self._looks % SELDOM == 0:
-                self.access = await self.client.ask(protocol.AskAccess(), AccessOverview)
+                self.access = await self.client.access()
             self._looks += 1
             await self._look_at_tools()
             if calls is not None:
@@ -128,7 +117,7 @@ class LiveView:
             if log is not None:
                 await self._look_at_log(log)
             if audit is not None:
-                self.audit = (await self.client.ask(protocol.AskAudit(audit), AuditPage)).records
+                self.audit = (await self.client.audit(audit)).records
         except MultitapError as exc:
             self._on_lost(exc)
 
@@ -136,37 +125,45 @@ class LiveView:
         """Fetch the tools if they have changed: thousands of them take a megabyte."""
         overview = self._overview
         if overview is not None and self.has_new_tools:
-            found = await self.client.ask(protocol.AskTools(), list[protocol.ToolLine])
-            self.tools = {tool.name: tool for tool in found}
-            self._costs = token_costs(found)
+            tools = await self.client.tools()
+            self.tools = {tool.name: tool for tool in tools}
+            self._costs = token_costs(tools)
             self._revision = overview.state.snapshot.revision
             self._take(self._overview or overview)  # a newer one may have come meanwhile
 
     async def _look_at_calls(self, text: str) -> None:
         """Fetch older calls that match the filter; new ones come with the pulses."""
         if text != self._past_filter:
-            page = await self.client.ask(protocol.AskCalls(text, limit=MOST_PAST), Page[CallRecord])
+            page = await self.client.calls(text, limit=MOST_PAST)
             self.past, self._past_filter = page.records, text
 
     async def _look_at_log(self, text: str) -> None:
         """Fetch events and servers' standard error, newest first."""
-        wanted = RecordFilter.parse(text)
-        log = await self.client.ask(protocol.AskLog(text, limit=MOST_LINES), Page[Activity])
+        record_filter = RecordFilter.parse(text)
+        log = await self.client.log(text, limit=MOST_LINES)
         written: list[Activity] = []
         # remote servers have no readable standard error
         for server in [row.name for row in self.servers if row.transport == "stdio"][:MOST_READ]:
-            said = await self.client.ask(protocol.AskStderr(server), str)
-            written += [one for one in stderr_lines(server, said) if wanted.matches(one.fields)]
-        found = sorted((*log.records, *written), key=lambda one: one.at, reverse=True)
-        self.log = tuple(found[:MOST_LINES])
+            output = await self.client.stderr(server)
+            written += [
+                activity
+                for activity in stderr_lines(server, output)
+                if record_filter.matches(activity.fields)
+            ]
+        activities = sorted(
+            (*log.records, *written), key=lambda activity: activity.at, reverse=True
+        )
+        self.log = tuple(activities[:MOST_LINES])
 
     def server(self, name: str) -> ServerRow | None:
         return next((row for row in self.servers if row.name == name), None)
 
-    def tool_of(self, call: CallRecord) -> protocol.ToolLine | None:
+    def tool_of(self, call: CallRecord) -> messages.ToolLine | None:
         """The tool that was called, if it still exists."""
-        wanted = call.server, call.tool
-        return next((one for one in self.tools.values() if (one.server, one.tool) == wanted), None)
+        name = call.server, call.tool
+        return next(
+            (tool for tool in self.tools.values() if (tool.server, tool.tool) == name), None
+        )
 
     @property
     def calls(self) -> Iterator[CallRecord]:
@@ -176,35 +173,40 @@ class LiveView:
 
     async def last_good(self, call: CallRecord) -> CallRecord | None:
         """The last recorded successful call of the same tool, preferably before this one."""
-        wanted = f"server:{_quoted(call.server)} tool:{_quoted(call.tool)} status:ok"
-        page = await self.client.ask(protocol.AskCalls(wanted, limit=MOST_PAST), Page[CallRecord])
-        others = [one for one in page.records if one.exchange and one.exchange != call.exchange]
-        before = (one for one in others if one.at <= call.at)
+        query = f"server:{_quoted(call.server)} tool:{_quoted(call.tool)} status:ok"
+        page = await self.client.calls(query, limit=MOST_PAST)
+        others = [
+            record
+            for record in page.records
+            if record.exchange and record.exchange != call.exchange
+        ]
+        before = (record for record in others if record.at <= call.at)
         return next(before, others[0] if others else None)
 
     async def exchange(self, call: CallRecord) -> RecordedExchange | None:
         """The recorded request and response of a call, if kept."""
         if not isinstance(call.exchange, str):
             return call.exchange
-        return await self.client.ask(protocol.AskExchange(call.exchange), RecordedExchange)
+        return await self.client.exchange(call.exchange)
 
-    async def said_text(self, call: CallRecord) -> str:
+    async def exchange_text(self, call: CallRecord) -> str:
         """The same as a text."""
         if call.exchange is None:
             return _NOT_KEPT
         try:
-            kept = await self.exchange(call)
+            exchange = await self.exchange(call)
         except MultitapError:
             return "Its content is no longer kept."
-        if kept is None:
+        if exchange is None:
             return _NOT_KEPT
-        return f"request\n{indent_json(kept.arguments)}\n\nresponse\n{indent_json(kept.result)}"
+        request, response = indent_json(exchange.arguments), indent_json(exchange.result)
+        return f"request\n{request}\n\nresponse\n{response}"
 
     async def arguments(self, call: CallRecord) -> Mapping[str, Any]:
         """The arguments of a recorded call; empty if not kept in full."""
         try:
-            kept = await self.exchange(call)
-            return dict(json.loads(kept.arguments)) if kept else {}
+            exchange = await self.exchange(call)
+            return dict(json.loads(exchange.arguments)) if exchange else {}
         except (MultitapError, TypeError, ValueError):
             return {}
 
@@ -246,5 +248,5 @@ def _quoted(word: str) -> str:
 def name_few(names: Sequence[str]) -> str:
     """Names in one line: the first ones, and how many more there are."""
     more = len(names) - MOST_NAMES
-    words = ", ".join(names[:MOST_NAMES])
-    return f"{words} and {more} more" if more > 0 else words
+    text = ", ".join(names[:MOST_NAMES])
+    return f"{text} and {more} more" if more > 0 else text

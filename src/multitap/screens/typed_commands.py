@@ -4,8 +4,9 @@ import shlex
 from collections.abc import Sequence
 from typing import Literal
 
+import msgspec
+
 from multitap.errors import BadArguments, quoted
-from multitap.records import dataclass
 
 HELP = """\
 /mcp                   the servers
@@ -50,8 +51,7 @@ _MCP: dict[str, Verb] = {
 _OTHERS: dict[str, Verb] = {"call": "call", "help": "help", "quit": "quit", "exit": "quit"}
 
 
-@dataclass(frozen=True, slots=True)
-class TypedCommand:
+class TypedCommand(msgspec.Struct, frozen=True):
     """One command and its object."""
 
     verb: Verb
@@ -63,11 +63,15 @@ class TypedCommand:
 
 def complete(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | None:
     """The first command that begins with what was typed so far; None if there is none."""
-    known = [f"/mcp {word}".strip() for word in _MCP if word != "status"]
-    known += [f"/mcp {verb} {server}" for verb in _ABOUT_SERVERS for server in servers]
-    known += [f"/call {tool}" for tool in tools]
-    known += [f"/{word}" for word in _OTHERS]
-    return next((one for one in known if one.startswith(line)), None) if len(line) > 1 else None
+    commands = [f"/mcp {word}".strip() for word in _MCP if word != "status"]
+    commands += [f"/mcp {verb} {server}" for verb in _ABOUT_SERVERS for server in servers]
+    commands += [f"/call {tool}" for tool in tools]
+    commands += [f"/{word}" for word in _OTHERS]
+    return (
+        next((command for command in commands if command.startswith(line)), None)
+        if len(line) > 1
+        else None
+    )
 
 
 def typed_command(line: str) -> TypedCommand:

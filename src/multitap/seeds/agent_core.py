@@ -16,9 +16,9 @@ from multitap.config import (
     merge,
     read_document,
 )
-from multitap.env.env_protocol import EnvService, HasWorld
-from multitap.env.env_server import EnvMCPServer, Front
-from multitap.env.environment_servers import McpClientLoadResult
+from multitap.env.environment import McpClientLoadResult
+from multitap.env.protocol import EnvService, HasWorld
+from multitap.env.server import EnvMCPServer, Front
 from multitap.errors import ConfigError
 from multitap.events import LinkState
 from multitap.hub.reload import warn_of_untrusted, withheld_parts
@@ -112,9 +112,11 @@ class McpManager:
         self._hub.withheld = withheld_parts(loaded)
         warn_of_untrusted(self._hub.withheld)
         # disabled servers are not connected, and do not count as failed
-        wanted = {name: one for name, one in loaded.settings.servers.items() if one.enabled}
-        servers = await self._hub.plug(wanted)
-        down = [one for one in servers.values() if one.state is not LinkState.CONNECTED]
+        servers_wanted = {
+            name: server for name, server in loaded.settings.servers.items() if server.enabled
+        }
+        servers = await self._hub.plug(servers_wanted)
+        down = [server for server in servers.values() if server.state is not LinkState.CONNECTED]
         for server in down:
             logger.error("%s is not connected: %s", server.name, server.failure)
         failed = {*loaded.broken, *(server.name for server in down)}
@@ -146,7 +148,7 @@ class McpManager:
 
 def _serve(config: Mapping[str, Any]) -> Serve:
     document = Document(Path("(program)"), {"mcpServer": config})
-    merged = merge([Layer(read_document(document, Path.cwd(), told="agent-core"))])
+    merged = merge([Layer(read_document(document, Path.cwd(), dialect_name="agent-core"))])
     for problem in merged.problems:
         raise ConfigError(f"`{problem.key}`: {problem.message}", hint=problem.hint)
     return merged.settings.serve

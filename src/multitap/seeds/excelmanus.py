@@ -174,11 +174,10 @@ class AgentEngine(Engine):
         self.mcp = self.servers = MCPManager(self.workspace_root)
 
 
-@dataclass(frozen=True)
-class _RemoteTool(ToolDef):
+class _RemoteTool(ToolDef, frozen=True, kw_only=True):
     """A tool of a server; arguments are checked and results are cut."""
 
-    hub: ThreadedHub = field(repr=False, kw_only=True)
+    hub: ThreadedHub
 
     def call(self, arguments: Arguments) -> str:
         return str(self.func(**arguments))

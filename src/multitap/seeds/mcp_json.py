@@ -17,10 +17,10 @@ from multitap.config import (
     excelmanus,
     load,
 )
-from multitap.config.trust_gate import Approval, Proposal, TrustDecision, TrustNothing, TrustState
+from multitap.config.projects import Approval, Proposal, TrustDecision, TrustNothing, TrustState
 from multitap.records import dataclass
 from multitap.seeds import seed_entry
-from multitap.trust.projects.trusted_projects import Projects
+from multitap.trust.projects import Projects
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class MCPServerConfig:
         project: Path | None = None,
     ) -> "MCPServerConfig":
         """A configuration with these fields; `written` are keys that may be present but empty."""
-        fields = _FIELDS & {*server.model_fields_set, *written}
-        said: dict[str, Any] = server.model_dump(include=fields)
+        given = {*server.given_fields, *written}.intersection(_FIELDS, server.__struct_fields__)
+        said: dict[str, Any] = {name: getattr(server, name) for name in given}
         if "args" in said:
             said["args"] = [*said["args"]]
         return cls(name=name, transport=server.transport, origin=server, project=project, **said)
@@ -75,12 +75,12 @@ class MCPServerConfig:
         Raises:
             ConfigError: Something is missing or wrong; the message names the key.
         """
-        given = {name: getattr(self, name) for name in ("transport", *_FIELDS)}
-        said = {name: value for name, value in given.items() if value is not None}
-        server = seed_entry.server("excelmanus", self.name, said)
+        fields = {name: getattr(self, name) for name in ("transport", *_FIELDS)}
+        values = {name: value for name, value in fields.items() if value is not None}
+        server = seed_entry.server("excelmanus", self.name, values)
         if self.origin is None or type(server) is not type(self.origin):
             return server
-        return self.origin.model_copy(update={name: getattr(server, name) for name in said})
+        return self.origin.replace(**{name: getattr(server, name) for name in values})
 
 
 class MCPConfigLoader:

@@ -22,14 +22,14 @@ def server(dialect: str, name: str, entry: Mapping[str, Any]) -> ServerConfig:
     """
     container = CONTAINERS[dialect]
     document = Document(Path("(program)"), {container: {name: entry}})
-    merged = merge([Layer(read_document(document, Path.cwd(), told=dialect))])
-    found = merged.settings.servers.get(name)
+    merged = merge([Layer(read_document(document, Path.cwd(), dialect_name=dialect))])
+    config = merged.settings.servers.get(name)
     for problem in merged.problems:
-        words = f"`{problem.key.removeprefix(f'{container}.')}`: {problem.message}"
+        message = f"`{problem.key.removeprefix(f'{container}.')}`: {problem.message}"
         # a problem that costs the entry is an error; one that costs a key is a warning
-        if found is None:
-            raise ConfigError(words, hint=problem.hint)
-        logger.warning("%s", words)
-    if found is None:
+        if config is None:
+            raise ConfigError(message, hint=problem.hint)
+        logger.warning("%s", message)
+    if config is None:
         raise ConfigError(f"`{name}` does not say how to reach it")
-    return found
+    return config

@@ -22,7 +22,7 @@ from multitap.hub.sync import SyncHub
 from multitap.results import ToolResult
 from multitap.tools.tool import NOBODY, Arguments
 from multitap.upstream.link import Link
-from multitap.upstream.on_behalf_of import CallContext
+from multitap.upstream.questions import CallContext
 
 _T = TypeVar("_T")
 
@@ -56,8 +56,8 @@ class ThreadedHub:
     def servers(self) -> Mapping[str, ServerSnapshot]:
         """The current state of the plugged-in servers."""
         hub = self._hub
-        found = hub.snapshot().servers if hub else ()
-        return {server.name: server for server in found}
+        servers = hub.snapshot().servers if hub else ()
+        return {server.name: server for server in servers}
 
     @property
     def connected(self) -> list[str]:
@@ -114,8 +114,8 @@ class ThreadedHub:
     def tools_of(self, server: str) -> Mapping[str, Tool]:
         """A server's tools by its own names, also while it is down."""
         catalog = self.catalog
-        known = (*catalog.absent.values(), *catalog.tools.values())
-        return {tool.raw_name: tool for tool in known if tool.server == server}
+        tools = (*catalog.absent.values(), *catalog.tools.values())
+        return {tool.raw_name: tool for tool in tools if tool.server == server}
 
     def _running(self) -> SyncHub:
         if self._hub is None:
@@ -124,18 +124,20 @@ class ThreadedHub:
 
     def _extend(self, servers: Mapping[str, ServerConfig]) -> SyncHub:
         with self._lock:
-            wanted = self.settings.with_servers({**self.settings.servers, **servers})
+            extended = self.settings.with_servers({**self.settings.servers, **servers})
             if self._hub is None:
-                self._hub = self._block.enter_context(SyncHub(wanted))
+                self._hub = self._block.enter_context(SyncHub(extended))
             else:
-                self._hub.apply(wanted)
-            self.settings = wanted
+                self._hub.apply(extended)
+            self.settings = extended
             return self._hub
 
     def _reduce(self, names: Iterable[str]) -> None:
         with self._lock:
             gone = set(names)
-            rest = {name: one for name, one in self.settings.servers.items() if name not in gone}
+            rest = {
+                name: server for name, server in self.settings.servers.items() if name not in gone
+            }
             self.settings = self.settings.with_servers(rest)
             if rest and self._hub is not None:
                 self._hub.apply(self.settings)

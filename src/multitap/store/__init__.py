@@ -1,23 +1,26 @@
 """What outlives the process: past calls, the log, and what servers last offered.
 
 In: records, catalogs and chosen names, handed over without waiting. Out: the same, read back or
-queried page by page. All SQL runs on one thread (`archive`), so the event loop never waits for a
-disk; without a usable disk everything else goes on, and `warnings` says so. It must not know links
-or hubs: they decide what to keep.
+queried page by page. All SQL runs on one thread (`database.Archive`), so the event loop never waits
+for a disk; without a usable disk everything else goes on, and `warnings` says so. It must not know
+links or hubs: they decide what to keep.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-# not lazily: its module has the same name, and would be found in its place
-from multitap.store.fingerprint import fingerprint
-
 if TYPE_CHECKING:
-    from multitap.store.call_records import CallRecord
-    from multitap.store.log_query import Page
-    from multitap.store.log_records import Activity, LogKind, LogRecord
+    from multitap.store.queries import Page
     from multitap.store.store import Store, open_store
-    from multitap.store.stored_catalogs import CatalogKey, StoredCatalog
+    from multitap.store.tables import (
+        Activity,
+        CallRecord,
+        CatalogKey,
+        LogKind,
+        LogRecord,
+        StoredCatalog,
+        fingerprint,
+    )
 
 __all__ = [
     "Activity",
@@ -33,14 +36,15 @@ __all__ = [
 ]
 
 _MODULES = {
-    "CallRecord": "call_records",
-    "CatalogKey": "stored_catalogs",
-    "Activity": "log_records",
-    "LogKind": "log_records",
-    "LogRecord": "log_records",
-    "Page": "log_query",
+    "CallRecord": "tables",
+    "CatalogKey": "tables",
+    "Activity": "tables",
+    "LogKind": "tables",
+    "LogRecord": "tables",
+    "Page": "queries",
     "Store": "store",
-    "StoredCatalog": "stored_catalogs",
+    "StoredCatalog": "tables",
+    "fingerprint": "tables",
     "open_store": "store",
 }
 

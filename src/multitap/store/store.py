@@ -3,35 +3,57 @@
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple, Unpack
 
 import anyio
+import msgspec
 
 from multitap.config.models import Audit, LogLevel
-from multitap.config.search import state_directory
-from multitap.errors import counted, ungrouped
+from multitap.config.sources import state_directory
+from multitap.errors import counted, quoted, ungrouped
 from multitap.events import Outcome
-from multitap.store.archive import Archive
-from multitap.store.audit_file import AuditBatch
-from multitap.store.audit_records import AuditRecord, bodies_of
-from multitap.store.call_history import CallHistory
-from multitap.store.call_records import CallQuery, CallRecord
-from multitap.store.exchanges import RecordedExchange
-from multitap.store.log_query import Page
-from multitap.store.log_records import Activity, ActivityQuery, LogRecord
-from multitap.store.record_backlog import RecordBacklog
-from multitap.store.record_filter import EVERYTHING, RecordFilter
-from multitap.store.server_notes import ServerNotes
-from multitap.store.store_thread import StoreThread
-from multitap.store.troubles import Clock, Troubles
+from multitap.store import tables
+from multitap.store.audit_log import AuditBatch, AuditRecord, bodies_of
+from multitap.store.database import Archive, Clock, Troubles
+from multitap.store.queries import (
+    EVERYTHING,
+    ActivityQuery,
+    CallHistory,
+    CallQuery,
+    Page,
+    RecordFilter,
+)
+from multitap.store.tables import (
+    Activity,
+    Asking,
+    CallRecord,
+    CatalogKey,
+    Choices,
+    LogRecord,
+    Outcomes,
+    Pair,
+    RecordedExchange,
+    StoredCatalog,
+)
 
 FLUSH_INTERVAL = 0.5
 """Seconds between two transactions, which cost more than their rows."""
+FLUSH_COUNT = 2048
+"""Records that are written in one transaction."""
+MAX_BUFFERED = 10_000
+"""Records that are kept while they cannot be written."""
+PATIENCE = 10.0
+"""Seconds for one piece of work of the thread; SQLite itself waits two for other processes."""
 
 _T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+Write = Callable[[str, Callable[[Any], None], Any], Awaitable[bool]]
+"""Writes something of a kind in the store's thread; False if it has to be tried again."""
 
 
 @asynccontextmanager
@@ -40,9 +62,8 @@ async def open_store(
 ) -> AsyncGenerator["Store"]:
     """An open store; logged records are written at the latest when the block is left.
 
-    Args:
-        state_dir: The folder of its file; by default, the user's state directory.
-        clock: The clock by which warnings expire.
+    Its file is in the user's state directory unless `state_dir` names another folder; `clock` is
+    the one by which warnings expire.
     """
     thread = StoreThread()
     try:
@@ -82,7 +103,7 @@ class Store:
     finally dropped with a warning.
     """
 
-    def __init__(self, thread: StoreThread, archive: Archive, troubles: Troubles) -> None:
+    def __init__(self, thread: "StoreThread", archive: Archive, troubles: Troubles) -> None:
         self._thread = thread
         self._archive = archive
         self._troubles = troubles
@@ -293,10 +314,9 @@ class Store:
     def _note_losses(self) -> None:
         if (dropped := self.dropped) > self._noted:
             self._noted = dropped
-            words = (
-                f"{counted(dropped, 'log record')} lost: they came faster than they were written"
-            )
-            self._troubles.note(words, kind="lost entries")
+            loss = counted(dropped, "log record")
+            text = f"{loss} lost: they came faster than they were written"
+            self._troubles.note(text, kind="lost entries")
 
     async def close(self) -> None:
         """Write the rest and close the file; called by `open_store`."""
@@ -317,3 +337,192 @@ class Store:
             self._troubles.note(f"some records were not written: {exc}")
         self._troubles.end(kind)
         return True
+
+
+class ServerNotes:
+    """Catalogs, outcomes of starts, habits and chosen names.
+
+    Saving never waits: everything is written within a second. `pending` is set when there is
+    something to write.
+    """
+
+    def __init__(self, archive: Archive, troubles: Troubles, pending: asyncio.Event) -> None:
+        self._archive = archive
+        self._troubles = troubles
+        self._pending = pending
+        self._offers: dict[CatalogKey, StoredCatalog] = {}
+        self._outcomes: Outcomes = {}
+        self._asking: Asking = set()
+        self._choices: Choices = {}
+        self._configured: Collection[str] = ()
+        self.on_disagreement: Callable[[], None] | None = None
+        """Called when another process chose a name first; `load_choices` returns it."""
+
+    def save_catalog(self, server: str, fingerprint: str, catalog: StoredCatalog) -> None:
+        """Remember what a server offers; it is written within a second."""
+        self._offers[server, fingerprint] = catalog
+        self._pending.set()
+
+    def load_catalogs(self) -> dict[CatalogKey, StoredCatalog]:
+        """What each server last offered, as of when the store was opened."""
+        catalogs: dict[CatalogKey, StoredCatalog] = {}
+        for key, (saved_at, body) in self._archive.saved.items():
+            try:
+                catalog = tables.decode_catalog(body)
+            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+                self._troubles.note(f"the stored catalog of {quoted(key[0])} cannot be read: {exc}")
+            else:
+                catalogs[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
+        return catalogs
+
+    def save_outcome(self, server: str, fingerprint: str, *, is_up: bool) -> None:
+        """Remember how a server's last start ended; it is written within a second."""
+        self._outcomes[server, fingerprint] = is_up
+        self._pending.set()
+
+    def load_outcomes(self) -> Outcomes:
+        """How each server's last start ended, as of when the store was opened."""
+        return dict(self._archive.outcomes)
+
+    def save_asking(self, server: str, fingerprint: str) -> None:
+        """Remember that a server asks without naming the call; written within a second."""
+        self._asking.add((server, fingerprint))
+        self._pending.set()
+
+    def load_asking(self) -> Asking:
+        """The servers that ask without naming the call, as of when the store was opened."""
+        return set(self._archive.asking)
+
+    def save_choices(
+        self, choices: Mapping[str, Mapping[Pair, str]], servers: Collection[str]
+    ) -> None:
+        """Remember chosen names; names of servers that are not among `servers` may be reused."""
+        for kind, names in choices.items():
+            self._choices.setdefault(kind, {}).update(names)
+        self._configured = servers
+        self._pending.set()
+
+    def load_choices(self) -> Choices:
+        """The chosen names, as of when the store was opened or last wrote some."""
+        return {kind: dict(names) for kind, names in self._archive.choices.items()}
+
+    async def flush(self, write: Write) -> None:
+        """Write all waiting notes; those that cannot be written wait for the next time."""
+        # taken before the first wait: later notes are written next time
+        offers, self._offers = self._offers, {}
+        outcomes, self._outcomes = self._outcomes, {}
+        asking, self._asking = self._asking, set()
+        if offers and not await write("catalogs", self._archive.write_catalogs, offers):
+            # notes that were added meanwhile are newer, and win
+            self._offers = offers | self._offers
+            self._pending.set()
+        if outcomes and not await write("outcomes", self._archive.write_outcomes, outcomes):
+            self._outcomes = outcomes | self._outcomes
+            self._pending.set()
+        if asking and not await write("asking", self._archive.write_asking, asking):
+            self._asking |= asking
+            self._pending.set()
+        await self._flush_choices(write)
+
+    async def _flush_choices(self, write: Write) -> None:
+        choices, self._choices = self._choices, {}
+        if not choices:
+            return
+        agreed = True
+
+        def write_choices(names: Choices) -> None:
+            nonlocal agreed
+            agreed = self._archive.write_choices(names, self._configured)
+
+        if not await write("choices", write_choices, choices):
+            self._choices = {
+                kind: choices.get(kind, {}) | self._choices.get(kind, {})
+                for kind in choices.keys() | self._choices.keys()
+            }
+            self._pending.set()
+        # Two gateways share the store: both use the name that was written first, or clients
+        # of one would call tools that the other names differently.
+        elif not agreed and self.on_disagreement is not None:
+            self.on_disagreement()
+
+
+class RecordBacklog(Generic[_T]):
+    """Records that wait to be written; beyond the limit, the oldest are dropped.
+
+    `pending` is set when there are records, `full` when enough of them wait to be written at once.
+    """
+
+    def __init__(self, pending: asyncio.Event, full: asyncio.Event) -> None:
+        self.dropped = 0
+        self._pending = pending
+        self._full = full
+        self.records: deque[_T] = deque()
+        """Always the same object: frequent writers append to it, and seldom call `wake_writer`."""
+
+    def add(self, record: _T) -> None:
+        self.records.append(record)
+        self.wake_writer()
+
+    def wake_writer(self) -> None:
+        """Have the added records written soon.
+
+        To be called after the first record, and again from `FLUSH_COUNT` on.
+        """
+        self._pending.set()
+        if len(self.records) >= FLUSH_COUNT:
+            self._full.set()
+            self._trim()
+
+    def take(self) -> deque[_T]:
+        # a copy, and the deque emptied in place: callers keep references to it
+        records = self.records.copy()
+        self.records.clear()
+        return records
+
+    def put_back(self, records: deque[_T]) -> None:
+        self.records.extendleft(reversed(records))
+        self._trim()
+        self._pending.set()
+
+    def _trim(self) -> None:
+        # The oldest: recent records are more likely to be needed.
+        while len(self.records) > MAX_BUFFERED:
+            self.records.popleft()
+            self.dropped += 1
+
+
+class StoreThread:
+    """One thread that runs one piece of work after the other."""
+
+    def __init__(self) -> None:
+        # one: SQLite allows one writer at a time, and the order is kept without a lock
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="multitap-store")
+
+    async def run(self, work: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> _T:
+        """Run `work` to its end, even if the caller is cancelled, so that nothing is half done.
+
+        Raises:
+            TimeoutError: The file system hangs.
+        """
+        future = asyncio.get_running_loop().run_in_executor(self._executor, work, *args)
+        # Shielded: a thread cannot be cancelled, and a caller that left early would never learn
+        # whether its records were written.
+        with anyio.move_on_after(PATIENCE, shield=True):
+            await asyncio.wait([future])
+        if not future.done():
+            # network folders may hang forever; the hub continues without them
+            raise TimeoutError("the state directory does not answer")
+        return future.result()
+
+    async def end(self) -> None:
+        """End the thread, unless it hangs."""
+        try:
+            await self.run(_nothing)
+        except TimeoutError:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+        else:
+            self._executor.shutdown()
+
+
+def _nothing() -> None:
+    pass

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import msgspec
 
 from multitap.catalog.catalog import allowed
 from multitap.config import ToolFilter
 from multitap.config.problems import nearest
 from multitap.errors import MultitapError, NotAllowed, UnknownName, join_hints, quoted
-from multitap.later import Later
-from multitap.records import dataclass
 from multitap.results import ToolResult
-from multitap.tools.provider_formats import ProviderFormats
 from multitap.tools.tool import (
     NOBODY,
     Arguments,
@@ -28,10 +28,7 @@ from multitap.tools.tool import (
 )
 
 if TYPE_CHECKING:
-    from multitap.tools import providers
-    from multitap.tools.providers import Offer
-else:
-    providers = Later("multitap.tools.providers")
+    from multitap.tools.providers import Conversions, Offer, Provider
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +40,7 @@ SEARCH_TOOLS = frozenset({"search_tools", "describe_tool", "call_tool"})
 _Registered = TypeVar("_Registered", bound=ToolInfo | Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class TokenCost:
+class TokenCost(msgspec.Struct, frozen=True):
     """Estimated tokens that tool definitions cost in every request to a model."""
 
     tools: Mapping[str, int]
@@ -83,14 +79,14 @@ class ToolRegistry:
         Raises:
             MultitapError: The name is taken.
         """
-        made = _as_tool(tool)
-        if made.name in SEARCH_TOOLS:
-            raise MultitapError(f"the name {made.name!r} is taken by a search tool")
-        if made.name in self._own:
+        added = _as_tool(tool)
+        if added.name in SEARCH_TOOLS:
+            raise MultitapError(f"the name {added.name!r} is taken by a search tool")
+        if added.name in self._own:
             raise MultitapError(
-                f"a tool named {made.name!r} is registered already", hint="unregister it first"
+                f"a tool named {added.name!r} is registered already", hint="unregister it first"
             )
-        self._own[made.name] = made
+        self._own[added.name] = added
         return tool
 
     def unregister(self, name: str) -> None:
@@ -105,7 +101,7 @@ class ToolRegistry:
     def detach(self, tools: Mapping[str, ToolInfo]) -> None:
         """Remove a set that was attached."""
         # by identity: two sets with the same tools are equal
-        self._attached = [one for one in self._attached if one is not tools]
+        self._attached = [attached for attached in self._attached if attached is not tools]
 
     def get(self, name: str) -> ToolInfo | None:
         """The tool of that name; the search tools are found too, although they are not listed."""
@@ -118,13 +114,13 @@ class ToolRegistry:
 
     def list(self) -> tuple[ToolInfo, ...]:
         """All current tools."""
-        found = dict(self._own)
+        by_name = dict(self._own)
         for tools in self._attached:
             for name, tool in tools.items():
                 # a server must not replace the search tools, which call all others
-                if name in SEARCH_TOOLS or found.setdefault(name, tool) is not tool:
+                if name in SEARCH_TOOLS or by_name.setdefault(name, tool) is not tool:
                     self._skip(name)
-        return tuple(found.values())
+        return tuple(by_name.values())
 
     def narrowed(self, by: ToolFilter | Callable[[ToolInfo], bool]) -> ToolRegistry:
         """The tools that a filter or a function accepts; follows changes."""
@@ -161,12 +157,16 @@ class ToolRegistry:
             budget: Tokens for all definitions; above it, search tools are offered instead.
             tool_budget: Tokens for one definition; larger ones are shortened.
         """
-        provider = providers.openai_provider(strict=strict, api=api)
+        from multitap.tools.providers import openai_provider  # noqa: PLC0415 - many never offer tools
+
+        provider = openai_provider(strict=strict, api=api)
         return self._formats.offer(provider, budget, tool_budget)
 
     def for_anthropic(self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET) -> Offer:
         """The tools in the format of Anthropic; see `for_openai`."""
-        return self._formats.offer(providers.ANTHROPIC, budget, tool_budget)
+        from multitap.tools.providers import ANTHROPIC  # noqa: PLC0415 - many never offer tools
+
+        return self._formats.offer(ANTHROPIC, budget, tool_budget)
 
     def for_gemini(
         self, *, budget: int | None = None, tool_budget: int = TOOL_BUDGET, images: bool = True
@@ -178,7 +178,9 @@ class ToolRegistry:
             tool_budget: Tokens for one definition.
             images: Send images of results; models before Gemini 3 accept none.
         """
-        return self._formats.offer(providers.gemini_provider(images=images), budget, tool_budget)
+        from multitap.tools.providers import gemini_provider  # noqa: PLC0415 - many never offer tools
+
+        return self._formats.offer(gemini_provider(images=images), budget, tool_budget)
 
     async def execute(
         self, name: str, arguments: Arguments, context: ToolContext = NOBODY
@@ -217,6 +219,62 @@ class ToolRegistry:
         if name not in self._skipped:
             self._skipped.add(name)
             logger.warning("the tool %r is skipped: another one has that name", name)
+
+
+class ProviderFormats:
+    """Converts the tools of one registry, each once per provider.
+
+    Args:
+        registry: The source of the tools.
+        whole: The formats of the full registry if `registry` is a part of one; shares conversions.
+    """
+
+    def __init__(self, registry: ToolRegistry, whole: ProviderFormats | None = None) -> None:
+        self._registry = registry
+        self._whole = whole
+
+    @cached_property
+    def conversions(self) -> Conversions:
+        """Earlier conversions."""
+        from multitap.tools.providers import Conversions  # noqa: PLC0415 - many never offer tools
+
+        # shared: the tools of an agent's part of a registry are already converted
+        return Conversions() if self._whole is None else self._whole.conversions
+
+    @cached_property
+    def search(self) -> Mapping[str, ToolInfo]:
+        """The tools that find and call all others, by name."""
+        from multitap.tools.search import search_mode  # noqa: PLC0415 - it needs registries itself
+
+        return {tool.name: tool for tool in search_mode(self._registry)}
+
+    def offer(self, provider: Provider, budget: int | None, tool_budget: int) -> Offer:
+        """The tools in a provider's format; a search among them if they cost more than `budget`."""
+        tools = self._registry.list()
+        # made even if it exceeds the budget: only converted definitions show their cost
+        everything = self._make_offer(tools, provider, tool_budget)
+        if budget is None or (everything.tokens <= budget and provider.holds(len(tools))):
+            return everything
+        return self._make_offer(tuple(self.search.values()), provider, tool_budget, searching=True)
+
+    def _make_offer(
+        self,
+        tools: tuple[ToolInfo, ...],
+        provider: Provider,
+        tool_budget: int,
+        *,
+        searching: bool = False,
+    ) -> Offer:
+        from multitap.tools.providers import make_offer  # noqa: PLC0415 - as above
+
+        return make_offer(
+            tools,
+            provider,
+            tool_budget=tool_budget,
+            conversions=self.conversions,
+            execute=self._registry.execute,
+            searching=searching,
+        )
 
 
 class _Narrowed(ToolRegistry):

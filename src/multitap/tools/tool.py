@@ -1,10 +1,11 @@
 """A tool as an agent sees it, wherever it runs."""
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import field
+from copy import deepcopy
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from anyio import to_thread
@@ -14,17 +15,9 @@ from multitap.catalog.catalog import Catalog, Tool, allowed
 from multitap.config import Settings
 from multitap.errors import MultitapError
 from multitap.events import Withheld, untrusted_words
-from multitap.later import Later
 from multitap.names import ToolNames
-from multitap.records import dataclass
 from multitap.results import ToolResult, cap
-from multitap.tools.docstring import describe_properties, parse_docstring
-from multitap.upstream.on_behalf_of import CallContext
-
-if TYPE_CHECKING:
-    import pydantic
-else:
-    pydantic = Later("pydantic")
+from multitap.upstream.questions import CallContext
 
 RESULT_CAP = 5000
 NOBODY = CallContext()
@@ -32,6 +25,10 @@ NOBODY = CallContext()
 Arguments = Mapping[str, Any]
 ToolContext = CallContext
 """On whose behalf a tool is used: session id, agent id."""
+
+
+_SECTION = re.compile(r"^(Args|Arguments|Parameters):\s*$")
+_PARAMETER = re.compile(r"^\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
 
 
 class ToolInfo(Protocol):
@@ -51,14 +48,13 @@ class ToolInfo(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class ToolDef:
+class ToolDef(msgspec.Struct, frozen=True, dict=True):
     """A function as a tool."""
 
     name: str
     description: str
     input_schema: Mapping[str, Any]
-    func: Callable[..., Any] = field(repr=False)
+    func: Callable[..., Any]
     """Called with the arguments by name; may be `async`."""
     max_result_chars: int = RESULT_CAP
     """Characters after which the text is cut; 0 for no limit."""
@@ -66,12 +62,14 @@ class ToolDef:
     @classmethod
     def of(cls, function: Callable[..., Any], *, name: str | None = None) -> "ToolDef":
         """Make a tool from a function's signature and docstring, including `Args:`."""
+        import pydantic  # noqa: PLC0415 - slow to import, and many programs have no functions
+
         shape: Any = function  # pydantic accepts functions, although its annotations do not say so
         description, parameters = parse_docstring(inspect.getdoc(function) or "")
         return cls(
             name or function.__name__,
             description,
-            describe_properties(pydantic.TypeAdapter(shape).json_schema(), parameters),
+            _describe_properties(pydantic.TypeAdapter(shape).json_schema(), parameters),
             pydantic.validate_call(function),
         )
 
@@ -113,6 +111,52 @@ class ToolDef:
         return cap(text, self.max_result_chars).text if self.max_result_chars else text
 
 
+def parse_docstring(docstring: str) -> tuple[str, Mapping[str, str]]:
+    """A docstring without its `Args:`, and the description of each parameter."""
+    text: list[str] = []
+    section: list[str] = []
+    within = False
+    for line in docstring.splitlines():
+        if _SECTION.match(line):
+            within = True
+        # a line that is not indented ends the section, as in Google's style
+        elif within and (not line or line[0].isspace()):
+            section.append(line)
+        else:
+            within = False
+            text.append(line)
+    description = re.sub(r"\n{3,}", "\n\n", "\n".join(text)).strip()
+    return description, dict(_parameters(section))
+
+
+def _describe_properties(
+    schema: Mapping[str, Any], parameters: Mapping[str, str]
+) -> dict[str, Any]:
+    """A schema with descriptions added to properties that have none."""
+    copy = deepcopy(dict(schema))
+    for name, member in copy.get("properties", {}).items():
+        if text := parameters.get(name):
+            # `Field(description=…)` takes precedence: it is meant for models
+            member.setdefault("description", text)
+    return copy
+
+
+def _parameters(lines: list[str]) -> Iterator[tuple[str, str]]:
+    """Names and texts; further indented lines continue the previous text."""
+    lines = [line for line in lines if line.strip()]
+    indent = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    name, texts = "", [""]
+    for line in lines:
+        if match := _PARAMETER.match(line[indent:]):
+            if name:
+                yield name, " ".join(texts).strip()
+            name, texts = match[1], [match[2]]
+        else:
+            texts.append(line.strip())
+    if name:
+        yield name, " ".join(texts).strip()
+
+
 class Caller(Protocol):
     """A hub, or an object with the same methods, through which tools are called."""
 
@@ -128,12 +172,11 @@ class Caller(Protocol):
     ) -> ToolResult: ...
 
 
-@dataclass(frozen=True, slots=True)
-class HubTool:
+class HubTool(msgspec.Struct, frozen=True):
     """One tool of an MCP server."""
 
     tool: Tool
-    hub: Caller = field(repr=False)
+    hub: Caller
     agent: str | None = None
 
     @property

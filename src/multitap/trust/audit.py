@@ -10,25 +10,13 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import msgspec
 
 from multitap.config.models import Audit
-from multitap.config.search import state_directory
-from multitap.later import Later
-from multitap.records import dataclass
-from multitap.store.audit_records import AuditRecord, system_user
-
-if TYPE_CHECKING:
-    import sqlite3
-
-    from multitap.store import audit_file
-    from multitap.store.audit_file import AuditEntry, AuditFile
-else:
-    # most commands write no entries
-    sqlite3 = Later("sqlite3")
-    audit_file = Later("multitap.store.audit_file")
+from multitap.config.sources import state_directory
+from multitap.store.audit_log import AuditEntry, AuditFile, AuditRecord, system_user
 
 logger = logging.getLogger(__name__)
 
@@ -86,8 +74,10 @@ def record(
         decision=decision,
         detail=detail,
     )
+    import sqlite3  # noqa: PLC0415 - most commands write no entries
+
     # Opened for one entry: commands are short, and a gateway may be writing to the same file.
-    file = audit_file.AuditFile(state_directory(state_dir))
+    file = AuditFile(state_directory(state_dir))
     try:
         file.append([entry.body()], keep=keep)
     except (OSError, sqlite3.Error) as exc:
@@ -105,22 +95,21 @@ def recorder(folder: Path | None) -> AuditWriter:
     return record if folder is None else partial(record, state_dir=folder)
 
 
-@dataclass(frozen=True, slots=True)
-class AuditLine:
+class AuditLine(msgspec.Struct, frozen=True):
     """One entry, read from the log."""
 
-    entry: "AuditEntry"
+    entry: AuditEntry
     record: AuditRecord
 
 
 def lines(
-    file: "AuditFile", wanted: Callable[[AuditRecord], bool], *, since: float = 0.0
+    file: AuditFile, accepts: Callable[[AuditRecord], bool], *, since: float = 0.0
 ) -> Iterator[AuditLine]:
     """The matching entries, newest first.
 
     Args:
         file: The log.
-        wanted: Whether an entry matches.
+        accepts: Whether an entry matches.
         since: Older entries are skipped, in seconds since the epoch.
 
     Raises:
@@ -128,11 +117,11 @@ def lines(
     """
     for entry in file.entries():
         try:
-            found = _parse(entry.body)
+            parsed = _parse(entry.body)
         except msgspec.DecodeError:
-            found = AuditRecord("unreadable", 0.0)  # `verify` reports details
+            parsed = AuditRecord("unreadable", 0.0)  # `verify` reports details
         else:
-            if found.at < since:
+            if parsed.at < since:
                 return
-        if wanted(found):
-            yield AuditLine(entry, found)
+        if accepts(parsed):
+            yield AuditLine(entry, parsed)

@@ -11,8 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from multitap.errors import MultitapError
-from multitap.regular_file import Stamp, file_stamp
-from multitap.unnamed_file import give_name, open_unnamed
+from multitap.files import Stamp, file_stamp, give_name, open_unnamed
 
 _OTHERS = 0o077
 _Content = TypeVar("_Content")
@@ -49,12 +48,7 @@ class PrivateFile:
             return file.read()
 
     def load(self, kind: type[_Content], *, repair: str) -> _Content:
-        """The parsed JSON; a default value if there is no file.
-
-        Args:
-            kind: The type of the content.
-            repair: The hint for a damaged file.
-        """
+        """The parsed JSON; a default value if there is no file."""
         text = self.read()
         if text is None:
             return kind()
@@ -78,7 +72,7 @@ class PrivateFile:
 
     @contextmanager
     def hold_lock(self) -> Generator[None]:
-        """Lock the file: within the block, no other program changes it."""
+        """Lock the file: while entered, no other program changes it."""
         # A separate lock file: each write replaces the file itself, and its lock would stay with
         # the old one.
         lock = self.open_lock(self.path.with_suffix(".lock"))

@@ -14,17 +14,9 @@ import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from multitap.errors import MultitapError
-from multitap.later import Later
-
-if TYPE_CHECKING:
-    from cryptography import exceptions
-    from cryptography.hazmat.primitives.ciphers import aead
-else:
-    exceptions = Later("cryptography.exceptions")
-    aead = Later("cryptography.hazmat.primitives.ciphers.aead")
 
 WINDOW = 30.0
 """Seconds that a message between replicas may take, clocks that differ included."""
@@ -107,8 +99,10 @@ class Seal:
     """
 
     def __init__(self, key: bytes, clock: Callable[[], float] = time.time) -> None:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - slow to import
+
         self._key = key
-        self._cipher = aead.AESGCM(key)
+        self._cipher = AESGCM(key)
         self.clock = clock
 
     def seal(self, data: bytes, purpose: str) -> bytes:
@@ -119,11 +113,13 @@ class Seal:
 
     def unseal(self, sealed: bytes, purpose: str) -> Unsealed | None:
         """The data sealed for a purpose; None if the purpose or the key differs."""
+        from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
+
         nonce = sealed[:_NONCE]
         try:
             timed = self._cipher.decrypt(nonce, sealed[_NONCE:], purpose.encode())
             (moment,) = _TIME.unpack_from(timed)
-        except (exceptions.InvalidTag, ValueError, struct.error):
+        except (InvalidTag, ValueError, struct.error):
             return None
         return Unsealed(timed[_TIME.size :], moment, nonce)
 

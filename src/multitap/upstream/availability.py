@@ -8,10 +8,9 @@ import anyio
 
 from multitap.errors import Unavailable
 from multitap.events import Failure, LinkState
-from multitap.upstream.attempt import now
+from multitap.tasks import Bell, now
 from multitap.upstream.session import Session
-from multitap.upstream.signals import Bell
-from multitap.wire.jsonrpc.deadline import Deadline
+from multitap.wire.request import Deadline
 
 SOON = 1.0
 """A call waits if the next attempt is due within this many seconds; else it fails."""
@@ -22,11 +21,7 @@ FINAL_WORDS = 0.3
 class Availability:
     """The availability of one server; set by its link, read by its callers.
 
-    Args:
-        name: The server's name.
-        state: Its initial state.
-        is_wanted: Whether it should be up before the first call.
-        on_change: Called on every change.
+    It `is_wanted` if it should be up before the first call.
     """
 
     def __init__(
@@ -93,11 +88,7 @@ class Availability:
     def down(self, failure: Failure, pause: float, state: LinkState, *, is_failing: bool) -> None:
         """Mark it as not connected; it is tried again after `pause` seconds, if that is finite.
 
-        Args:
-            failure: The reason.
-            pause: Seconds until the next attempt.
-            state: Its state until then.
-            is_failing: Whether it did not come up at all.
+        Until then it has this state. It `is_failing` if it did not come up at all.
         """
         self.failure, self.failing = failure, is_failing
         self.settling = False
@@ -141,13 +132,13 @@ class Availability:
             raise self.unavailable(still_starting(deadline)) from None
         return self.session
 
-    async def wait_lost(self, words: str) -> Unavailable:
+    async def wait_lost(self, message: str) -> Unavailable:
         """The error for a caller whose connection broke, once the reason is known."""
         # the exit code and standard error arrive a little later than the end of the pipe
         with anyio.move_on_after(FINAL_WORDS):
             while self.settling:
                 await self._changed.wait()
-        return self.unavailable(f"{words}: {self.failure or 'the reason is unknown'}")
+        return self.unavailable(f"{message}: {self.failure or 'the reason is unknown'}")
 
     def _wake(self) -> bool:
         """Wake a sleeping server; returns whether it was asleep."""
@@ -157,17 +148,17 @@ class Availability:
         self.wanted.set()
         return True
 
-    def unavailable(self, words: str | None = None) -> Unavailable:
+    def unavailable(self, message: str | None = None) -> Unavailable:
         failure = self.failure
-        if words is None:
+        if message is None:
             if self.closing:
-                words = "it was removed or replaced"
+                message = "it was removed or replaced"
             elif self.state is LinkState.DISABLED:
-                words = "it is disabled"
+                message = "it is disabled"
             else:
-                words = str(failure or "it is not connected")
+                message = str(failure or "it is not connected")
         hint = failure.hint if failure else None
-        return Unavailable(self._name, words, hint=hint, failure=failure)
+        return Unavailable(self._name, message, hint=hint, failure=failure)
 
 
 def still_starting(deadline: Deadline) -> str:

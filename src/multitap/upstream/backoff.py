@@ -1,9 +1,12 @@
 """When a lost server is restarted, and when restarting pauses."""
 
-from dataclasses import replace
 from random import Random
+from typing import Protocol
 
-from multitap.records import dataclass
+import msgspec
+from msgspec.structs import replace
+
+from multitap.events import Failure
 
 # seconds before the first retry, factor, and maximum: a repaired server is back within a minute
 FIRST, FACTOR, CEILING = 1.0, 2.0, 60.0
@@ -14,8 +17,7 @@ BURST, WINDOW = 5, 180.0
 PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 
-@dataclass(frozen=True, slots=True)
-class RestartHistory:
+class RestartHistory(msgspec.Struct, frozen=True):
     """The history of a server's starts."""
 
     starts: tuple[float, ...] = ()
@@ -46,10 +48,7 @@ class Restarts:
         """Seconds to wait before the next start, after a loss or a failed start.
 
         A server that was up is first restarted at once; then the wait grows, with full jitter.
-
-        Args:
-            now: The time.
-            healthy_for: Seconds it was up; None when it never came up.
+        `healthy_for` is the seconds it was up; None if it never came up.
         """
         if healthy_for is not None and healthy_for >= PROVED:
             self.forget()
@@ -83,3 +82,41 @@ class Restarts:
     def forget(self) -> None:
         """Reset the history: the server proved healthy, or a person requested it."""
         self.history = RestartHistory()
+
+
+class Paused(Exception):
+    """Not a failure of this attempt: all replicas wait some seconds after an earlier one."""
+
+    def __init__(self, failure: Failure, seconds: float) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+        self.seconds = seconds
+
+
+class Breaker(Protocol):
+    """Coordinates one attempt to reach a server with those of other replicas."""
+
+    async def admit(self, restarts: Restarts, *, is_first: bool, is_ordered: bool) -> None:
+        """Admit an attempt; `restarts` receives the shared history.
+
+        A replica that has just lost the server may try once at once (`is_first`).
+
+        Raises:
+            Paused: It is too early, or another replica is trying.
+        """
+        ...
+
+    async def came_up(self) -> None:
+        """Report success, so that other replicas connect as well."""
+        ...
+
+    async def on_lost(self, history: RestartHistory, pause: float, failure: Failure) -> float:
+        """Count a failure for all, unless another replica has just counted the same.
+
+        Returns the seconds until the next attempt of any replica.
+        """
+        ...
+
+    async def give_up(self) -> None:
+        """End an attempt without an outcome, so that another replica may try."""
+        ...

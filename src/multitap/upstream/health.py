@@ -5,14 +5,12 @@ from collections.abc import Callable
 import anyio
 
 from multitap.config import ServerConfig
-from multitap.faults import AnswerInvalid, AnswerTimeout, WireClosed
-from multitap.upstream.attempt import now
-from multitap.upstream.diagnosis import ProcessStopped, Unresponsive
-from multitap.upstream.listing import Listing
+from multitap.errors import AnswerInvalid, AnswerTimeout, WireClosed
+from multitap.tasks import Latch, now
+from multitap.upstream.lists import Listing
 from multitap.upstream.notifications import Notifications
-from multitap.upstream.request_path import RequestPath
-from multitap.upstream.session import Session
-from multitap.upstream.signals import Latch
+from multitap.upstream.requests import RequestPath, ServerHabits
+from multitap.upstream.session import Session, load_answers
 
 HEALTH_TIMEOUT = 5.0
 MISSES = 2
@@ -29,15 +27,21 @@ class RestartRequested(Exception):
     """Not a failure: a restart was requested."""
 
 
+class ProcessStopped(Exception):
+    """The process is stopped by a signal."""
+
+    def __init__(self) -> None:
+        super().__init__("its process is stopped (SIGSTOP)")
+
+
+class Unresponsive(Exception):
+    """The server does not answer health checks."""
+
+
 class Watcher:
     """Watches one connected server, and measures its latency.
 
-    Args:
-        config: What is asked for: health checks, and an end after a time without use.
-        health_interval: Seconds between health checks, where the configuration says nothing.
-        requests: Whether the server is in use, in doubt or busy.
-        listing: Fetched again when it changes.
-        notifications: Says when it does.
+    A server without an interval of its own is checked every `health_interval` seconds.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Watcher:
         requests: RequestPath,
         listing: Listing,
         notifications: Notifications,
+        habits: ServerHabits,
     ) -> None:
         self.latency: float | None = None
         """Seconds that the last health check took."""
@@ -56,22 +61,23 @@ class Watcher:
         self._requests = requests
         self._listing = listing
         self._notifications = notifications
+        self._habits = habits
 
     async def watch(self, session: Session, superseded: Latch) -> None:
         """Watch until something ends the session, and raise that.
 
-        Args:
-            session: The session.
-            superseded: Set when a restart is requested.
+        `superseded` is set when a restart is requested.
         """
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_health, session)
             tasks.start_soon(watch_process, session)
-            tasks.start_soon(watch_wish, superseded)
-            tasks.start_soon(self._follow_lists)
+            tasks.start_soon(watch_restart_request, superseded)
+            tasks.start_soon(self._notifications.follow_lists, self._listing, session)
             if self._config.start == "lazy":
                 limit = self._config.idle_timeout or IDLE_TIMEOUT
                 tasks.start_soon(watch_idleness, self._requests.idle_for, limit)
+            if self._habits.asks:  # the means to answer are loaded before it does
+                tasks.start_soon(load_answers)
             await watch_wire(session)
 
     async def _watch_health(self, session: Session) -> None:
@@ -80,17 +86,12 @@ class Watcher:
             interval=self._interval,
             doubted=self._requests.doubted,
             busy=self._requests.is_busy,
-            answered=self._on_answer,
+            on_answer=self._on_answer,
         )
 
     def _on_answer(self, seconds: float) -> None:
         self.latency = seconds
         self._requests.proved_alive()
-
-    async def _follow_lists(self) -> None:
-        await self._notifications.follow_lists(
-            self._listing.refetch, is_complete=self._listing.is_complete
-        )
 
 
 async def watch_health(
@@ -99,16 +100,12 @@ async def watch_health(
     interval: float,
     doubted: Latch,
     busy: Callable[[], bool],
-    answered: Callable[[float], None],
+    on_answer: Callable[[float], None],
 ) -> None:
-    """Send a health check at every interval, and at once when a call has failed.
+    """Send a health check at every interval, and at once when a call has failed (`doubted`).
 
-    Args:
-        session: The session.
-        interval: Seconds between two checks.
-        doubted: Set by a call that failed.
-        busy: Whether calls are under way; their own deadlines decide then.
-        answered: Called with the seconds that an answer took.
+    While it is busy with calls, their own deadlines decide. `on_answer` is called with the seconds
+    that an answer took.
 
     Raises:
         Unresponsive: It gave none.
@@ -121,7 +118,7 @@ async def watch_health(
         if not misses:
             with anyio.move_on_after(interval):
                 await doubted.wait()
-        asked = now()
+        since = now()
         try:
             await session.alive(limit)
         except AnswerInvalid:
@@ -135,7 +132,7 @@ async def watch_health(
                 ) from None
             continue
         misses = 0
-        answered(now() - asked)
+        on_answer(now() - since)
 
 
 async def watch_process(session: Session) -> None:
@@ -169,7 +166,7 @@ async def watch_idleness(idle_for: Callable[[], float], limit: float) -> None:
     raise IdleTimeout
 
 
-async def watch_wish(wished: Latch) -> None:
-    """Raise `RestartRequested` when a restart is requested."""
-    await wished.wait()
+async def watch_restart_request(superseded: Latch) -> None:
+    """Wait for a request to restart, and raise `RestartRequested`."""
+    await superseded.wait()
     raise RestartRequested

@@ -10,30 +10,22 @@ from mcp_types import methods
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
-from multitap.errors import counted, ungrouped
-from multitap.faults import AnswerInvalid
-from multitap.upstream.handlers import Handlers, RequestOrigin
-from multitap.wire.wire import RpcError
+from multitap.errors import AnswerInvalid, counted, ungrouped
+from multitap.upstream.questions import Handlers, RequestOrigin
+from multitap.wire.jsonrpc import RpcError
 
 logger = logging.getLogger(__name__)
 
 
 async def answer(
     handlers: Handlers,
-    asked: RequestOrigin,
+    origin: RequestOrigin,
     method: str,
     params: Mapping[str, Any] | None,
     *,
     version: str,
 ) -> dict[str, Any]:
-    """The host's answer to a request of a server.
-
-    Args:
-        handlers: The host's handlers.
-        asked: The origin of the request.
-        method: Its method.
-        params: Its parameters.
-        version: The protocol version that the server speaks.
+    """The host's answer to a request of a server that speaks a protocol version.
 
     Raises:
         RpcError: There is none, and why.
@@ -44,15 +36,15 @@ async def answer(
         raise RpcError(types.METHOD_NOT_FOUND, "Method not found", method) from None
     except ValidationError:
         raise RpcError(types.INVALID_PARAMS, "Invalid request parameters") from None
-    answered = await _handle(handlers, asked, request)
+    result = await _handle(handlers, origin, request)
     try:
         # handlers belong to the host: an invalid answer must not reach the server
-        methods.validate_client_result(method, version, answered)
+        methods.validate_client_result(method, version, result)
     except ValidationError:
-        logger.exception("%s: the answer to %r is invalid", asked.server, method)
-        words = "the answer of the client is invalid"
-        raise RpcError(types.INTERNAL_ERROR, words) from None
-    return answered
+        logger.exception("%s: the answer to %r is invalid", origin.server, method)
+        message = "the answer of the client is invalid"
+        raise RpcError(types.INTERNAL_ERROR, message) from None
+    return result
 
 
 def questions(result: Raw) -> types.InputRequiredResult:
@@ -71,7 +63,7 @@ def questions(result: Raw) -> types.InputRequiredResult:
 
 
 async def fulfil(
-    handlers: Handlers, asked: RequestOrigin, requests: Mapping[str, types.InputRequest]
+    handlers: Handlers, origin: RequestOrigin, requests: Mapping[str, types.InputRequest]
 ) -> dict[str, Any]:
     """The host's answers to all questions, by key.
 
@@ -80,28 +72,28 @@ async def fulfil(
     """
     answers: dict[str, Any] = {}
 
-    async def take(key: str, request: types.InputRequest) -> None:
-        answers[key] = await _handle(handlers, asked, request)
+    async def answer_one(key: str, request: types.InputRequest) -> None:
+        answers[key] = await _handle(handlers, origin, request)
 
     with ungrouped():
         # side by side: each may have to wait for a person
         async with anyio.create_task_group() as tasks:
             for key, request in requests.items():
-                tasks.start_soon(take, key, request)
+                tasks.start_soon(answer_one, key, request)
     return answers
 
 
-async def _handle(handlers: Handlers, asked: RequestOrigin, request: BaseModel) -> dict[str, Any]:
-    answered: BaseModel
+async def _handle(handlers: Handlers, origin: RequestOrigin, request: BaseModel) -> dict[str, Any]:
+    result: BaseModel
     match request:
         case types.CreateMessageRequest(params=params) if handlers.sample is not None:
-            answered = await handlers.sample(asked, params)
+            result = await handlers.sample(origin, params)
         case types.ElicitRequest(params=params) if handlers.elicit is not None:
-            answered = await handlers.elicit(asked, params)
+            result = await handlers.elicit(origin, params)
         case types.ListRootsRequest() if handlers.roots is not None:
-            answered = await handlers.roots(asked)
+            result = await handlers.roots(origin)
         case _:
             raise RpcError(types.INVALID_REQUEST, f"{type(request).__name__} not supported")
-    if isinstance(answered, types.ErrorData):
-        raise RpcError(answered.code, answered.message, answered.data)
-    return answered.model_dump(by_alias=True, mode="json", exclude_none=True)
+    if isinstance(result, types.ErrorData):
+        raise RpcError(result.code, result.message, result.data)
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)

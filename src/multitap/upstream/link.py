@@ -2,36 +2,55 @@
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager, nullcontext
 
 import anyio
+import msgspec
 from anyio import to_thread
+from msgspec.structs import replace
 
 from multitap.config import ServerConfig, StdioServer
-from multitap.config.expand import may_wait
-from multitap.errors import ConfigError, sole
+from multitap.config.variables import may_wait
+from multitap.errors import (
+    AnswerTimeout,
+    ConfigError,
+    OwnerChanged,
+    OwnerMoving,
+    OwnerUnreachable,
+    sole,
+)
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
-from multitap.faults import AnswerTimeout, OwnerChanged, OwnerMoving, OwnerUnreachable
-from multitap.upstream.approach import era_after, first_approach, next_approach
-from multitap.upstream.attempt import Attempt, now
-from multitap.upstream.attribution import Attribution
+from multitap.tasks import now
 from multitap.upstream.availability import Availability
-from multitap.upstream.backoff import BURST, WINDOW, Restarts
-from multitap.upstream.breaker import Breaker, Paused
-from multitap.upstream.connector import Connector, Dial, Placements, local_placements
-from multitap.upstream.diagnosis import ProcessStopped, diagnose
-from multitap.upstream.handlers import Handlers
-from multitap.upstream.health import IdleTimeout, RestartRequested, Watcher
-from multitap.upstream.listing import Listing
+from multitap.upstream.backoff import BURST, WINDOW, Breaker, Paused, Restarts
+from multitap.upstream.connect import (
+    Approach,
+    Attempt,
+    Dial,
+    Placement,
+    Placements,
+    era_after,
+    first_approach,
+    local_placements,
+    next_approach,
+)
+from multitap.upstream.handshake import Era
+from multitap.upstream.health import IdleTimeout, ProcessStopped, RestartRequested, Watcher
+from multitap.upstream.lists import Listing, Offers
 from multitap.upstream.notifications import Notifications
-from multitap.upstream.offer_lists import Offers
-from multitap.upstream.request_path import RequestPath
-from multitap.upstream.server_habits import ServerHabits
-from multitap.upstream.server_report import ServerReport
-from multitap.upstream.session import Era, Session
+from multitap.upstream.questions import Handlers
+from multitap.upstream.report import ServerReport
+from multitap.upstream.requests import Attribution, RequestPath, ServerHabits
+from multitap.upstream.session import Session, open_session
 from multitap.upstream.start_queue import Rank, StartQueue
 from multitap.upstream.tracing import Tracing
+from multitap.wire.wire import Wire
+
+PROBE = 1.2
+"""Seconds a program of unknown era has to answer in the stateless one: others may stay silent."""
+HTTP_PROBE = 5.0
+"""The same over HTTP, where others refuse at once, and silence only means load."""
 
 _OWNER_PAUSE = 1.0  # seconds at most: asking another replica is cheap
 _MOVING_PAUSE = 0.2  # seconds; about as long as it takes to hear of a new owner
@@ -40,8 +59,7 @@ Expand = Callable[[str, ServerConfig], ServerConfig]
 """Expands the variables of a server's configuration; raises `ConfigError` if one has no value."""
 
 
-@dataclass(frozen=True, slots=True)
-class RememberedServer:
+class RememberedServer(msgspec.Struct, frozen=True):
     """Knowledge about a server from an earlier run."""
 
     era: Era | None = None
@@ -61,20 +79,8 @@ class Link:
     `notifications` (its own messages), `attribution` (to which call these belong) and `report`
     (warnings about it).
 
-    Args:
-        name: The server's configured name.
-        config: How to reach it.
-        dial: Opens its wire.
-        place: Decides where it runs.
-        handlers: Answer what it asks.
-        known: Knowledge from an earlier run.
-        expand: Puts in its variables, each time it is reached.
-        starts: Queues programs, so that not too many start at once.
-        health_interval: Seconds between health checks.
-        on_change: Called on every change of state or offers.
-        on_event: Called with everything else that happens.
-        restarts: The history of its starts; empty by default.
-        tracing: Traces its messages.
+    `expand` puts in its variables, each time it is reached. `on_change` is called on every change
+    of state or offers, `on_event` with everything else that happens.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class Link:
         dial: Dial,
         place: Placements = local_placements,
         handlers: Handlers = Handlers(),
-        known: RememberedServer = RememberedServer(),
+        remembered: RememberedServer = RememberedServer(),
         expand: Expand = lambda _, config: config,
         starts: StartQueue,
         health_interval: float,
@@ -96,65 +102,42 @@ class Link:
     ) -> None:
         self.name = name
         self.config = config
-        self.era = known.era
-        self.was_up = known.was_up
+        self.era = remembered.era
+        self.was_up = remembered.was_up
         """Whether its last start succeeded, in this run or an earlier one; None if unknown."""
-        self.habits = known.habits or ServerHabits()
-        self._expand = expand
+        self.habits = remembered.habits or ServerHabits()
         self.restarts = restarts or Restarts()
+        self.is_backing_off = False
+        """Whether it waits for its next attempt."""
+        self._dial = dial
+        self._place = place
+        self._handlers = handlers
+        self._expand = expand
+        self._start_queue = starts
+        self._tracing = tracing or Tracing()
         self._attempt = Attempt()
         self._starts = 0
         self._is_ordered = False
         self._lost_healthy = False
-        self.is_backing_off = False
-        """Whether it waits for its next attempt."""
         self.availability = Availability(
             name,
             LinkState.DISCONNECTED if config.enabled else LinkState.DISABLED,
-            is_wanted=config.start != "lazy" or known.offers is None,
+            is_wanted=config.start != "lazy" or remembered.offers is None,
             on_change=lambda: on_change(self),
         )
         self.report = ServerReport(name, config.redact, on_event=on_event)
         self.attribution = Attribution(self.habits, mixes=isinstance(config, StdioServer))
-        self.requests = RequestPath(
-            name,
-            config.limits,
-            availability=self.availability,
-            attribution=self.attribution,
-            report=self.report,
-        )
-        # bound once, to save frames in every call
+        self.requests = RequestPath(config.limits, self.availability, self.attribution, self.report)
+        # attributes, not methods: bound once, to save frames in every call
         self.request = self.requests.request
         self.may_mix = self.attribution.may_mix
-        self.listing = Listing(
-            name,
-            config,
-            known.offers,
-            availability=self.availability,
-            report=self.report,
-            on_change=lambda: on_change(self),
-        )
+        self.listing = Listing(config, remembered.offers, self.report, lambda: on_change(self))
         self.notifications = Notifications(
-            name,
-            availability=self.availability,
-            requests=self.requests,
-            report=self.report,
-            said=handlers.said,
+            self.availability,
+            self.requests,
+            self.report,
+            on_unowned=handlers.said,
             log_level=config.log_level,
-        )
-        self._connector = Connector(
-            name,
-            config,
-            dial=dial,
-            place=place,
-            handlers=handlers,
-            starts=starts,
-            availability=self.availability,
-            notifications=self.notifications,
-            listing=self.listing,
-            habits=self.habits,
-            tracing=tracing or Tracing(),
-            report=self.report,
         )
         self._watcher = Watcher(
             config,
@@ -162,6 +145,7 @@ class Link:
             requests=self.requests,
             listing=self.listing,
             notifications=self.notifications,
+            habits=self.habits,
         )
 
     @property
@@ -268,7 +252,7 @@ class Link:
     async def _make_attempt(self) -> float:
         """Connect once, until the session ends; returns the seconds before the next attempt."""
         attempt = self._attempt = Attempt(  # this is the restart that was asked for
-            self.restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
+            restarts=self.restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
         )
         self._is_ordered = self._lost_healthy = self.is_backing_off = False
         self._starts += 1
@@ -302,8 +286,7 @@ class Link:
         approach = first_approach(config, self.era)
         while True:
             try:
-                rank = Rank.after(self.was_up)
-                async with self._connector.connect(approach, attempt, rank) as (session, offers):
+                async with self._connect(approach, attempt) as (session, offers):
                     self._up(attempt, session, offers)
                     if attempt.breaker is not None:
                         await attempt.breaker.came_up()
@@ -318,6 +301,78 @@ class Link:
                         self.era = era_after(approach, cause, self.era, evidence)
                     raise
                 approach = other
+
+    @asynccontextmanager
+    async def _connect(
+        self, approach: Approach, attempt: Attempt
+    ) -> AsyncGenerator[tuple[Session, Offers]]:
+        """Connect the server: its turn to start, its wire, its handshake, its first lists."""
+        if not self.availability.failing:  # a failed server shows its failure until its turn
+            self.availability.become(LinkState.CONNECTING)
+        async with (
+            self._find_place(approach, attempt) as placement,
+            # a server that runs elsewhere costs no CPU here
+            self._start_queue.turn(Rank.after(self.was_up))
+            if placement.is_here and isinstance(approach.config, StdioServer)
+            else nullcontext() as start,
+        ):
+            if self.availability.state is not LinkState.CONNECTING:
+                self.availability.become(LinkState.CONNECTING)
+            attempt.begin()
+            with anyio.fail_after(self.config.connect_timeout) as clock:
+                async with self._open_wire(placement.dial, approach, attempt) as wire:
+                    if start is not None:
+                        start.on_spawned(wire.evidence().pid)
+                    attempt.on_reached(Phase.HANDSHAKE)
+                    session = await self._open_session(approach, wire)
+                    async with self.notifications.receive(session):
+                        attempt.on_reached(Phase.LIST)
+                        offers = await self.listing.fetch(session)
+                        attempt.on_reached(Phase.CALL)
+                        clock.deadline = math.inf  # the time limit was only for connecting
+                        if start is not None:
+                            start.over()
+                        with self._tracing.during(session, self.report.redact):
+                            yield session, offers
+
+    @asynccontextmanager
+    async def _find_place(self, approach: Approach, attempt: Attempt) -> AsyncGenerator[Placement]:
+        is_placed = False
+        try:
+            with anyio.fail_after(self.config.connect_timeout) as clock:
+                async with self._place(self.name, approach.config, self._dial) as placement:
+                    await attempt.wait_admitted(placement.breaker)
+                    clock.deadline, is_placed = math.inf, True
+                    yield placement
+        except TimeoutError:
+            if not is_placed:
+                raise OwnerUnreachable("no replica of the cluster runs it", sent=False) from None
+            raise
+
+    @asynccontextmanager
+    async def _open_wire(
+        self, dial: Dial, approach: Approach, attempt: Attempt
+    ) -> AsyncGenerator[Wire]:
+        async with dial(self.name, approach.config) as wire:
+            attempt.wire = wire
+            try:
+                yield self._tracing.through(wire, self.report.redact)
+            finally:
+                attempt.stopped = wire.is_stopped()  # read before the process is ended
+
+    async def _open_session(self, approach: Approach, wire: Wire) -> Session:
+        return await open_session(
+            self.name,
+            wire,
+            handlers=self._handlers,
+            on_notification=self.notifications.on_notification,
+            on_unaddressed=self.habits.learn,
+            redact=self.report.redact,
+            era=approach.era,
+            probe=PROBE if wire.kind == "stdio" else HTTP_PROBE,
+            timeout=self.config.connect_timeout,
+            log_level=self.config.log_level,
+        )
 
     def _up(self, attempt: Attempt, session: Session, offers: Offers) -> None:
         attempt.connected_at = self.requests.last_used = now()
@@ -370,9 +425,8 @@ class Link:
             pause = math.inf
         elif not self.config.reconnect:
             pause = math.inf
-            if (
-                attempt.connected_at is not None
-            ):  # the hint of a server that never came up is more useful
+            # the hint of a server that never came up is more useful
+            if attempt.connected_at is not None:
                 failure = _stays_down(failure, self.name)
         elif isinstance(exc, OwnerUnreachable):
             pause = min(pause, _OWNER_PAUSE)
@@ -389,6 +443,8 @@ class Link:
     def _failure(self, attempt: Attempt, exc: BaseException) -> Failure:
         if attempt.stopped and isinstance(exc, TimeoutError | AnswerTimeout):
             exc = ProcessStopped()
+        from multitap.upstream.diagnosis import diagnose  # noqa: PLC0415 - most servers work
+
         return diagnose(
             self.name,
             exc,
@@ -437,11 +493,11 @@ def _state_after(failure: Failure, pause: float, *, was_up: bool) -> LinkState:
 
 
 def _stays_down(failure: Failure, name: str) -> Failure:
-    words = f"`reconnect` is off for it: `multitap restart {name}` starts it again"
-    return replace(failure, hint=f"{failure.hint}; {words}" if failure.hint else words)
+    hint = f"`reconnect` is off for it: `multitap restart {name}` starts it again"
+    return replace(failure, hint=f"{failure.hint}; {hint}" if failure.hint else hint)
 
 
 def _crash_loop(failure: Failure) -> Failure:
     often = f"more than {BURST} starts in {WINDOW / 60:g} minutes"
-    words = f"it keeps crashing ({often}); the last time: {failure.message}"
-    return replace(failure, code=FailureCode.CRASH_LOOP, message=words)
+    message = f"it keeps crashing ({often}); the last time: {failure.message}"
+    return replace(failure, code=FailureCode.CRASH_LOOP, message=message)

@@ -1,7 +1,7 @@
 """Handles a server's notifications: changed lists, updated resources, log messages."""
 
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,19 +10,18 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Raw
 
-from multitap.errors import quoted, shortened
+from multitap.errors import WireFault, quoted, shortened
 from multitap.events import ResourceUpdated, ServerLog, Warned
-from multitap.faults import WireFault
-from multitap.upstream.attempt import now
+from multitap.tasks import Bell, Latch, now
 from multitap.upstream.availability import Availability
-from multitap.upstream.handlers import Said
-from multitap.upstream.on_behalf_of import client_of
-from multitap.upstream.request_path import RequestPath
-from multitap.upstream.server_report import ServerReport
-from multitap.upstream.session import Era, Session
-from multitap.upstream.signals import Bell, Latch
-from multitap.wire.jsonrpc import envelope
-from multitap.wire.wire import RpcError
+from multitap.upstream.handshake import Era
+from multitap.upstream.lists import Listing
+from multitap.upstream.questions import OnUnowned, client_of
+from multitap.upstream.report import ServerReport
+from multitap.upstream.requests import RequestPath
+from multitap.upstream.session import Session
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import RpcError
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +50,6 @@ _LISTENING = "notifications/subscriptions/acknowledged"
 """After this, changes are reported; earlier ones show only in a new list."""
 
 
-Refetch = Callable[[bool], Awaitable[bool]]
-
-
 class _Updated(msgspec.Struct):
     uri: str
 
@@ -71,27 +67,21 @@ _parse_log = msgspec.json.Decoder(_LogNotification).decode
 class Notifications:
     """The notifications of one server, over all its sessions.
 
-    Args:
-        name: Which server.
-        availability: Has the session.
-        requests: Puts what a server refuses into words.
-        report: Called with what is worth an event; removes the server's secrets.
-        said: Called with what belongs to no call and does not concern everybody.
-        log_level: From which level on it should send log messages; None: as it likes.
+    `on_unowned` is called with what belongs to no call and does not concern everybody. Without a
+    `log_level`, the server decides which log messages it sends.
     """
 
     def __init__(
         self,
-        name: str,
-        *,
         availability: Availability,
         requests: RequestPath,
         report: ServerReport,
-        said: Said | None = None,
+        *,
+        on_unowned: OnUnowned | None = None,
         log_level: str | None = None,
     ) -> None:
-        self._name = name
-        self._said = said
+        self._name = report.name
+        self._on_unowned = on_unowned
         self.log_level = log_level
         """The log level that was set at the server; None: the server decides."""
         self._on_event = report.tell
@@ -102,9 +92,9 @@ class Notifications:
         self._listed = False
         self._uris: set[str] = set()
         self._uris_changed = Bell()
-        self._asked_for: frozenset[str] = frozenset()
+        self._requested_uris: frozenset[str] = frozenset()
         """The resources that the stateless stream was last opened with."""
-        self._told_of: frozenset[str] = frozenset()
+        self._granted_uris: frozenset[str] = frozenset()
         """The resources that the server last acknowledged."""
         self._granted = Bell()
         self._log_second = 0
@@ -116,7 +106,7 @@ class Notifications:
         if method not in _CHANGES:
             self._pass_on(method, params, call)
         if method == _LISTENING:
-            self._told_of = self._asked_for
+            self._granted_uris = self._requested_uris
             self._granted.ring()
         if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
             self._lists_changed.set()
@@ -126,24 +116,23 @@ class Notifications:
                 self._on_event(ResourceUpdated(self._name, _parse_updated(params).uri))
             elif method == "notifications/message" and self._may_log():
                 log = _parse_log(params)
-                text = log.data if isinstance(log.data, str) else envelope.encode(log.data).decode()
+                text = log.data if isinstance(log.data, str) else jsonrpc.encode(log.data).decode()
                 self._on_event(ServerLog(self._name, log.level, log.logger, text))
-        except envelope.UNPARSABLE:
+        except jsonrpc.UNPARSABLE:
             logger.debug("%s: a %s that cannot be read", self._name, shortened(method, 100))
 
     def _pass_on(self, method: str, params: Raw, call: object | None) -> None:
         if (client := client_of(call)) is not None:
             client.on_notification(method, self._report.redact.raw(params))
-        elif call is None and self._said is not None and method != _LISTENING:
-            self._said(self._name, method, self._report.redact.raw(params))
+        elif call is None and self._on_unowned is not None and method != _LISTENING:
+            self._on_unowned(self._name, method, self._report.redact.raw(params))
 
-    async def follow_lists(self, refetch: Refetch, *, is_complete: bool) -> None:
+    async def follow_lists(self, listing: Listing, session: Session) -> None:
         """Fetch the lists again after each burst of changes; until then the old ones stay.
 
-        Args:
-            refetch: Fetches them, given whether they changed; returns whether all succeeded.
-            is_complete: Whether all have succeeded so far; if not, they are fetched regularly.
+        As long as a list could not be fetched, they are fetched regularly.
         """
+        is_complete = listing.is_complete
         self._listed = True
         pause = FIRST_RETRY
         while True:
@@ -156,7 +145,7 @@ class Notifications:
                 await anyio.sleep(DEBOUNCE)
                 # before the lists are fetched: changes meanwhile trigger another fetch
                 self._lists_changed = Latch()
-            is_complete = await refetch(changed)
+            is_complete = await listing.refetch(session, changed=changed)
             pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
             # some servers change their lists whenever they are listed
             await anyio.sleep(RELIST_GAP)
@@ -204,7 +193,7 @@ class Notifications:
             await self._ask(session, method, {"uri": uri})
             return
         with anyio.move_on_after(GRANT_TIMEOUT):
-            while uri in self._uris and uri not in self._told_of:
+            while uri in self._uris and uri not in self._granted_uris:
                 await self._granted.wait()
 
     async def _ask(self, session: Session, method: str, params: dict[str, Any]) -> None:
@@ -215,28 +204,28 @@ class Notifications:
 
     @asynccontextmanager
     async def receive(self, session: Session) -> AsyncGenerator[None]:
-        """Within the block, notifications are received, in the way of the server's era.
+        """Receive notifications, in the way of the server's era.
 
         Entered before the first list is fetched, so that no change in between is missed.
         """
         self._listed = False
-        self._told_of = frozenset()
+        self._granted_uris = frozenset()
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._ask_for_news, session)
+            tasks.start_soon(self._request_notifications, session)
             # lets the task begin, so that the stream is requested before the lists
             await anyio.lowlevel.checkpoint()
             yield
             tasks.cancel_scope.cancel()
 
-    async def _ask_for_news(self, session: Session) -> None:
+    async def _request_notifications(self, session: Session) -> None:
         if session.era is Era.STATELESS:
             await self._listen(session)
         if self.log_level is not None and session.capabilities.logging is not None:
-            await self._tell(session, "logging/setLevel", {"level": self.log_level})
+            await self._request_or_warn(session, "logging/setLevel", {"level": self.log_level})
         for uri in tuple(self._uris):
-            await self._tell(session, "resources/subscribe", {"uri": uri})
+            await self._request_or_warn(session, "resources/subscribe", {"uri": uri})
 
-    async def _tell(self, session: Session, method: str, params: dict[str, Any]) -> None:
+    async def _request_or_warn(self, session: Session, method: str, params: dict[str, Any]) -> None:
         try:
             await session.ask(method, params, timeout=SUBSCRIBE_TIMEOUT)
         except (RpcError, WireFault) as exc:
@@ -245,18 +234,19 @@ class Notifications:
     async def _listen(self, session: Session) -> None:
         """Keep the stateless stream of changes open, and reopen it when it ends."""
         while True:
-            wanted = _wanted_news(session, self._uris)
-            self._asked_for = frozenset(self._uris)
+            subscription = _subscription(session, self._uris)
+            self._requested_uris = frozenset(self._uris)
             async with anyio.create_task_group() as tasks:
-                if wanted:
-                    tasks.start_soon(self._listen_once, session, wanted)
+                if subscription:
+                    tasks.start_soon(self._listen_once, session, subscription)
                 # another set needs a new stream: an open one cannot be changed
                 await self._uris_changed.wait()
                 tasks.cancel_scope.cancel()
 
-    async def _listen_once(self, session: Session, wanted: dict[str, Any]) -> None:
+    async def _listen_once(self, session: Session, subscription: dict[str, Any]) -> None:
+        params = {"notifications": subscription}
         try:
-            await session.ask("subscriptions/listen", {"notifications": wanted}, timeout=None)
+            await session.ask("subscriptions/listen", params, timeout=None)
         except RpcError as exc:
             # not repeated: the server would refuse again
             self._on_event(Warned(self._name, f"it does not report changes: {exc}"))
@@ -276,16 +266,16 @@ class Notifications:
         return self._log_allowance >= 0
 
 
-def _wanted_news(session: Session, uris: set[str]) -> dict[str, Any]:
+def _subscription(session: Session, uris: set[str]) -> dict[str, Any]:
     """The notifications to request on the stateless stream."""
     can = session.capabilities
-    wanted: dict[str, Any] = {}
+    subscription: dict[str, Any] = {}
     if can.tools and can.tools.list_changed:
-        wanted["toolsListChanged"] = True
+        subscription["toolsListChanged"] = True
     if can.prompts and can.prompts.list_changed:
-        wanted["promptsListChanged"] = True
+        subscription["promptsListChanged"] = True
     if can.resources and can.resources.list_changed:
-        wanted["resourcesListChanged"] = True
+        subscription["resourcesListChanged"] = True
     if uris:
-        wanted["resourceSubscriptions"] = sorted(uris)
-    return wanted
+        subscription["resourceSubscriptions"] = sorted(uris)
+    return subscription

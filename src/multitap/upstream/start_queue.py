@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from enum import IntEnum
 
-from multitap.wire.process.cpu_usage import cpu_usage
+from multitap.wire.process import cpu_usage
 
 WINDOW = 0.5
 """Seconds over which the CPU usage of a starting server is measured."""
@@ -78,11 +78,8 @@ class StartQueue:
 
     Starts cost CPU time, so that is what is measured. A server that hangs, or waits for a download,
     does not count; if it becomes active, it counts again. Output is not a sign of work: some
-    servers never stop writing.
-
-    Args:
-        limit: How many may use the CPU at the same time.
-        longest: Seconds of CPU time after which one no longer counts.
+    servers never stop writing. A start no longer counts after `longest` seconds of CPU
+    time.
     """
 
     def __init__(self, limit: int, *, longest: float = LONGEST) -> None:

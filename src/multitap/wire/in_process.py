@@ -16,13 +16,12 @@ from mcp.shared.dispatcher import CallOptions, DispatchContext
 from mcp.shared.transport_context import TransportContext
 from msgspec import Raw
 
-from multitap.errors import ungrouped
-from multitap.faults import AnswerTimeout, WireClosed, WireFault
+from multitap.errors import AnswerTimeout, WireClosed, WireFault, ungrouped
 from multitap.tasks import in_task
-from multitap.wire.jsonrpc import envelope
-from multitap.wire.jsonrpc.request import Request
-from multitap.wire.jsonrpc.vocabulary import SERVER_ERROR
-from multitap.wire.wire import LONG, Evidence, Inbound, Params, RpcError
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import SERVER_ERROR, Params, RpcError
+from multitap.wire.request import Request
+from multitap.wire.wire import LONG, Evidence, Inbound
 
 _caller: ContextVar[object | None] = ContextVar("caller", default=None)
 """The call that the server works on, which runs in the task of the caller."""
@@ -80,7 +79,7 @@ class InProcessWire:
                 )
             except MCPError as exc:
                 raise RpcError(exc.error.code, exc.error.message, exc.error.data) from None
-            return Raw(envelope.encode(result))
+            return Raw(jsonrpc.encode(result))
         raise AnswerTimeout(deadline.words(request.method), sent=True)
 
     async def notify(
@@ -115,7 +114,7 @@ class InProcessWire:
             raise MCPError(SERVER_ERROR, "not ready")
         try:
             answer: dict[str, Any] = await self._inbound.request(
-                method, Raw(envelope.encode(params)) if params else Raw(b""), None
+                method, Raw(jsonrpc.encode(params)) if params else Raw(b""), None
             )
         except RpcError as exc:
             raise MCPError(exc.code, str(exc), exc.data) from None
@@ -128,7 +127,7 @@ class InProcessWire:
         params: Mapping[str, Any] | None,
     ) -> None:
         if self._inbound is not None:
-            self._inbound.notification(method, Raw(envelope.encode(params or {})), _caller.get())
+            self._inbound.notification(method, Raw(jsonrpc.encode(params or {})), _caller.get())
 
 
 @asynccontextmanager
@@ -161,10 +160,10 @@ async def _serving(lowlevel: Server[Any]) -> AsyncGenerator[InProcessWire]:
 def _params(request: Request) -> dict[str, Any] | None:
     if request.params is None and not request.stamp and not request.meta:
         return None
-    params: dict[str, Any] = envelope.decode(b"{%b}" % (request.params or b""))
+    params: dict[str, Any] = jsonrpc.decode(b"{%b}" % (request.params or b""))
     meta = b",".join(part for part in (request.stamp, request.meta) if part)
     if meta:
-        params["_meta"] = envelope.decode(b"{%b}" % meta)
+        params["_meta"] = jsonrpc.decode(b"{%b}" % meta)
     return params
 
 

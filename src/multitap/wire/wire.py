@@ -4,16 +4,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from msgspec import Raw
 
-from multitap.faults import WireFault
-from multitap.records import dataclass
+from multitap.errors import WireFault
 
 if TYPE_CHECKING:
-    from multitap.wire.jsonrpc.request import Request
-
-Params = Mapping[str, Any]
-"""Parameters of a message; any value may be a `Raw`, already encoded."""
+    from multitap.wire.jsonrpc import Params
+    from multitap.wire.request import Request
 
 OnProgress = Callable[[float, float | None, str | None], None]
 """Called with a call's progress: how far, of how much, in what words. Must not block."""
@@ -43,15 +41,6 @@ class OwnedCall:
 def owner_of(call: object) -> object:
     """The owner of a call; by default, the call itself."""
     return call.owner if isinstance(call, OwnedCall) else call
-
-
-class RpcError(Exception):
-    """The server answered with a JSON-RPC error."""
-
-    def __init__(self, code: int, message: str, data: Any = None) -> None:
-        super().__init__(message)
-        self.code = code
-        self.data = data
 
 
 class Inbound(Protocol):
@@ -87,8 +76,7 @@ class Inbound(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about a server's condition, for error messages."""
 
     pid: int | None = None
@@ -145,7 +133,7 @@ class Wire(Protocol):
         ...
 
     async def notify(
-        self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None
+        self, method: str, params: "Params | None", *, headers: Mapping[str, str] | None = None
     ) -> None:
         """Send a notification; dropped if the wire is closed."""
         ...

@@ -15,7 +15,7 @@ from multitap.agent.models import (
     Usage,
     open_model,
 )
-from multitap.agent.models.transcript import distinct
+from multitap.agent.models.language_model import distinct
 from multitap.config import ModelConfig, Scope
 from multitap.errors import ConfigError, ModelError
 from tests.agent.models.scripted import (

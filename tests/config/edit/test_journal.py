@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from multitap.config.edit.changes import SetValue
-from multitap.config.edit.edited_text import apply_edits
+from multitap.config.edit.changes import SetValue, apply_edits
 from multitap.config.edit.journal import FileEdit, Journal
 from multitap.errors import ConfigError, UnknownName
 
@@ -165,11 +164,11 @@ def test_a_full_disk_changes_nothing(journal, tmp_path):
 KILLED = """
 import os, sys
 from pathlib import Path
-from multitap.config.edit import atomic_file
+from multitap.config.edit import journal
 from multitap.config.edit.journal import FileEdit, Journal
 
 commits = [int(sys.argv[1])]
-commit = atomic_file.StagedFile.commit
+commit = journal.StagedFile.commit
 
 def deadly(self):
     if str(self.target).endswith(".toml"):
@@ -178,7 +177,7 @@ def deadly(self):
         commits[0] -= 1
     commit(self)
 
-atomic_file.StagedFile.commit = deadly
+journal.StagedFile.commit = deadly
 folder = Path(sys.argv[2])
 edits = [FileEdit(folder / f"{n}.toml", lambda text: text + "# new\\n") for n in range(3)]
 Journal(folder / "state" / "edits").apply("killed", edits)
@@ -202,7 +201,7 @@ ADDING = """
 import sys
 from pathlib import Path
 from multitap.config.edit.changes import SetValue
-from multitap.config.edit.edited_text import apply_edits
+from multitap.config.edit.changes import apply_edits
 from multitap.config.edit.journal import FileEdit, Journal
 
 path, journal = Path(sys.argv[1]), Journal(Path(sys.argv[2]))

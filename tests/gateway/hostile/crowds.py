@@ -2,7 +2,7 @@
 
 import anyio
 
-from multitap.gateway.eras.parked_calls import MOST_EACH
+from multitap.gateway.parked_calls import MOST_EACH
 from tests.gateway.hostile.raw import (
     call,
     dial,

@@ -13,13 +13,14 @@ from pathlib import Path
 import anyio
 
 from multitap import Settings, StdioServer, open_hub
-from multitap.gateway.fronts.http_front import HttpFront, serve_http
-from multitap.gateway.fronts.http_sessions import SessionLimits
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.http import HttpFront, serve_http
+from multitap.gateway.fronts.sessions import SessionLimits
+from multitap.gateway.fronts.tokens import Token
 from multitap.gateway.gateway import Gateway, open_gateway
-from multitap.http.server.access import Access, Token
 from multitap.http.server.connections import HttpLimits
-from multitap.http.server.http_server import bind
-from multitap.wire.jsonrpc.request import make_request
+from multitap.http.server.server import bind
+from multitap.wire.request import make_request
 from tests.gateway.hostile.raw import (
     PATIENCE,
     call,

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from multitap.cluster.bus import ReplicaIdentity
 from multitap.cluster.redis_coordinator import open_redis
-from multitap.gateway.replicas.replica_bus import ReplicaIdentity
 from tests.gateway.talking import gate
 
 

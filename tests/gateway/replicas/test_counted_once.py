@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from multitap import Settings
-from multitap.gateway.fronts.token_sources import TokenSources
-from multitap.store.audit_file import AuditBatch, AuditFile
-from multitap.trust.access_tokens import AccessTokens
+from multitap.gateway.fronts.tokens import TokenSources
+from multitap.store.audit_log import AuditBatch, AuditFile
+from multitap.trust.tokens import AccessTokens
 from tests.cluster.redis_server import needs_redis, running_redis
 from tests.gateway.hostile.raw import dial, message, stateless
 from tests.gateway.replicas.staging import replicas

@@ -2,10 +2,10 @@
 
 import pytest
 
+from multitap.cluster.bus import ReplicaBus, ReplicaIdentity
+from multitap.cluster.gateways import SessionAffinity
 from multitap.cluster.local_coordinator import LocalCoordinator, LocalRecords
 from multitap.gateway.client import OnOtherReplica
-from multitap.gateway.replicas.replica_bus import ReplicaBus, ReplicaIdentity
-from multitap.gateway.replicas.replica_choice import SessionAffinity
 from multitap.tasks import Tasks
 
 
@@ -23,7 +23,7 @@ class Contended(LocalRecords):
 
 
 class _Client:
-    elsewhere = None
+    replicas = None
     principal = "ann"
 
 

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from multitap import Settings
-from multitap.gateway.fronts.http_sessions import SessionLimits
-from multitap.http.server.access import Token
+from multitap.gateway.fronts.sessions import SessionLimits
+from multitap.gateway.fronts.tokens import Token
 from tests.cluster.redis_server import needs_redis, running_redis
 from tests.gateway.hostile.raw import dial, hello, http, message, stateless
 from tests.gateway.replicas.staging import replicas
@@ -186,15 +186,13 @@ async def test_the_client_of_a_call_whose_replica_dies_is_told_so(redis_server, 
 
 async def test_changes_are_told_once_wherever_the_client_listens(redis_server, two):
     settings = two()
-    more = [
-        one.model_copy(update={"servers": {**one.servers, "more": zoo("good")}}) for one in settings
-    ]
+    more = [one.replace(servers={**one.servers, "more": zoo("good")}) for one in settings]
     async with replicas(redis_server, *settings) as opened:
         client = await SessionClient(opened.port(0)).shake_hands()
         client.port = opened.port(1)
         async with client.listens() as stream:
-            await until(lambda: _elsewhere(opened, 1) and not _elsewhere(opened, 1).is_guest)
-            await until(lambda: _elsewhere(opened, 0).is_guest)
+            await until(lambda: _replicas(opened, 1) and not _replicas(opened, 1).is_remote)
+            await until(lambda: _replicas(opened, 0).is_remote)
             for number in (0, 1):
                 opened[number].hub.apply(more[number])
             told = [(await stream.event())["method"]]
@@ -209,9 +207,9 @@ async def test_changes_are_told_once_wherever_the_client_listens(redis_server, t
     assert told.count("notifications/tools/list_changed") == 1
 
 
-def _elsewhere(opened, number):
+def _replicas(opened, number):
     sessions = list(opened[number].front.sessions)
-    return sessions[0].client.elsewhere if sessions else None
+    return sessions[0].client.replicas if sessions else None
 
 
 def followed_at(opened, number):
@@ -235,7 +233,7 @@ async def test_a_log_level_and_followed_resources_hold_on_every_replica(redis_se
         await until(lambda: sessions[1].client.log_level == "error")
         at_home = followed_at(opened, 0)
         async with client.listens():
-            await until(lambda: not sessions[1].client.elsewhere.is_guest)
+            await until(lambda: not sessions[1].client.replicas.is_remote)
             await until(lambda: followed_at(opened, 1) == at_home)
             await until(lambda: not followed_at(opened, 0))
 

@@ -9,7 +9,7 @@ import pytest
 import redis.asyncio
 
 from multitap.config import Settings
-from multitap.store.audit_file import AuditBatch
+from multitap.store.audit_log import AuditBatch
 from multitap.trust.single_use import WINDOW, Seal
 from tests.cluster.redis_server import needs_redis
 from tests.gateway.hostile.raw import message
@@ -17,7 +17,7 @@ from tests.gateway.replicas.staging import replicas
 from tests.gateway.replicas.test_counted_once import calls_in_log
 from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import served_cells, zoo
-from tests.gateway.test_permit_form import ASK, NAMED, Decider, allow, call_once, is_permit
+from tests.gateway.test_questions import ASK, NAMED, Decider, allow, call_once, is_permit
 from tests.waiting import until
 
 pytestmark = needs_redis

@@ -12,8 +12,8 @@ from multitap.agent.models.language_model import (
     StopReason,
     TextDelta,
     Usage,
+    open_model,
 )
-from multitap.agent.models.open_model import open_model
 
 __all__ = [
     "Model",

@@ -3,11 +3,11 @@
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anthropic
 import httpx2
+import msgspec
 from anthropic.types import (
     RawContentBlockDeltaEvent,
     RawContentBlockStartEvent,
@@ -25,6 +25,8 @@ from multitap.agent.models.language_model import (
     TextDelta,
     ToolChoice,
     Usage,
+    distinct,
+    for_model,
 )
 from multitap.agent.models.provider_failures import (
     cut,
@@ -33,7 +35,6 @@ from multitap.agent.models.provider_failures import (
     readable,
     translate_failures,
 )
-from multitap.agent.models.transcript import distinct, for_model
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.registry import ToolRegistry
@@ -64,7 +65,7 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
     async with client:
         if not (client.api_key or client.auth_token or client.credentials):
             raise no_key(config)
-        yield MessagesModel(config.model_copy(update={"api_key": client.api_key}), client)
+        yield MessagesModel(config.replace(api_key=client.api_key), client)
 
 
 class MessagesModel(Model):
@@ -85,7 +86,7 @@ class MessagesModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Reply]:
         """See `Model.stream`."""
         config, offer = self._config, request.offer or self.offer(ToolRegistry())
-        heard = _HeardBlocks(self._id)
+        answer = _IncomingAnswer(self._id)
         with translate_failures(config, anthropic.AnthropicError, httpx2.HTTPError):
             stream = await self._client.messages.create(
                 model=config.name,
@@ -97,11 +98,11 @@ class MessagesModel(Model):
             with readable(config):
                 async with stream:
                     async for event in limit_gaps(stream, config.timeout):
-                        for text in heard.take(event):
+                        for text in answer.take(event):
                             yield TextDelta(text)
-                if heard.stop is None:
+                if answer.stop is None:
                     raise cut(config)
-                yield heard.reply(offer)
+                yield answer.reply(offer)
 
     def _options(self, request: ModelRequest, offer: Offer) -> dict[str, Any]:
         config = self._config
@@ -113,8 +114,8 @@ class MessagesModel(Model):
         if (
             config.temperature is not None
         ):  # newer models refuse it, so it is sent only if configured
-            given = config.temperature if request.temperature is None else request.temperature
-            options["extra_body"] = {"temperature": given}
+            temperature = config.temperature if request.temperature is None else request.temperature
+            options["extra_body"] = {"temperature": temperature}
         if request.stop:
             options["stop_sequences"] = [*request.stop]
         if offer.tools:
@@ -134,7 +135,8 @@ def _messages(request: ModelRequest, offer: Offer, model: str) -> Iterator[Any]:
                     yield {"role": "assistant", "content": blocks}
             case _:
                 yield from offer.messages(
-                    (replace(call, id=_id(call.id)), result) for call, result in message
+                    (msgspec.structs.replace(call, id=_id(call.id)), result)
+                    for call, result in message
                 )
 
 
@@ -150,28 +152,27 @@ def _blocks(message: Assistant) -> Sequence[dict[str, Any]]:
         {"type": "tool_use", "id": _id(call.id), "name": call.sent, "input": call.arguments}
         for call in message.calls
     ]
-    said = [{"type": "text", "text": message.text}] if message.text.strip() else []
-    return [*message.kept.get("thoughts", ()), *said, *calls]
+    text = [{"type": "text", "text": message.text}] if message.text.strip() else []
+    return [*message.kept.get("thoughts", ()), *text, *calls]
 
 
-def _id(given: str) -> str:
+def _id(call_id: str) -> str:
     """An id of any provider, with only the characters that are accepted here."""
-    return _NO_ID.sub("_", given)
+    return _NO_ID.sub("_", call_id)
 
 
-@dataclass
-class _Block:
+class _Block(msgspec.Struct, eq=False):
     """One block of an answer that is still arriving."""
 
     fields: dict[str, Any]
-    pieces: list[str] = field(default_factory=list[str])
+    pieces: list[str] = msgspec.field(default_factory=list[str])
 
     @property
     def joined(self) -> str:
         return "".join(self.pieces)
 
 
-class _HeardBlocks:
+class _IncomingAnswer:
     """An answer that is still arriving."""
 
     def __init__(self, model: str) -> None:
@@ -228,7 +229,9 @@ class _HeardBlocks:
             {"thoughts": thoughts} if thoughts else {},
         )
         stop = _STOPS.get(self.stop or "", StopReason.TOOLS if calls else StopReason.END)
-        return Reply(message, calls, stop, self._usage, self._answered_by)
+        return Reply(
+            message=message, calls=calls, stop=stop, usage=self._usage, model=self._answered_by
+        )
 
 
 def _call(offer: Offer, call_id: str, block: _Block) -> ToolCall:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -19,6 +18,8 @@ from multitap.agent.models.language_model import (
     StopReason,
     TextDelta,
     Usage,
+    distinct,
+    for_model,
 )
 from multitap.agent.models.provider_failures import (
     cut,
@@ -27,7 +28,6 @@ from multitap.agent.models.provider_failures import (
     readable,
     translate_failures,
 )
-from multitap.agent.models.transcript import distinct, for_model
 from multitap.config import ModelConfig
 from multitap.tools.providers import Offer
 from multitap.tools.registry import ToolRegistry
@@ -52,7 +52,7 @@ async def connect_model(config: ModelConfig, retries: int) -> AsyncGenerator[Mod
     except openai.OpenAIError:
         raise no_key(config) from None
     async with client:
-        yield ChatModel(config.model_copy(update={"api_key": client.api_key}), client)
+        yield ChatModel(config.replace(api_key=client.api_key), client)
 
 
 class ChatModel(Model):
@@ -73,7 +73,7 @@ class ChatModel(Model):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Reply]:
         """See `Model.stream`."""
         config, offer = self._config, request.offer or self.offer(ToolRegistry())
-        heard = _HeardFragments(self._id)
+        answer = _IncomingAnswer(self._id)
         with translate_failures(config, openai.OpenAIError, httpx2.HTTPError):
             stream = await self._client.chat.completions.create(
                 model=config.name,
@@ -84,12 +84,12 @@ class ChatModel(Model):
             with readable(config):
                 async with stream:
                     async for chunk in limit_gaps(stream, config.timeout):
-                        for text in heard.take(chunk):
+                        for text in answer.take(chunk):
                             yield TextDelta(text)
                 # a broken stream may end like a complete one: only this tells them apart
-                if heard.finish is None:
+                if answer.finish is None:
                     raise cut(config)
-                yield heard.reply(offer)
+                yield answer.reply(offer)
 
     def _options(self, request: ModelRequest, offer: Offer) -> dict[str, Any]:
         config = self._config
@@ -136,8 +136,8 @@ def _assistant(message: Assistant) -> dict[str, Any]:
         }
         for call in message.calls
     ]
-    said = {"role": "assistant", "content": message.text or (None if calls else "")}
-    return {**message.kept, **said, **({"tool_calls": calls} if calls else {})}
+    content = {"role": "assistant", "content": message.text or (None if calls else "")}
+    return {**message.kept, **content, **({"tool_calls": calls} if calls else {})}
 
 
 def _parts(content: Sequence[Part]) -> str | list[dict[str, Any]]:
@@ -155,15 +155,14 @@ def _parts(content: Sequence[Part]) -> str | list[dict[str, Any]]:
     ]
 
 
-@dataclass
-class _Fragment:
+class _Fragment(msgspec.Struct, eq=False):
     """A call that is still arriving."""
 
     index: int | None
     id: str = ""
     name: str = ""
     arguments: str = ""
-    kept: dict[str, Any] = field(default_factory=dict[str, Any])
+    kept: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
 
     def take(self, piece: ChoiceDeltaToolCall) -> None:
         # only the first piece of a call has its id
@@ -174,7 +173,7 @@ class _Fragment:
             self.arguments += piece.function.arguments or ""
 
 
-class _HeardFragments:
+class _IncomingAnswer:
     """An answer that is still arriving."""
 
     def __init__(self, model: str) -> None:
@@ -225,13 +224,19 @@ class _HeardFragments:
             offer.call(id_, fragment.name, fragment.arguments)
             for id_, fragment in zip(ids, self._fragments, strict=True)
         )
-        kept = (fragment.kept for fragment in self._fragments)
+        extras = (fragment.kept for fragment in self._fragments)
         message = Assistant(
             "".join(self._texts),
-            tuple(map(Call.of, calls, kept)),
+            tuple(map(Call.of, calls, extras)),
             self._model,
             self._kept,
         )
         usual = StopReason.TOOLS if calls else StopReason.END
         stop = StopReason.REFUSED if self._refused else _STOPS.get(self.finish or "", usual)
-        return Reply(message, calls, stop, self._usage, self._answered_by or self._model)
+        return Reply(
+            message=message,
+            calls=calls,
+            stop=stop,
+            usage=self._usage,
+            model=self._answered_by or self._model,
+        )

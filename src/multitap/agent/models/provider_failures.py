@@ -9,7 +9,7 @@ import anyio
 import msgspec
 
 from multitap.config import ModelConfig
-from multitap.config.mask import masked_url
+from multitap.config.secrets import masked_url
 from multitap.errors import ModelError, shortened
 
 _LONGEST = 500
@@ -100,18 +100,18 @@ def _late(config: ModelConfig) -> ModelError:
     return _error(config, message, hint="raise the model's `timeout`, or ask again")
 
 
-def _explain(status: int, words: str, config: ModelConfig) -> tuple[str, str | None]:
+def _explain(status: int, message: str, config: ModelConfig) -> tuple[str, str | None]:
     match status:
         case 401 | 403:  # the provider's words may repeat a part of the key
             return "the API key is not accepted", _key_hint(config)
         case 404:
-            return f"not found: {words}", "check the model's `name` and `base_url`"
+            return f"not found: {message}", "check the model's `name` and `base_url`"
         case 429:
-            return f"too many requests: {words}", "wait a while, or use another model"
+            return f"too many requests: {message}", "wait a while, or use another model"
         case _ if status >= _SERVER_ERROR:
-            return f"the provider has a problem: {words}", "ask again later"
+            return f"the provider has a problem: {message}", "ask again later"
         case _:
-            return f"the provider refuses the request: {words}", None
+            return f"the provider refuses the request: {message}", None
 
 
 def _words(exc: Exception, config: ModelConfig) -> str:

@@ -6,10 +6,9 @@ their cost before anything compiles them. It must not know which server a tool b
 fetches what a schema refers to.
 """
 
-from multitap.catalog.schemas.argument_checker import Checker, Unchecked, compile_schema
 from multitap.catalog.schemas.bounds import bounds
-from multitap.catalog.schemas.result_checker import ResultChecker
-from multitap.catalog.schemas.tool_definition import defect, needs_task
+from multitap.catalog.schemas.checking import Checker, ResultChecker, Unchecked, compile_schema
+from multitap.catalog.schemas.schema import defect, needs_task
 
 __all__ = [
     "Checker",

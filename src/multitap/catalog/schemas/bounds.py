@@ -1,13 +1,13 @@
 """Estimates the cost of a schema before anything compiles it."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import field
 from enum import Enum, auto
 from typing import Any
 from urllib.parse import unquote
 
-from multitap.catalog.schemas.json_values import is_list, is_object
-from multitap.records import dataclass
+import msgspec
+
+from multitap.catalog.schemas.schema import is_list, is_object
 
 # Schemas come from servers, and are compiled and run in our process: what exceeds a bound is left
 # unchecked, and the server is the one that judges its arguments.
@@ -84,13 +84,12 @@ class _OutOfBounds(Exception):
     pass
 
 
-@dataclass(slots=True)
-class _Node:
+class _Node(msgspec.Struct):
     """One subschema, and the ones it leads to, by their `id()`."""
 
-    references: list[int] = field(default_factory=list[int])
-    here: list[int] = field(default_factory=list[int])
-    below: list[int] = field(default_factory=list[int])
+    references: list[int] = msgspec.field(default_factory=list[int])
+    here: list[int] = msgspec.field(default_factory=list[int])
+    below: list[int] = msgspec.field(default_factory=list[int])
     repeated: int = 1
 
 

@@ -7,7 +7,7 @@ from datetime import date, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from multitap.records import dataclass
+import msgspec
 
 MOST_FIELDS = 64
 """Fields of a form; one with more is declined."""
@@ -21,8 +21,7 @@ class InvalidInput(ValueError):
     """The typed text does not fit the field; the message says what does."""
 
 
-@dataclass(frozen=True, slots=True)
-class FormField:
+class FormField(msgspec.Struct, frozen=True):
     """One question of a form."""
 
     name: str
@@ -75,11 +74,11 @@ class FormField:
                 return _text(text, self.schema)
 
     def _several(self, text: str) -> list[str]:
-        chosen = [self._choose(part.strip()) for part in text.split(",") if part.strip()]
-        least, most = self.schema.get("minItems", 0), self.schema.get("maxItems", len(chosen))
-        if not least <= len(chosen) <= most:
+        choices = [self._choose(part.strip()) for part in text.split(",") if part.strip()]
+        least, most = self.schema.get("minItems", 0), self.schema.get("maxItems", len(choices))
+        if not least <= len(choices) <= most:
             raise InvalidInput(f"choose {least} to {most}")
-        return [*dict.fromkeys(chosen)]
+        return [*dict.fromkeys(choices)]
 
     def _choose(self, text: str) -> str:
         choices = self.choices
@@ -94,18 +93,18 @@ class FormField:
 
 def fields_of(schema: Mapping[str, Any]) -> tuple[FormField, ...]:
     """The fields of a form, in its order."""
-    wanted = frozenset(map(str, _list(schema.get("required"))))
+    required = frozenset(map(str, _list(schema.get("required"))))
     return tuple(
-        FormField(name, _table(one), name in wanted)
-        for name, one in _table(schema.get("properties")).items()
+        FormField(name, _table(property_schema), name in required)
+        for name, property_schema in _table(schema.get("properties")).items()
     )
 
 
 def _choices(schema: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The choices, in any spelling that the protocol has had."""
     for key in ("oneOf", "anyOf"):
-        for one in _list(schema.get(key)):
-            if "const" in (option := _table(one)):
+        for entry in _list(schema.get(key)):
+            if "const" in (option := _table(entry)):
                 yield str(option["const"]), str(option.get("title", option["const"]))
     values, names = _list(schema.get("enum")), _list(schema.get("enumNames"))
     for number, value in enumerate(values):

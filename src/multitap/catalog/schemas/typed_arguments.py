@@ -1,16 +1,128 @@
-"""Converts typed text to the types that a tool's schema asks for."""
+"""Arguments as people type them, converted to the types that a tool's schema asks for."""
 
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from multitap.catalog.schemas.argument_words import ArgumentWord, bad_argument, twice, unknown
-from multitap.catalog.schemas.json_values import is_list, is_object
+import msgspec
+
+from multitap.catalog.schemas.schema import is_list, is_object
 from multitap.config.problems import nearest
-from multitap.errors import quoted
-from multitap.records import dataclass
+from multitap.errors import BadArguments, quoted
+
+_WORD = re.compile(r"(.+?)(:?=)(.*)", re.DOTALL)
+
+
+class ArgumentWord(msgspec.Struct, frozen=True):
+    """One `key=value` or `key:=json`."""
+
+    key: str
+    text: str
+    is_json: bool = False
+
+    @property
+    def json(self) -> Any:
+        """The value as JSON.
+
+        Raises:
+            BadArguments: It is not JSON.
+        """
+        try:
+            return json.loads(self.text)
+        except ValueError as exc:
+            raise bad_argument(self.key, f"expected JSON, got {quoted(self.text)}: {exc}") from None
+
+
+def words(arguments: Iterable[str]) -> tuple[ArgumentWord, ...]:
+    """The parsed arguments, with files read.
+
+    Raises:
+        BadArguments: One is not `key=value`, or its file cannot be read.
+    """
+    return tuple(map(_word, arguments))
+
+
+def whole(argument: str) -> dict[str, Any] | None:
+    """All arguments at once if the word is a JSON object or `-`; otherwise None.
+
+    Raises:
+        BadArguments: It should be a JSON object, but is not.
+    """
+    if argument == "-":
+        return _object(sys.stdin.read(), "standard input")
+    return _object(argument, "the argument") if argument.lstrip().startswith("{") else None
+
+
+def texts(given: Sequence[ArgumentWord], names: Sequence[str]) -> dict[str, str]:
+    """The arguments of a prompt, which are all texts.
+
+    Raises:
+        BadArguments: The prompt takes no such argument, or it is given twice.
+    """
+    arguments: dict[str, str] = {}
+    for word in given:
+        if word.key not in names:
+            raise unknown(word.key, names)
+        if word.key in arguments:
+            raise twice(word.key)
+        arguments[word.key] = word.text
+    return arguments
+
+
+def bad_argument(key: str, reason: str, hint: str | None = None) -> BadArguments:
+    return BadArguments(f"{key}: {reason}", path=f"/{key}", hint=hint)
+
+
+def unknown(key: str, names: Sequence[str]) -> BadArguments:
+    near = nearest(key, names)
+    takes = f"it takes {', '.join(names)}" if names else "it takes no arguments"
+    hint = f"did you mean {near!r}? {takes}" if near else takes
+    return BadArguments(f"there is no argument {key!r}", path=f"/{key}", hint=hint)
+
+
+def twice(key: str) -> BadArguments:
+    return bad_argument(key, "it is given more than once but takes one value")
+
+
+def _word(argument: str) -> ArgumentWord:
+    match = _WORD.fullmatch(argument)
+    if match is None:
+        raise BadArguments(
+            f"expected key=value, got {quoted(argument)}",
+            path="",
+            hint="such as `path=README.md`",
+        )
+    key, sign, value = match.groups()
+    if value.startswith("@@"):
+        value = value[1:]
+    elif value.startswith("@"):
+        value = _content(key, value[1:])
+    return ArgumentWord(key, value, is_json=sign == ":=")
+
+
+def _content(key: str, path: str) -> str:
+    try:
+        return sys.stdin.read() if path == "-" else Path(path).expanduser().read_text("utf-8")
+    except OSError as exc:
+        hint = "`@` reads a file; write `@@` for a literal `@`"
+        raise bad_argument(key, f"cannot read {path!r}: {exc.strerror}", hint) from None
+    except UnicodeDecodeError:
+        raise bad_argument(key, f"{path!r} is not UTF-8 text") from None
+
+
+def _object(text: str, source: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as exc:
+        raise BadArguments(f"{source} is not JSON: {exc}", path="") from None
+    if not is_object(value):
+        raise BadArguments(f"{source} is not a JSON object", path="", hint='such as {"a": 1}')
+    return value
+
 
 Schema = Mapping[str, Any]
 
@@ -19,46 +131,45 @@ _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _DEEPEST = 20
 
 
-def to_arguments(given: Sequence[ArgumentWord], schema: Schema) -> dict[str, Any]:
+def to_arguments(arguments: Sequence[ArgumentWord], schema: Schema) -> dict[str, Any]:
     """The arguments, converted to the types in the schema.
 
     Raises:
         BadArguments: One does not match; the message names the key and what is expected.
     """
-    taken = _Taken(schema)
+    reader = _Taken(schema)
     return {
-        key: taken.value(key, [word for word in given if word.key == key])
-        for key in dict.fromkeys(word.key for word in given)
+        key: reader.value(key, [word for word in arguments if word.key == key])
+        for key in dict.fromkeys(word.key for word in arguments)
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+class _Taken(msgspec.Struct, frozen=True):
     """A tool's parameters."""
 
     root: Schema
 
-    def value(self, key: str, given: Sequence[ArgumentWord]) -> Any:
+    def value(self, key: str, arguments: Sequence[ArgumentWord]) -> Any:
         schema = self._property(key)
-        if len(given) == 1:
-            return self._read(given[0], schema)
+        if len(arguments) == 1:
+            return self._read(arguments[0], schema)
         if "array" not in self._kinds(schema):
             raise twice(key)
         items = self._items(schema)
-        return [self._read(word, items) for word in given]
+        return [self._read(word, items) for word in arguments]
 
     def _property(self, key: str) -> Schema:
         properties: dict[str, Schema] = {}
         is_open = False
         for part in self._parts(self.root):
-            properties |= _object(part.get("properties"))
+            properties |= _to_object(part.get("properties"))
             is_open |= "patternProperties" in part or bool(part.get("additionalProperties"))
         if key in properties:
-            return _object(properties[key])
+            return _to_object(properties[key])
         # a schema without properties may accept anything
         if properties and not is_open:
             raise unknown(key, [*properties])
-        return _object(self.root.get("additionalProperties"))
+        return _to_object(self.root.get("additionalProperties"))
 
     def _read(self, word: ArgumentWord, schema: Schema) -> Any:
         """The word converted to the first allowed kind that it fits."""
@@ -97,13 +208,13 @@ class _Taken:
     def _kinds(self, schema: Schema) -> frozenset[str]:
         kinds: set[str] = set()
         for part in self._parts(schema):
-            said = part.get("type", _implied_kinds(part))
-            kinds |= {*said} if is_list(said) else {str(said)}
+            declared = part.get("type", _implied_kinds(part))
+            kinds |= {*declared} if is_list(declared) else {str(declared)}
         return frozenset(kinds) & _READERS.keys()
 
     def _items(self, schema: Schema) -> Schema:
         items = [part["items"] for part in self._parts(schema) if "items" in part]
-        return _object(items[0]) if items else {}
+        return _to_object(items[0]) if items else {}
 
     def _parts(self, schema: Schema, depth: int = 0) -> list[Schema]:
         """The alternatives of a schema, with references resolved."""
@@ -115,16 +226,22 @@ class _Taken:
         if is_list(whole := schema.get("allOf")):
             merged = {word: value for word, value in schema.items() if word != "allOf"}
             for piece in whole:
-                merged |= _object(piece)
+                merged |= _to_object(piece)
             return self._parts(merged, depth + 1)
         alternatives = schema.get("anyOf", schema.get("oneOf"))
         if is_list(alternatives) and "type" not in schema:
-            return [part for one in alternatives for part in self._parts(_object(one), depth + 1)]
+            return [
+                part
+                for alternative in alternatives
+                for part in self._parts(_to_object(alternative), depth + 1)
+            ]
         return [schema]
 
 
 def _choose(word: ArgumentWord, choices: Sequence[Any]) -> Any:
-    written = {one if isinstance(one, str) else json.dumps(one): one for one in choices}
+    written = {
+        choice if isinstance(choice, str) else json.dumps(choice): choice for choice in choices
+    }
     if word.text in written:
         return written[word.text]
     near = nearest(word.text, written)
@@ -143,13 +260,13 @@ def _implied_kinds(schema: Schema) -> list[str]:
 def _resolve(root: Schema, reference: str) -> Schema:
     if not reference.startswith("#"):
         return {}  # never fetched from elsewhere
-    found: Any = root
+    node: Any = root
     for step in filter(None, reference.removeprefix("#").split("/")):
-        found = _object(found).get(step.replace("~1", "/").replace("~0", "~"))
-    return _object(found)
+        node = _to_object(node).get(step.replace("~1", "/").replace("~0", "~"))
+    return _to_object(node)
 
 
-def _object(value: Any) -> dict[str, Any]:
+def _to_object(value: Any) -> dict[str, Any]:
     return value if is_object(value) else {}
 
 

@@ -17,15 +17,15 @@ from typing import TYPE_CHECKING
 import anyio
 import msgspec
 
-from multitap.cli.exits import Exit
-from multitap.cli.gateways.cluster_serving import fingerprint
+from multitap.cli.terminal import Exit
 from multitap.cluster.coordinator import CoordinatorDown
+from multitap.cluster.serving import fingerprint
 from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
 from multitap.http.closed_ports import close_port, reserve_port
-from multitap.http.server.http_server import bind, start_listening
+from multitap.http.server.server import bind, start_listening
 from multitap.later import Later
-from multitap.own_program import own_program
+from multitap.version import own_program
 
 if TYPE_CHECKING:
     from multitap.cluster import local_coordinator, replica, socket_coordinator
@@ -77,8 +77,8 @@ class Worker(msgspec.Struct, frozen=True):
 def this_worker(environ: MutableMapping[str, str]) -> Worker | None:
     """This worker's task, removed from the environment so that servers do not inherit it."""
     # it contains the cluster's key
-    told = environ.pop(VARIABLE, None)
-    return None if told is None else msgspec.json.decode(told, type=Worker)
+    encoded = environ.pop(VARIABLE, None)
+    return None if encoded is None else msgspec.json.decode(encoded, type=Worker)
 
 
 @asynccontextmanager
@@ -119,16 +119,16 @@ async def wait_for_parent(joined: "replica.Replica") -> None:
 
 async def is_gateway_stopping(joined: "replica.Replica") -> bool:
     """Whether all workers stop, so that no worker can take over."""
-    found = False
+    is_stopping = False
     # usually already cancelled
     with (
         anyio.CancelScope(shield=True),
         contextlib.suppress(CoordinatorDown),
         anyio.move_on_after(_HEARSAY),
     ):
-        while not (found := await joined.coordinator.records.read(_STOPPING) is not None):
+        while not (is_stopping := await joined.coordinator.records.read(_STOPPING) is not None):
             await anyio.sleep(_HEARSAY / 10)
-    return found
+    return is_stopping
 
 
 async def stop_together(joined: "replica.Replica") -> None:
@@ -136,13 +136,13 @@ async def stop_together(joined: "replica.Replica") -> None:
     coordinator = joined.coordinator
     # usually already cancelled
     with anyio.CancelScope(shield=True), contextlib.suppress(CoordinatorDown):
-        told = await coordinator.records.read(_STOPPING)
-        if told is None:
+        stored = await coordinator.records.read(_STOPPING)
+        if stored is None:
             return
         joined.is_over = True
         done = await coordinator.limits.count(_DONE, ttl=_KEPT)
         with anyio.move_on_after(_LAST_ANSWERS):
-            while done < int(told):
+            while done < int(stored):
                 await anyio.sleep(_HEARSAY / 10)
                 done = await coordinator.limits.count(_DONE, 0, ttl=_KEPT)
         await joined.drain(0)
@@ -161,8 +161,8 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
             async with socket_coordinator.serve_coordinator(path / "coordinator", coordinator, key):
                 processes = _WorkerProcesses(
                     [
-                        Worker(n, count, one.fileno(), folder, key.hex())
-                        for n, one in enumerate(listeners)
+                        Worker(n, count, listener.fileno(), folder, key.hex())
+                        for n, listener in enumerate(listeners)
                     ],
                     coordinator,
                 )

@@ -7,11 +7,11 @@ must not know other files, the values of variables, or models.
 
 from multitap.config.dialects.codex import CODEX
 from multitap.config.dialects.continue_dev import CONTINUE
-from multitap.config.dialects.dialect import Dialect
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
-from multitap.config.dialects.family import FAMILY, MIXED_HOSTS, PLAIN
 from multitap.config.dialects.goose import GOOSE
+from multitap.config.dialects.host_format import Dialect
 from multitap.config.dialects.local_remote import AGENT_CORE, MIXED_TYPES, OPENCODE, SPEC07
+from multitap.config.dialects.mcp_servers import FAMILY, MIXED_HOSTS, PLAIN
 from multitap.config.dialects.native import MULTITAP
 from multitap.config.dialects.otter import OTTER
 from multitap.config.dialects.vscode import VSCODE
@@ -39,8 +39,8 @@ def dialect(name: str) -> Dialect:
     Raises:
         ConfigError: there is none.
     """
-    if found := DIALECTS.get(name):
-        return found
+    if dialect_ := DIALECTS.get(name):
+        return dialect_
     hint = did_you_mean(name, DIALECTS) or f"known dialects: {', '.join(sorted(DIALECTS))}"
     raise ConfigError(f"no dialect named {name!r}", hint=hint)
 

@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
-from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import literal, respelling
+from multitap.config.dialects.draft import Draft, Reading, UnwrittenFields, literal, respelling
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.rules import (
     Rules,
     TwoWay,
@@ -24,7 +23,6 @@ from multitap.config.dialects.rules import (
     unsupported,
     words,
 )
-from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Document, Node, is_list, is_table
 
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -77,10 +75,10 @@ def _token_variable(fields: UnwrittenFields) -> str | None:
 
 
 def _named_headers(fields: UnwrittenFields) -> dict[str, str] | None:
-    found = {name: _variable(fields, "headers", name) for name in fields.names("headers")}
+    variables = {name: _variable(fields, "headers", name) for name in fields.names("headers")}
     return {
         name: variable
-        for name, variable in found.items()
+        for name, variable in variables.items()
         if variable and fields.take("headers", name)
     } or None
 

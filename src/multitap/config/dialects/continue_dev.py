@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
-from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.draft import Draft, Reading, respelling, secrets
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.mcp_servers import KEYS as FAMILY_KEYS
-from multitap.config.dialects.rewrites import respelling, secrets
 from multitap.config.dialects.rules import (
     Rules,
     duration,

@@ -1,5 +1,6 @@
-"""The content of one file in our terms, not yet validated."""
+"""One server between a host's format and ours: its fields, and how variables are spelled."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 from multitap.config.documents import Node, kind_in_words
 from multitap.config.problems import Problem, Severity
+from multitap.config.variables import FOLDERS
 from multitap.records import dataclass
 
 FieldPath = tuple[str, ...]
@@ -112,3 +114,141 @@ class Draft:
         self.problems.append(
             Problem(severity, message, place, node.dotted, self.server, expected, hint)
         )
+
+
+Respell = Callable[[str], str | None]
+"""Converts our variable syntax to a dialect's; None if that is not possible."""
+
+
+class UnwrittenFields:
+    """The fields that a dialect's rules take, one by one; the rest cannot be expressed."""
+
+    def __init__(self, fields: Mapping[FieldPath, Any], respell: Respell) -> None:
+        self.fields = dict(fields)
+        self._respell = respell
+
+    def look(self, *path: str) -> Any:
+        """The value of a field, without taking it."""
+        return self.fields.get(path)
+
+    def take(self, *path: str) -> Any:
+        """Take the value of a field; None if it is absent."""
+        return self.fields.pop(path, None)
+
+    def text(self, *path: str) -> str | None:
+        """Take a text in the dialect's syntax; None, and not taken, if it cannot be expressed."""
+        if path not in self.fields:
+            return None
+        text = self._respell(str(self.fields[path]))
+        if text is not None:
+            del self.fields[path]
+        return text
+
+    def texts(self, *path: str) -> list[str] | None:
+        """The same for a list, taken only as a whole."""
+        if path not in self.fields:
+            return None
+        texts = [self._respell(str(text)) for text in self.fields[path]]
+        present = [text for text in texts if text is not None]
+        if len(present) < len(texts):
+            return None
+        del self.fields[path]
+        return present
+
+    def names(self, *table: str) -> list[str]:
+        """The names in a table that are not written yet."""
+        size = len(table)
+        inside = (path for path in self.fields if path[:size] == table and len(path) > size)
+        return [*dict.fromkeys(path[size] for path in inside)]
+
+
+_BARE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)")
+# a name ends at `$` and `{`: otherwise a text full of `${` would take quadratic time
+_SECRET = re.compile(r"\$\{\{\s*(?:secrets|inputs)\.([^}\s$]+)\s*\}\}")
+_BRACES = re.compile(r"\$?\{(env|file):([^}{]+)\}|\$\{")
+
+_REFERENCE = re.compile(r"\$\$\{|\$\{([^}]*)\}")
+_NAMED = re.compile(r"(?<!\$)\$\{env:([A-Za-z_][A-Za-z0-9_]*)(\}|:-)")
+_NO_FORM = "\0"
+"""Marks text that the host cannot express; no configuration contains it."""
+
+
+def literal(text: str) -> str:
+    """For hosts without variables, where `${` is plain text."""
+    return text.replace("${", "$${")
+
+
+def only(*forms: str) -> Rewrite:
+    """For hosts with only these forms, where every other `${` is plain text."""
+    other = re.compile(r"\$\{(?!" + "|".join(forms) + ")")
+    return lambda text: other.sub("$${", text)
+
+
+def bare(text: str) -> str:
+    """`$NAME` besides `${NAME}`."""
+    return _BARE.sub(r"${\1}", text)
+
+
+def secrets(text: str) -> str:
+    """`${{ secrets.NAME }}`."""
+    return _SECRET.sub(r"${env:\1}", text)
+
+
+def respelling(
+    rewrite: Rewrite,
+    *,
+    env: str | None = None,
+    default: str | None = None,
+    folders: bool = False,
+    **sources: str,
+) -> Respell:
+    """Converts our variables to those of a host.
+
+    The result is parsed again: a text that would then mean something else cannot be expressed.
+
+    Args:
+        rewrite: Converts the host's syntax to ours.
+        env: The host's form of an environment variable, with `%s` for the name.
+        default: The same for one with a default.
+        folders: Whether it supports `${workspaceFolder}` and similar ones.
+        sources: The forms of our other sources, such as `file`.
+    """
+    forms = {"env": env, **sources}
+
+    def spelled(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        source, colon, name = match[1].partition(":-")[0].rpartition(":")
+        default_value = match[1].partition(":-")[2] if ":-" in match[1] else None
+        if not colon and name in FOLDERS:
+            return match[0] if folders and default_value is None else _NO_FORM
+        form = forms.get(source or "env") if default_value is None else default
+        if form is None or (default_value is not None and source not in {"", "env"}):
+            return _NO_FORM
+        return form % (name if default_value is None else (name, default_value))
+
+    def respell(text: str) -> str | None:
+        respelled = _REFERENCE.sub(spelled, text)
+        fits = _NO_FORM not in respelled and canonical(rewrite(respelled)) == canonical(text)
+        return respelled if fits else None
+
+    return respell
+
+
+def canonical(text: str) -> str:
+    """A text with a uniform spelling of environment variables."""
+    return _NAMED.sub(r"${\1\2", text)
+
+
+def braces(folder: Path) -> Rewrite:
+    """`{env:NAME}` and `{file:path}`, the path relative to `folder`."""
+
+    def replaced(match: re.Match[str]) -> str:
+        source, name = match.groups()
+        if source is None:
+            return "$${"
+        if source == "file" and not name.startswith("~"):
+            name = str(folder / name)
+        return f"${{{source}:{name}}}"
+
+    return lambda text: _BRACES.sub(replaced, text)

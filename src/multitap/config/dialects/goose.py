@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
-from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import literal, respelling
+from multitap.config.dialects.draft import Draft, Reading, UnwrittenFields, literal, respelling
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.rules import (
     Rules,
     TwoWay,
@@ -24,7 +23,6 @@ from multitap.config.dialects.rules import (
     texts,
     unsupported,
 )
-from multitap.config.dialects.unwritten_fields import UnwrittenFields
 from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.problems import Severity
 
@@ -42,8 +40,8 @@ def _secrets(draft: Draft, node: Node) -> None:
 
 def _keep_secrets(fields: UnwrittenFields) -> list[str] | None:
     """Variables that consist only of a secret of the same name."""
-    given = {name: fields.look("env", name) for name in fields.names("env")}
-    names = [name for name, text in given.items() if text == f"${{auth:{name}}}"]
+    values = {name: fields.look("env", name) for name in fields.names("env")}
+    names = [name for name, text in values.items() if text == f"${{auth:{name}}}"]
     return [name for name in names if fields.take("env", name)] or None
 
 
@@ -63,10 +61,10 @@ def _fill_headers(draft: Draft) -> None:
     """Headers of a remote server may name its `envs` and `env_keys`, which have no other use."""
     if ("url",) not in draft.fields:
         return
-    given = {path[1]: draft.fields.pop(path) for path in [*draft.fields] if path[0] == "env"}
+    values = {path[1]: draft.fields.pop(path) for path in [*draft.fields] if path[0] == "env"}
 
     def fill(match: re.Match[str]) -> str:
-        variable = given.get(match.group(1) or match.group(2))
+        variable = values.get(match.group(1) or match.group(2))
         return variable.value if variable else match.group()
 
     for path, node in draft.fields.items():

@@ -4,9 +4,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, as_is
-from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import braces, literal, respelling
+from multitap.config.dialects.draft import Draft, Reading, braces, literal, respelling
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, as_is
 from multitap.config.dialects.rules import (
     Rules,
     argv,

@@ -6,9 +6,9 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic_core import ErrorDetails, ValidationError
-
-from multitap.config.dialects.dialect import (
+from multitap.config.checks import ConfigModel, Mistake, build, fields_of
+from multitap.config.dialects.draft import Draft, Reading
+from multitap.config.dialects.host_format import (
     Dialect,
     Spelling,
     Transcript,
@@ -16,7 +16,6 @@ from multitap.config.dialects.dialect import (
     as_is,
     within,
 )
-from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.rules import (
     Rule,
     Rules,
@@ -43,9 +42,7 @@ from multitap.config.dialects.rules import (
     texts,
 )
 from multitap.config.documents import Document, Node, is_list, is_table
-from multitap.config.frozen_model import FrozenModel
 from multitap.config.models import (
-    WRITTEN_SPAN,
     Duration,
     Environment,
     HttpServer,
@@ -67,11 +64,9 @@ _SCALARS: Mapping[Any, Callable[..., Rule]] = {
 }
 
 
-def rules_of(model: type[FrozenModel], *within: str) -> Rules:
+def rules_of(model: type[ConfigModel], *within: str) -> Rules:
     """A rule for every field of a model."""
-    return {
-        name: rule_for(declared, *within, name) for name, declared in model.model_fields.items()
-    }
+    return {field.name: rule_for(field.type, *within, field.name) for field in fields_of(model)}
 
 
 def rule_for(annotation: Any, *field: str) -> Rule:
@@ -80,7 +75,7 @@ def rule_for(annotation: Any, *field: str) -> Rule:
     if get_origin(kind) is Mapping:
         _, member = get_args(kind)
         return each(field, lambda name: rule_for(member, *field, name), "a table")
-    if isinstance(kind, type) and issubclass(kind, FrozenModel):
+    if isinstance(kind, type) and issubclass(kind, ConfigModel):
         return _table(rules_of(kind, *field), *field)
     return _SCALARS.get(kind, string)(*field)
 
@@ -99,8 +94,9 @@ def _table(rules: Rules, *field: str) -> Rule:
 def bare_type(annotation: Any) -> Any:
     """A type without None and without constraints, except that a number is a duration."""
     if get_origin(annotation) is Annotated:
-        kind, *said = get_args(annotation)
-        return Duration if any(one.written is WRITTEN_SPAN for one in said) else bare_type(kind)
+        kind, *metas = get_args(annotation)
+        is_duration = any(meta.extra and "duration" in meta.extra for meta in metas)
+        return Duration if is_duration else bare_type(kind)
     if get_origin(annotation) in (Union, UnionType):
         return bare_type(next(kind for kind in get_args(annotation) if kind is not NoneType))
     return annotation
@@ -142,11 +138,10 @@ def policy(draft: Draft, node: Node) -> None:
         return
     rules: list[PolicyRule] = []
     for element in node.elements():
-        try:
-            rule = PolicyRule.model_validate(_with_paths(draft, element.value))
-        except ValidationError as exc:
-            for error in exc.errors(include_url=False, include_input=False):
-                draft.error(*_complaint(element, error))
+        rule, mistakes = build(PolicyRule, _with_paths(draft, element.value))
+        for mistake in mistakes:
+            draft.error(*_complaint(element, mistake))
+        if rule is None:
             # a rule that may have been meant to forbid something must not be lost
             rule = PolicyRule(decision="deny", reason="a rule of the policy cannot be used")
         rules.append(rule.at(element.key_place))
@@ -171,19 +166,18 @@ def _with_paths(draft: Draft, rule: Any) -> Any:
 def _from_root(draft: Draft, key: str, value: Any) -> Any:
     if key not in {"inside", "outside"} or not is_list(value):
         return value
-    return [from_base(draft, one) if isinstance(one, str) else one for one in value]
+    return [from_base(draft, item) if isinstance(item, str) else item for item in value]
 
 
-def _complaint(rule: Node, error: ErrorDetails) -> tuple[Node, str]:
+def _complaint(rule: Node, mistake: Mistake) -> tuple[Node, str]:
     """The problem of a rule, and the nearest node."""
     node = rule
-    for step in error["loc"]:
+    for step in mistake.path:
         if not (is_table(node.value) or is_list(node.value)) or step not in _steps(node.value):
             break
         node = node.child(step)
-    words = error["msg"].removeprefix("Value error, ")
-    is_inner = error["loc"] and error["loc"][-1] != node.name
-    return node, f"`{error['loc'][-1]}`: {words}" if is_inner else words
+    is_inner = mistake.path and str(mistake.path[-1]) != node.name
+    return node, f"`{mistake.path[-1]}`: {mistake.message}" if is_inner else mistake.message
 
 
 def _steps(value: Mapping[str, Any] | list[Any]) -> Collection[int | str]:

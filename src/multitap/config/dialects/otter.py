@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, as_is
 from multitap.config.dialects.draft import Reading
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, as_is
 from multitap.config.dialects.rules import (
     EVERY_TRANSPORT,
     Rules,

@@ -7,9 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from multitap.config.dialects.draft import Draft, FieldPath
-from multitap.config.dialects.rewrites import literal
-from multitap.config.dialects.unwritten_fields import UnwrittenFields
+from multitap.config.dialects.draft import Draft, FieldPath, UnwrittenFields, literal
 from multitap.config.documents import Node, is_list, is_table
 from multitap.config.durations import EXAMPLES, Unit, expectation, seconds, spell
 from multitap.config.problems import Severity, did_you_mean
@@ -153,8 +151,8 @@ def texts(draft: Draft, node: Node) -> list[str] | None:
         draft.wrong(node, "a list of strings")
         return None
     values = [draft.text(element) for element in node.elements()]
-    found = [value for value in values if value is not None]
-    return found if len(found) == len(values) else None
+    present = [value for value in values if value is not None]
+    return present if len(present) == len(values) else None
 
 
 def words(*field: str) -> TwoWay:
@@ -279,8 +277,8 @@ def unitless(field: str) -> Rule:
 def transport(draft: Draft, node: Node) -> None:
     if not isinstance(node.value, str):
         draft.wrong(node, "the name of a transport")
-    elif known := TRANSPORTS.get(node.value):
-        draft.set("transport", node, known)
+    elif transport_name := TRANSPORTS.get(node.value):
+        draft.set("transport", node, transport_name)
     elif node.value in WEB_SOCKETS:
         draft.error(node, "WebSocket servers are not supported")
     else:
@@ -288,20 +286,20 @@ def transport(draft: Draft, node: Node) -> None:
         draft.error(node, f"no transport is named {node.value[:40]!r}", hint=hint)
 
 
-def transport_as(**words: str) -> TwoWay:
+def transport_as(**names: str) -> TwoWay:
     """A transport, written in the host's own words: `http="http"`."""
     return TwoWay(
-        transport, _transport_word({key.replace("_", "-"): word for key, word in words.items()})
+        transport, _transport_word({key.replace("_", "-"): word for key, word in names.items()})
     )
 
 
-def _transport_word(words: Mapping[str, str]) -> Callable[[UnwrittenFields], str | None]:
+def _transport_word(names: Mapping[str, str]) -> Callable[[UnwrittenFields], str | None]:
     """The word for a transport; for an unknown HTTP one, the newer or more general one."""
 
     def write(fields: UnwrittenFields) -> str | None:
         value = fields.look("transport")
         near = {"http": "streamable-http", "streamable-http": "http", "sse": "http"}
-        word = words.get(value) or words.get(near.get(value, ""))
+        word = names.get(value) or names.get(near.get(value, ""))
         return word if word is None else (fields.take("transport"), word)[1]
 
     return write
@@ -312,18 +310,18 @@ EVERY_TRANSPORT = transport_as(
 )
 
 
-def one_of(*words: str) -> TwoWay:
+def one_of(*choices: str) -> TwoWay:
     """A transport that must be one of these words."""
 
     def rule(draft: Draft, node: Node) -> None:
-        if isinstance(node.value, str) and node.value in words:
+        if isinstance(node.value, str) and node.value in choices:
             draft.set("transport", node, TRANSPORTS[node.value])
         else:
-            expected = " or ".join(f'"{word}"' for word in words)
-            hint = did_you_mean(node.value, words) if isinstance(node.value, str) else None
+            expected = " or ".join(f'"{word}"' for word in choices)
+            hint = did_you_mean(node.value, choices) if isinstance(node.value, str) else None
             draft.error(node, f"expected {expected}", expected=expected, hint=hint)
 
-    return TwoWay(rule, _transport_word({TRANSPORTS[word]: word for word in reversed(words)}))
+    return TwoWay(rule, _transport_word({TRANSPORTS[word]: word for word in reversed(choices)}))
 
 
 def _command(draft: Draft, node: Node) -> None:

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules
-from multitap.config.dialects.draft import Reading
+from multitap.config.dialects.draft import Reading, only, respelling
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules
 from multitap.config.dialects.local_remote import opencode_spelling_of
 from multitap.config.dialects.mcp_servers import KEYS
-from multitap.config.dialects.rewrites import only, respelling
 from multitap.config.dialects.rules import oauth, pick, string, transport_as
 from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 
@@ -50,11 +49,11 @@ def _is_server(node: Node) -> bool:
 
 
 def matches(document: Document) -> bool:
-    found = (document.root.find(*container) for container in CONTAINERS)
+    containers = (document.root.find(*container) for container in CONTAINERS)
     return any(
         node is not None
         and any(_is_server(server) or _spelling_of(server) for _, server in node.members())
-        for node in found
+        for node in containers
     )
 
 
@@ -64,13 +63,13 @@ def _container(root: Node) -> KeyPath:
 
 def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[KeyPath, Any]]:
     """The inputs that the file must describe, so that VS Code asks for the secrets."""
-    found = root.find("inputs")
-    known = found.value if found and is_list(found.value) else []
-    there = {one.get("id") for one in known if is_table(one)}
-    wanted = dict.fromkeys(_INPUT.findall(json.dumps([*entries], ensure_ascii=False)))
-    for index, name in enumerate(name for name in wanted if name not in there):
+    node = root.find("inputs")
+    inputs = node.value if node and is_list(node.value) else []
+    there = {entry.get("id") for entry in inputs if is_table(entry)}
+    names = dict.fromkeys(_INPUT.findall(json.dumps([*entries], ensure_ascii=False)))
+    for index, name in enumerate(name for name in names if name not in there):
         question = {"type": "promptString", "id": name, "description": name, "password": True}
-        yield ("inputs", len(known) + index), question
+        yield ("inputs", len(inputs) + index), question
 
 
 WRITING = WritingRules(

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from multitap.config.dialects.dialect import Dialect, Spelling, Transcript, WritingRules, within
-from multitap.config.dialects.draft import Draft, Reading
-from multitap.config.dialects.rewrites import literal, respelling
+from multitap.config.dialects.draft import Draft, Reading, literal, respelling
+from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, within
 from multitap.config.dialects.rules import (
     Rules,
     all_arguments,

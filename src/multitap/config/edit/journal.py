@@ -1,29 +1,181 @@
-"""Makes changes to people's files as a whole, and can undo them byte for byte."""
+"""Replaces a file as a whole or not at all."""
 
+import contextlib
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
-from multitap.config.edit.atomic_file import (
-    PRIVATE,
-    StagedFile,
-    beside,
-    content_of,
-    remove_folders,
-    stage,
-    target_of,
-)
-from multitap.config.search import state_directory
+from multitap.config.documents import KIB
+from multitap.config.sources import state_directory
 from multitap.errors import ConfigError, UnknownName
+from multitap.files import give_name, open_regular, open_unnamed, read_up_to
 from multitap.records import dataclass
+
+LARGEST = 16 * KIB * KIB
+"""Bytes of a file that can be edited: the limit of a configuration file."""
+
+
+PRIVATE, SHARED = 0o600, 0o644
+"""Permissions of new files: of the user's own, and of those that belong to a project."""
+
+
+def beside(target: Path) -> Path:
+    """The name of a file's new content right before it replaces the file."""
+    return target.with_name(f".{target.name[:200]}.multitap-new")
+
+
+def target_of(path: Path) -> Path:
+    """The target of a link, or the path itself; links are kept."""
+    return Path(os.path.realpath(path))
+
+
+def content_of(path: Path) -> bytes | None:
+    """The content of a file; None if it does not exist.
+
+    Raises:
+        ConfigError: It cannot be read, or is not a file.
+    """
+    try:
+        with open_regular(path) as file:
+            content = read_up_to(file, LARGEST)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise ConfigError(f"{path} cannot be read: {exc.strerror}") from None
+    if len(content) > LARGEST:
+        raise ConfigError(f"{path} is larger than {LARGEST // KIB:,} KiB")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """New content beside its target, ready to replace it."""
+
+    target: Path
+    file: BinaryIO
+    """The new content, which has no name where the system can do without."""
+    folders: tuple[Path, ...] = ()
+    """Folders that were created for it, the outermost first."""
+
+    def commit(self) -> None:
+        """Replace the file.
+
+        Raises:
+            ConfigError: It cannot be replaced.
+        """
+        fresh = beside(self.target)
+        try:
+            give_name(self.file.fileno(), fresh)
+            fresh.replace(self.target)
+            _sync_folder(self.target.parent)
+        except OSError as exc:
+            raise _not_written(self.target, exc) from None
+        self.file.close()
+
+    def discard(self) -> None:
+        """Delete the new content."""
+        self.file.close()
+        beside(self.target).unlink(missing_ok=True)
+        remove_folders(self.folders)
+
+
+def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
+    """Write new content beside a file, with the owner and the permissions of the file.
+
+    Args:
+        target: The file; see `target_of`.
+        content: The whole new content.
+        mode: Permissions of a new file.
+
+    Raises:
+        ConfigError: It cannot be written; nothing is left behind.
+    """
+    folders: tuple[Path, ...] = ()
+    file: BinaryIO | None = None
+    try:
+        status = _status(target)
+        folders = _make_folders(target.parent)
+        # private until it has the permissions of the file: otherwise others could read the content
+        # before `_take_after`
+        file = open(open_unnamed(beside(target)), "wb")  # noqa: PTH123, SIM115 - `StagedFile` has it
+        _take_after(file.fileno(), status, mode)
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+        return StagedFile(target, file, folders)
+    except BaseException as exc:
+        if file is not None:
+            file.close()
+            beside(target).unlink(missing_ok=True)
+        remove_folders(folders)
+        if isinstance(exc, OSError):
+            raise _not_written(target, exc) from None
+        raise
+
+
+def remove_folders(folders: tuple[Path, ...]) -> None:
+    """Remove folders that were created for a file, if they are empty."""
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _status(target: Path) -> os.stat_result | None:
+    try:
+        status = target.stat()
+    except FileNotFoundError:
+        return None
+    if not status.st_mode & 0o222:  # a rename would succeed, but the owner did not want changes
+        raise ConfigError(f"{target} is read-only", hint=f"run `chmod u+w {target}` to allow it")
+    return status
+
+
+def _make_folders(folder: Path) -> tuple[Path, ...]:
+    missing = [parent for parent in (folder, *folder.parents) if not parent.exists()][::-1]
+    created: list[Path] = []
+    try:
+        for parent in missing:
+            parent.mkdir()
+            created.append(parent)
+    except OSError:
+        remove_folders(tuple(created))
+        raise
+    return tuple(created)
+
+
+def _take_after(handle: int, status: os.stat_result | None, mode: int) -> None:
+    if status is None:
+        os.fchmod(handle, mode)
+        return
+    # As root, a rename would change the owner of a user's file to root.
+    if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):
+        os.fchown(handle, status.st_uid, status.st_gid)
+    os.fchmod(handle, stat.S_IMODE(status.st_mode))
+
+
+# Without this, a power cut after the rename can bring the old file back.
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _not_written(target: Path, exc: OSError) -> ConfigError:
+    return ConfigError(
+        f"{target} cannot be written: {exc.strerror}", hint="nothing was changed; try again then"
+    )
+
 
 # Each keeps a copy of every file it changed; hosts have files of megabytes.
 KEPT = 50
@@ -137,12 +289,12 @@ class Journal:
         Raises:
             ConfigError: An edit is not possible.
         """
-        found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
-        wanted = _wanted_content(edits, found)
-        shown = {target_of(edit.path): edit.path for edit in edits}
+        before = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
+        contents = _wanted_content(edits, before)
+        paths = {target_of(edit.path): edit.path for edit in edits}
         return tuple(
-            Preview(shown[target], _decode(target, found[target])[0], _decode(target, after)[0])
-            for target, (after, _) in wanted.items()
+            Preview(paths[target], _decode(target, before[target])[0], _decode(target, after)[0])
+            for target, (after, _) in contents.items()
         )
 
     def apply(
@@ -170,11 +322,11 @@ class Journal:
             self._recover()
             blank = Operation(0, label, 0.0, [], [*secrets], [*pins])
             for _ in range(ATTEMPTS):
-                found = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
-                wanted = _wanted_content(edits, found)
-                if not wanted:
+                before = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
+                contents = _wanted_content(edits, before)
+                if not contents:
                     return None
-                if operation := self._write(blank, wanted, found, prepare):
+                if operation := self._write(blank, contents, before, prepare):
                     return operation
         paths = ", ".join(str(edit.path) for edit in edits)
         raise ConfigError(f"another program keeps changing {paths}", hint="close it and try again")
@@ -196,13 +348,17 @@ class Journal:
             verb: The beginning of the labels of these operations.
         """
         target = target_of(path)
-        now, found = _digest(content_of(target)), None
-        for one in self.operations():
-            for index, file in enumerate(one.files):
-                if file.path == str(target) and file.after == now and one.label.startswith(verb):
-                    kept = content_of(self.folder / str(one.number) / str(index))
-                    now, found = file.before, Original(kept if file.before else None)
-        return found
+        now, original = _digest(content_of(target)), None
+        for operation in self.operations():
+            for index, file in enumerate(operation.files):
+                if (
+                    file.path == str(target)
+                    and file.after == now
+                    and operation.label.startswith(verb)
+                ):
+                    content = content_of(self.folder / str(operation.number) / str(index))
+                    now, original = file.before, Original(content if file.before else None)
+        return original
 
     def undo(self, *, force: bool = False) -> Operation:
         """Restore every file of the last operation, or of one that was killed.
@@ -221,11 +377,11 @@ class Journal:
             operation = next(iter(self.operations()), None)
             if operation is None:
                 raise UnknownName("there is nothing to undo")
-            now = {one.path: content_of(Path(one.path)) for one in operation.files}
-            for one in operation.files:
-                if not force and _digest(now[one.path]) not in {one.before, one.after or None}:
+            now = {file.path: content_of(Path(file.path)) for file in operation.files}
+            for file in operation.files:
+                if not force and _digest(now[file.path]) not in {file.before, file.after or None}:
                     raise ConfigError(
-                        f"{one.path} has changed since `{operation.label}`",
+                        f"{file.path} has changed since `{operation.label}`",
                         hint="`multitap undo --force` discards what changed",
                     )
             self._restore(operation, now)
@@ -235,8 +391,8 @@ class Journal:
     def _write(
         self,
         blank: Operation,
-        wanted: dict[Path, tuple[bytes | None, int]],
-        found: dict[Path, bytes | None],
+        contents: dict[Path, tuple[bytes | None, int]],
+        before: dict[Path, bytes | None],
         prepare: Callable[[], None],
     ) -> Operation | None:
         """The finished operation; None if a file changed in the meantime."""
@@ -244,32 +400,35 @@ class Journal:
         number = self._next_number()
         committed = False
         try:
-            for target, (content, mode) in wanted.items():
+            for target, (content, mode) in contents.items():
                 if content is not None:
                     staged.append(stage(target, content, mode=mode))
             # After staging, which takes longest, and right before the commit: our lock keeps out
             # other editors of ours, not the hosts that own these files.
-            if any(content_of(target) != found[target] for target in wanted):
+            if any(content_of(target) != before[target] for target in contents):
                 return None
-            made = {one.target: [str(folder) for folder in one.folders] for one in staged}
+            folders = {
+                staged_file.target: [str(folder) for folder in staged_file.folders]
+                for staged_file in staged
+            }
             files = [
                 FileRecord(
                     str(target),
-                    _digest(found[target]),
+                    _digest(before[target]),
                     _digest(content) or "",
                     mode,
-                    made.get(target, []),
+                    folders.get(target, []),
                 )
-                for target, (content, mode) in wanted.items()
+                for target, (content, mode) in contents.items()
             ]
             operation = msgspec.structs.replace(blank, number=number, at=time.time(), files=files)
             # Before the first commit: if we are killed in between, the next editor finds what to
             # roll back.
-            self._record(operation, found)
+            self._record(operation, before)
             prepare()
-            for one in staged:
-                one.commit()
-            for target in wanted.keys() - made.keys():
+            for staged_file in staged:
+                staged_file.commit()
+            for target in contents.keys() - folders.keys():
                 target.unlink(missing_ok=True)
             done = msgspec.structs.replace(operation, done=True)
             self._write_record(done)
@@ -277,17 +436,17 @@ class Journal:
         finally:
             if not committed:
                 self._roll_back(number)
-                for one in staged:
-                    one.discard()
+                for staged_file in staged:
+                    staged_file.discard()
         self._tidy()
         return done
 
-    def _record(self, operation: Operation, found: dict[Path, bytes | None]) -> None:
+    def _record(self, operation: Operation, before_contents: dict[Path, bytes | None]) -> None:
         folder = self.folder / str(operation.number)
         try:
             folder.mkdir(mode=0o700)
-            for index, one in enumerate(operation.files):
-                if (before := found[Path(one.path)]) is not None:
+            for index, file in enumerate(operation.files):
+                if (before := before_contents[Path(file.path)]) is not None:
                     stage(folder / str(index), before, mode=PRIVATE).commit()
         except OSError as exc:
             raise ConfigError(f"{folder} cannot be written: {exc.strerror}") from None
@@ -309,39 +468,41 @@ class Journal:
         folder = self.folder / str(operation.number)
         staged: list[StagedFile] = []
         try:
-            for index, one in enumerate(operation.files):
-                before = content_of(folder / str(index)) if one.before is not None else None
-                if before is not None and before != now[one.path]:
-                    staged.append(stage(Path(one.path), before, mode=one.mode))
+            for index, file in enumerate(operation.files):
+                before = content_of(folder / str(index)) if file.before is not None else None
+                if before is not None and before != now[file.path]:
+                    staged.append(stage(Path(file.path), before, mode=file.mode))
             for fresh in staged:
                 fresh.commit()
         except BaseException:
             for fresh in staged:
                 fresh.discard()
             raise
-        for one in operation.files:
-            if one.before is None:
-                Path(one.path).unlink(missing_ok=True)
-                remove_folders(tuple(map(Path, one.folders)))
+        for file in operation.files:
+            if file.before is None:
+                Path(file.path).unlink(missing_ok=True)
+                remove_folders(tuple(map(Path, file.folders)))
 
     def _roll_back(self, number: int) -> None:
         """Roll back an unfinished operation in files that nobody else has written since."""
         operation = self._read(number)
         if operation is not None and not operation.done:
-            now = {one.path: content_of(Path(one.path)) for one in operation.files}
+            now = {file.path: content_of(Path(file.path)) for file in operation.files}
             # A file with other content was changed by somebody else, whose changes are kept.
-            ours = [one for one in operation.files if _digest(now[one.path]) == (one.after or None)]
-            index = {one.path: position for position, one in enumerate(operation.files)}
-            for one in operation.files:
-                beside(Path(one.path)).unlink(missing_ok=True)
-            for one in ours:
-                target = Path(one.path)
-                before = content_of(self.folder / str(number) / str(index[one.path]))
+            ours = [
+                file for file in operation.files if _digest(now[file.path]) == (file.after or None)
+            ]
+            index = {file.path: position for position, file in enumerate(operation.files)}
+            for file in operation.files:
+                beside(Path(file.path)).unlink(missing_ok=True)
+            for file in ours:
+                target = Path(file.path)
+                before = content_of(self.folder / str(number) / str(index[file.path]))
                 if before is None:
                     target.unlink(missing_ok=True)
-                    remove_folders(tuple(map(Path, one.folders)))
+                    remove_folders(tuple(map(Path, file.folders)))
                 else:
-                    stage(target, before, mode=one.mode).commit()
+                    stage(target, before, mode=file.mode).commit()
             # after the files: a secret must not be deleted while a file refers to it
             self._forget_secrets(operation.secrets)
         self._forget(number)
@@ -385,19 +546,19 @@ class Journal:
 
 
 def _wanted_content(
-    edits: Sequence[FileEdit], found: dict[Path, bytes | None]
+    edits: Sequence[FileEdit], before_contents: dict[Path, bytes | None]
 ) -> dict[Path, tuple[bytes | None, int]]:
     """The files that would change, with their new content; None if deleted."""
-    wanted: dict[Path, tuple[bytes | None, int]] = {}
+    contents: dict[Path, tuple[bytes | None, int]] = {}
     for edit in edits:
         target = target_of(edit.path)
-        before = wanted[target][0] if target in wanted else found[target]
+        before = contents[target][0] if target in contents else before_contents[target]
         text, mark = _decode(edit.path, before)
         changed = edit.change(text)
         after = None if changed is None else mark + changed.encode()
         if (after or b"") != (before or b"") or (after is None and before is not None):
-            wanted[target] = after, edit.mode
-    return wanted
+            contents[target] = after, edit.mode
+    return contents
 
 
 def _decode(path: Path, content: bytes | None) -> tuple[str, bytes]:

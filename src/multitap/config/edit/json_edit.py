@@ -5,10 +5,17 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from multitap.config.documents import KeyPath, Malformed, Mark, Parsed, is_list, is_table
+from multitap.config import jsonc
+from multitap.config.documents import (
+    KeyPath,
+    Malformed,
+    Mark,
+    Parsed,
+    is_list,
+    is_table,
+    quoted_end,
+)
 from multitap.config.edit.changes import has
-from multitap.config.formats import jsonc
-from multitap.config.formats.limits import quoted_end
 
 WIDTH = 80
 """Maximum characters of a list on one line."""
@@ -42,7 +49,7 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
         (step, value), *others = members.items()
         text = put(text, (*above, step), value)  # creates the table for the others
         return put_all(text, above, dict(others)) if others else text
-    for step in [one for one in members if has(there, one)]:
+    for step in [step for step in members if has(there, step)]:
         text = put(text, (*above, step), members[step])
     new = {step: value for step, value in members.items() if not has(there, step)}
     return _add(text, jsonc.parse(text), above, new) if new else text
@@ -52,7 +59,7 @@ def _add(text: str, parsed: Parsed, above: KeyPath, members: Mapping[str | int, 
     """The text with new members of a table or list."""
     opening = parsed.marks[above].value
     there, _ = _walk_path(parsed.data, above)
-    children = [parsed.marks[(*above, one)] for one in _steps(there)]
+    children = [parsed.marks[(*above, step)] for step in _steps(there)]
     named = [
         ("" if isinstance(step, int) else f"{inline(step)}: ", value)
         for step, value in members.items()
@@ -241,8 +248,8 @@ def _indent_at(text: str, at: int) -> str:
 
 
 def _unit(text: str) -> str:
-    found = _INDENT.search(text)
-    return found[1] if found else "  "
+    match = _INDENT.search(text)
+    return match[1] if match else "  "
 
 
 def _newline(text: str) -> str:

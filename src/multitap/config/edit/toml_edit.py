@@ -10,10 +10,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from multitap.config import toml
 from multitap.config.documents import KeyPath, is_list, is_table
 from multitap.config.edit.changes import Change, RemoveValue, SetValue, apply_changes
-from multitap.config.formats import toml
-from multitap.config.formats.toml import Locator, Statement
+from multitap.config.toml import Locator, Statement
 
 _HEADED = 2
 """Maximum depth of a table with a header; deeper ones are inline."""
@@ -26,10 +26,14 @@ def put(text: str, path: KeyPath, value: Any) -> str:
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
         return _amend(text, around, SetValue(path[len(around.path) :], value))
-    exact = [one for one in statements if one.path == path and not one.is_header]
+    exact = [
+        statement for statement in statements if statement.path == path and not statement.is_header
+    ]
     if exact and not is_table(value):
         return text[: exact[0].value] + render(value) + text[exact[0].end :].lstrip(" \t")
-    if any(_starts(one.path, path) for one in statements):  # another kind of value, or a table
+    if any(
+        _starts(statement.path, path) for statement in statements
+    ):  # another kind of value, or a table
         return put(drop(text, path), path, value)
     if _has_header(statements, path, value):
         return _with_table(text, path, value)
@@ -39,10 +43,10 @@ def put(text: str, path: KeyPath, value: Any) -> str:
 def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
     """The text with values at several keys of one table, or several elements of a list."""
     statements = Locator(text).statements
-    known = {one.path[: len(above) + 1] for one in statements}
+    tables = {statement.path[: len(above) + 1] for statement in statements}
     in_one_piece = _pair_around(statements, (*above, "")) is not None
     headed = all(
-        (*above, step) not in known and _has_header(statements, (*above, step), value)
+        (*above, step) not in tables and _has_header(statements, (*above, step), value)
         for step, value in members.items()
     )
     for step, value in members.items():
@@ -54,7 +58,7 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
 
 def _has_header(statements: Iterable[Statement], path: KeyPath, value: Any) -> bool:
     """Whether a new value is a table with its own header."""
-    headed = any(one.is_header and one.path == path[:-1] for one in statements)
+    headed = any(statement.is_header and statement.path == path[:-1] for statement in statements)
     nested = headed and len(path) > _HEADED
     return isinstance(path[-1], int) or (is_table(value) and not nested)
 
@@ -64,8 +68,10 @@ def drop(text: str, path: KeyPath) -> str:
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
         return _amend(text, around, RemoveValue(path[len(around.path) :]))
-    for one in reversed([one for one in statements if _starts(one.path, path)]):
-        text = _without_lines(text, one)
+    for statement in reversed(
+        [statement for statement in statements if _starts(statement.path, path)]
+    ):
+        text = _without_lines(text, statement)
     return text
 
 
@@ -76,9 +82,11 @@ def rename(text: str, path: KeyPath, name: str) -> str:
         before = toml.parse(text).data
         for step in path[:-1]:
             before = before[step]
-        members = {name if key == path[-1] else key: one for key, one in before.items()}
+        members = {name if key == path[-1] else key: value for key, value in before.items()}
         return _amend(text, around, SetValue(path[len(around.path) : -1], members))
-    offsets = sorted({at for one in statements for taken, at in one.steps if taken == path})
+    offsets = sorted(
+        {at for statement in statements for step, at in statement.steps if step == path}
+    )
     for at in reversed(offsets):
         text = text[:at] + key(name) + text[_key_end(text, at) :]
     return text
@@ -87,7 +95,7 @@ def rename(text: str, path: KeyPath, name: str) -> str:
 def render(value: Any) -> str:
     """A value as written after `=`, on one line."""
     if is_table(value):
-        members = ", ".join(f"{key(name)} = {render(one)}" for name, one in value.items())
+        members = ", ".join(f"{key(name)} = {render(member)}" for name, member in value.items())
         return f"{{ {members} }}" if members else "{}"
     if is_list(value):
         return f"[{', '.join(map(render, value))}]"
@@ -109,7 +117,7 @@ def table_lines(path: KeyPath, table: Any) -> list[str]:
     names = [step for step in path if isinstance(step, str)]
     header = ".".join(map(key, names))
     lines = [f"[[{header}]]" if isinstance(path[-1], int) else f"[{header}]"]
-    return [*lines, *(f"{key(name)} = {render(one)}" for name, one in table.items())]
+    return [*lines, *(f"{key(name)} = {render(member)}" for name, member in table.items())]
 
 
 def _starts(path: KeyPath, prefix: KeyPath) -> bool:
@@ -120,23 +128,25 @@ def _pair_around(statements: Iterable[Statement], path: KeyPath) -> Statement | 
     """The key whose inline value contains a path."""
     return next(
         (
-            one
-            for one in statements
-            if not one.is_header and len(one.path) < len(path) and _starts(path, one.path)
+            statement
+            for statement in statements
+            if not statement.is_header
+            and len(statement.path) < len(path)
+            and _starts(path, statement.path)
         ),
         None,
     )
 
 
-def _amend(text: str, one: Statement, change: Change) -> str:
+def _amend(text: str, statement: Statement, change: Change) -> str:
     """The text with an inline value rewritten."""
-    data = toml.parse(f"x = {text[one.value : one.end]}\n").data["x"]
+    data = toml.parse(f"x = {text[statement.value : statement.end]}\n").data["x"]
     value = (
         change.value
         if isinstance(change, SetValue) and not change.path
         else apply_changes(data, [change])
     )
-    return text[: one.value] + render(value) + text[one.end :].lstrip(" \t")
+    return text[: statement.value] + render(value) + text[statement.end :].lstrip(" \t")
 
 
 def _with_table(text: str, path: KeyPath, table: Any) -> str:
@@ -157,11 +167,11 @@ def _with_pair(text: str, statements: Sequence[Statement], path: KeyPath, value:
         dotted = ".".join(map(key, path[len(section) :]))
         at = _line_end(text, last.end)
         return f"{text[:at]}{newline}{dotted} = {render(value)}{text[at:]}"
-    if table and not any(_starts(one.path, table) for one in statements):
+    if table and not any(_starts(statement.path, table) for statement in statements):
         return put(text, table, {str(path[-1]): value})
     header = f"[{'.'.join(map(key, table))}]{newline}" if table else ""
     line = f"{header}{key(path[-1])} = {render(value)}{newline}"
-    below = [one for one in statements if _starts(one.path, table)]
+    below = [statement for statement in statements if _starts(statement.path, table)]
     if not below:
         return text + ("" if not text or text.endswith("\n") else newline) + line
     at = text.rfind("\n", 0, below[0].start) + 1
@@ -171,22 +181,28 @@ def _with_pair(text: str, statements: Sequence[Statement], path: KeyPath, value:
 def _last_of(statements: Iterable[Statement], table: KeyPath) -> tuple[KeyPath, Statement] | None:
     """The position after which a new key can be inserted, and the table of its header."""
     section: KeyPath = ()
-    found: tuple[KeyPath, Statement] | None = None
-    for one in statements:
-        section = one.path if one.is_header else section
-        in_table = one.path == table if one.is_header else _starts(one.path, table)
+    last: tuple[KeyPath, Statement] | None = None
+    for statement in statements:
+        section = statement.path if statement.is_header else section
+        in_table = (
+            statement.path == table if statement.is_header else _starts(statement.path, table)
+        )
         if in_table and _starts(table, section):
-            found = section, one
-    return found
+            last = section, statement
+    return last
 
 
-def _without_lines(text: str, one: Statement) -> str:
-    start = text.rfind("\n", 0, one.start) + 1
-    end = _line_end(text, one.end)
+def _without_lines(text: str, statement: Statement) -> str:
+    start = text.rfind("\n", 0, statement.start) + 1
+    end = _line_end(text, statement.end)
     following = text.find("\n", end)
     rest = text[following + 1 :] if following >= 0 else ""
     before = text[:start]
-    if one.is_header and before.endswith(("\n\n", "\n\r\n")) and rest.startswith(("\n", "\r\n")):
+    if (
+        statement.is_header
+        and before.endswith(("\n\n", "\n\r\n"))
+        and rest.startswith(("\n", "\r\n"))
+    ):
         rest = rest.removeprefix("\r").removeprefix("\n")  # keep a single blank line
     return before + rest
 

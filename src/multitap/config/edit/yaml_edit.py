@@ -8,9 +8,9 @@ from typing import Any
 from ruamel.yaml import YAML
 from ruamel.yaml.error import ReusedAnchorWarning
 
+from multitap.config import yaml
 from multitap.config.documents import KeyPath, is_list, is_table
 from multitap.config.edit.json_edit import inline, wrap
-from multitap.config.formats import yaml
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./@-]*")
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
@@ -43,7 +43,7 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
         (step, value), *others = members.items()
         text = put(text, (*above, step), value)  # which makes the table for the others
         return put_all(text, above, dict(others)) if others else text
-    for step in [one for one in members if _child(node, one) is not None]:
+    for step in [step for step in members if _child(node, step) is not None]:
         text = put(text, (*above, step), members[step])
     new = {step: value for step, value in members.items() if _child(node, step) is None}
     node, _ = _walk_path(_compose(text), above)
@@ -202,7 +202,7 @@ def _member(step: str | int, value: Any, indent: str) -> list[str]:
         return [f"{indent}{name}:", *_members(value, indent + _STEP)]
     if is_list(value) and any(map(is_table, value)):
         inner = indent + _STEP
-        return [f"{indent}{name}:", *(line for one in value for line in _member(0, one, inner))]
+        return [f"{indent}{name}:", *(line for item in value for line in _member(0, item, inner))]
     return [f"{indent}{name}: {_flow(value)}"]
 
 

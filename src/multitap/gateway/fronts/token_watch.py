@@ -2,11 +2,10 @@
 
 import anyio
 
-from multitap.gateway.fronts.http_sessions import HttpSessions
-from multitap.gateway.fronts.stateless_clients import StatelessClients
-from multitap.gateway.fronts.token_sources import TokenSources
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.sessions import HttpSessions, StatelessClients
+from multitap.gateway.fronts.tokens import TokenSources
 from multitap.gateway.gateway import Gateway
-from multitap.http.server.access import Access
 from multitap.http.server.connections import Connections
 
 LOOK = 0.25
@@ -68,7 +67,9 @@ class TokenWatch:
         self._access.tokens, self._access.keys = self._sources.tokens, self._sources.keys
         connections.forget_heads()
         if gone:
-            connections.abort(lambda head: head.admitted.principal in gone)
+            connections.abort(
+                lambda head: head.admitted is not None and head.admitted.principal in gone
+            )
             self._end(gone)
 
     def _end(self, gone: frozenset[str]) -> None:

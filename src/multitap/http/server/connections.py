@@ -5,15 +5,17 @@ import heapq
 import ipaddress
 import resource
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import anyio
+import msgspec
 
-from multitap.http.server.fair_turns import FairTurns, TurnTaker
-from multitap.http.server.http_request import HttpApp, RequestHead
-from multitap.records import dataclass
-from multitap.shares import Shares
+from multitap.http.server.request import HttpApp, RequestHead
+from multitap.limits import FairTurns, Shares
 from multitap.tasks import Tasks
+
+if TYPE_CHECKING:
+    from multitap.http.server.connection import ServerConnection
 
 READ = 16 * 1024
 """Bytes read at once, except from long bodies: unparsed ones are kept."""
@@ -25,8 +27,7 @@ _NETWORK = 64
 """Bits of an IPv6 network prefix; the owner chooses the rest of an address."""
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of connections."""
 
     connections: int = 20_000
@@ -60,45 +61,6 @@ _FIRST_REQUEST = 0.25
 """Seconds for the first request of a connection that was opened just before the end."""
 
 
-class OpenConnection(TurnTaker, Protocol):
-    """One connection."""
-
-    since: float
-    answered: int
-    holder: str
-    weight: int
-
-    @property
-    def idle(self) -> bool:
-        """Whether no request on it is unanswered."""
-        ...
-
-    @property
-    def arriving(self) -> int:
-        """Bytes of its incomplete request."""
-        ...
-
-    def look(self, now: float) -> None:
-        """Close it if its client is too slow or silent."""
-        ...
-
-    def concerns(self, is_meant: Callable[[RequestHead], bool]) -> bool:
-        """Whether `is_meant` holds for an unanswered request on it."""
-        ...
-
-    def shed(self, words: str) -> None:
-        """Refuse its incomplete request."""
-        ...
-
-    def close(self) -> None:
-        """Accept no further request; the current one is still answered."""
-        ...
-
-    def abort(self) -> None:
-        """Close it at once."""
-        ...
-
-
 class Connections:
     """All connections of one server."""
 
@@ -118,9 +80,9 @@ class Connections:
         self.most = min(limits.connections, files // 2)  # servers need some too
         self.under_way = Shares(self.most, "requests at a time")
         self.memory = Shares(limits.memory, "bytes for unanswered requests")
-        self._members: set[OpenConnection] = set()
+        self._members: set[ServerConnection] = set()
 
-    def enter(self, member: OpenConnection) -> bool:
+    def enter(self, member: "ServerConnection") -> bool:
         """Count a new connection; False if there are too many."""
         # also while closing: the system had already accepted the connection
         if len(self._members) >= self.most and not self._make_room():
@@ -128,11 +90,11 @@ class Connections:
         self._members.add(member)
         return True
 
-    def leave(self, member: OpenConnection) -> None:
+    def leave(self, member: "ServerConnection") -> None:
         self._members.discard(member)
         self.weigh(member, 0)
 
-    def weigh(self, member: OpenConnection, weight: int) -> None:
+    def weigh(self, member: "ServerConnection", weight: int) -> None:
         """Count the memory of a connection.
 
         If its holder has too much, the longest incomplete request of the holder is refused, so
@@ -145,8 +107,8 @@ class Connections:
                 self.memory.give(holder, -grown)
             return
         while not self.memory.take(holder, grown):
-            theirs = (one for one in self._members if one.holder == holder and one.arriving)
-            longest = max(theirs, key=lambda one: one.arriving, default=member)
+            theirs = (other for other in self._members if other.holder == holder and other.arriving)
+            longest = max(theirs, key=lambda other: other.arriving, default=member)
             longest.shed(self.memory.refusal(holder))
             if longest is member:
                 return
@@ -165,12 +127,12 @@ class Connections:
 
     def _make_room(self) -> bool:
         """Close idle connections, unused ones first; False if there are none."""
-        idle = [one for one in self._members if one.idle]
+        idle = [member for member in self._members if member.idle]
         count = 1 + self.most // _AT_ONCE  # several at once: each search looks at all
-        for one in heapq.nsmallest(count, idle, key=lambda one: (one.answered, one.since)):
+        for member in heapq.nsmallest(count, idle, key=lambda it: (it.answered, it.since)):
             # now, although its transport ends later: the new one needs the place
-            self._members.discard(one)
-            one.abort()
+            self._members.discard(member)
+            member.abort()
         return bool(idle)
 
     async def watch(self) -> None:
@@ -190,8 +152,8 @@ class Connections:
         self.closing = True
         # a client that has just connected is about to send a request
         late = self.loop.time() + min(_FIRST_REQUEST, self.limits.drain)
-        while self.loop.time() < late and any(_is_new(one) for one in self._members):
-            for member in [one for one in self._members if not _is_new(one)]:
+        while self.loop.time() < late and any(map(_is_new, self._members)):
+            for member in [member for member in self._members if not _is_new(member)]:
                 member.close()
             await anyio.sleep(0.01)
         for member in tuple(self._members):
@@ -213,6 +175,6 @@ def address_of(host: str) -> str:
     return f"{ipaddress.IPv6Address(whole >> _NETWORK << _NETWORK)}/{_NETWORK}"
 
 
-def _is_new(member: OpenConnection) -> bool:
+def _is_new(member: "ServerConnection") -> bool:
     """Whether no request was sent on it yet."""
     return member.idle and not member.answered

@@ -1,24 +1,32 @@
 """The web console over HTTP: access, and the response at each address."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from urllib.parse import parse_qs
 
-import msgspec
-
-from multitap.gateway.fronts.control_messages import ControlAnswer, GatewayAction, Quick
-from multitap.gateway.fronts.control_service import ControlService
-from multitap.http.server.access import Access, Admitted, Rejected
-from multitap.http.server.http_request import JSON, HttpRequest, RequestHead, ToDo
-from multitap.screens.page import plain_pages
-from multitap.screens.page.console_keys import LIFE, ConsoleKeys, TooManyAttempts
-from multitap.screens.page.markup import Markup
-from multitap.screens.page.page_actions import PageActions, PageReply
+from multitap.control.messages import MAX_BODY, ControlFailure
+from multitap.control.server import ControlApi, Handler
+from multitap.control.service import ControlService
+from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.tokens import Admitted
+from multitap.http.server.request import JSON, HttpRequest, Rejected, RequestHead, ToDo
+from multitap.screens.page import pages
+from multitap.screens.page.access import (
+    FORM,
+    LIFE,
+    ConsoleKeys,
+    TooManyAttempts,
+    cookies,
+    foreign,
+    safe,
+    set_cookie,
+)
 from multitap.screens.page.page_feed import PageFeed
-from multitap.screens.page.request_checks import FORM, cookies, foreign, safe, set_cookie
+from multitap.screens.page.pages import Markup
 from multitap.tasks import in_task
 
-MAX_BODY = 8 * 1024 * 1024
-"""Bytes of a request body, which may have arguments; longer ones are refused by their head."""
+LARGEST = 16 * 1024 * 1024
+"""Bytes of a result that is sent to a page; a browser would stall with more."""
+API = b"/console/api/"
 
 _HTML = b"text/html; charset=utf-8"
 _KINDS = {
@@ -26,15 +34,7 @@ _KINDS = {
     ".js": b"text/javascript; charset=utf-8",
     ".svg": b"image/svg+xml",
 }
-_LONGEST_FILTER = 1000  # characters; no person types more
 _NONE = Admitted()
-_encode = msgspec.json.Encoder().encode
-_question = msgspec.json.Decoder(Quick).decode
-_action = msgspec.json.Decoder(GatewayAction).decode
-_reply = msgspec.json.Decoder(PageReply).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-
-Handler = Callable[[HttpRequest], ToDo]
 
 
 class Console:
@@ -54,18 +54,12 @@ class Console:
         self._access = access
         self._keys = keys
         self._feed = PageFeed(control, control.gateway.tasks)
-        self._actions = PageActions(control.gateway)
+        self._api = ControlApi(control, "console", largest=LARGEST, headers=safe())
         self._files = _static_files()
         self._pages: Mapping[bytes, Handler] = {
             b"/console": self._place,
             b"/console/events": self._events,
-            **{f"/console/{name}".encode(): self._place for name in plain_pages.PLACES},
-        }
-        self._wishes: Mapping[bytes, Handler] = {
-            b"/console/api/ask": self._ask,
-            b"/console/api/act": self._act,
-            b"/console/api/reply": self._reply,
-            b"/console/api/leave": self._leave,
+            **{f"/console/{name}".encode(): self._place for name in pages.PLACES},
         }
 
     def admit(self, head: RequestHead) -> Rejected | None:
@@ -87,14 +81,19 @@ class Console:
         # scripts and styles contain no user data, and the locked page needs them
         elif method == b"GET" and path in self._files:
             head.handler = self._file
-        elif (known := self._known_key(head)) is None:
+        elif (token_id := self._token_of(head)) is None:
             head.handler = self._refuse_locked
         else:
-            head.admitted = Admitted(known)
-            head.holder = known
-            routes = self._pages if method == b"GET" else self._wishes
-            head.handler = routes.get(path, _missing)
+            head.admitted = Admitted(token_id)
+            head.holder = token_id
+            head.handler = (self._pages.get(path) if method == b"GET" else self._method(path)) or (
+                _missing
+            )
         return None
+
+    def _method(self, path: bytes) -> Handler | None:
+        name = path.removeprefix(API).decode("latin-1")
+        return self._leave if name == "leave" else self._api.handler(name)
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer a request for which `admit` found no handler."""
@@ -104,54 +103,53 @@ class Console:
     def end_streams(self) -> None:
         self._feed.close()
 
-    def _known_key(self, head: RequestHead) -> str | None:
-        found = (self._keys.is_admitted(one) for one in cookies(head.headers))
-        return next((one for one in found if one is not None), None)
+    def _token_of(self, head: RequestHead) -> str | None:
+        token_ids = map(self._keys.is_admitted, cookies(head.headers))
+        return next((token_id for token_id in token_ids if token_id is not None), None)
 
     def _refuse_locked(self, http_request: HttpRequest) -> None:
         head = http_request.head
         if head.method == b"GET" and head.path in self._pages and not head.path.endswith(b"events"):
-            _show(http_request, plain_pages.locked_page(), 401)
+            _show(http_request, pages.locked_page(), 401)
         else:
-            refused = ControlAnswer(error="the console is locked", kind="denied")
-            _say(http_request, refused, 401)
+            self._api.refuse(
+                http_request, ControlFailure("the console is locked", kind="denied"), 401
+            )
 
     async def _enter(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
         head = http_request.head
         if head.method == b"GET":
-            given = head.query.get("key", [""])[0]
+            text = head.query.get("key", [""])[0]
         elif head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == FORM:
-            given = parse_qs(http_request.body.decode("latin-1")).get("key", [""])[0]
+            text = parse_qs(http_request.body.decode("latin-1")).get("key", [""])[0]
         else:
-            given = ""
-        if not given:
-            _show(http_request, plain_pages.locked_page(), 401)
+            text = ""
+        if not text:
+            _show(http_request, pages.locked_page(), 401)
             return
         # a person may paste the whole link
-        key = given.strip().rpartition("key=")[2]
+        key = text.strip().rpartition("key=")[2]
         try:
             token = await self._keys.exchange(key)
         except TooManyAttempts as exc:
             wait = (b"retry-after", b"%d" % (int(exc.wait) + 1))
-            _show(http_request, plain_pages.locked_page(str(exc)), 429, wait)
+            _show(http_request, pages.locked_page(str(exc)), 429, wait)
             return
         if token is None:
-            words = "This link was used already, or is too old."
-            _show(http_request, plain_pages.locked_page(words), 401)
+            reason = "This link was used already, or is too old."
+            _show(http_request, pages.locked_page(reason), 401)
             return
         # TLS ends at the proxy; without one, `Secure` would make browsers drop the cookie
         is_secure = head.headers.get(b"x-forwarded-proto") == b"https"
         cookie = set_cookie(token, LIFE, is_secure=is_secure)
-        _show(http_request, plain_pages.entered_page(), 200, cookie)
+        _show(http_request, pages.entered_page(), 200, cookie)
 
     async def _place(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
-        head = http_request.head
-        place = head.path.rpartition(b"/")[2].decode()
-        text = head.query.get("filter", [""])[0][:_LONGEST_FILTER]
-        name = place if place in plain_pages.PLACES else "servers"
-        _show(http_request, await plain_pages.place_page(self._control, name, text))
+        place = http_request.head.path.rpartition(b"/")[2].decode()
+        name = place if place in pages.PLACES else "servers"
+        _show(http_request, await pages.place_page(self._control, name))
 
     def _file(self, http_request: HttpRequest) -> None:
         kind, data = self._files[http_request.head.path]
@@ -166,40 +164,6 @@ class Console:
         http_request.stream(safe())
         await self._feed.pour(http_request.write)
         http_request.end()
-
-    async def _ask(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
-        try:
-            question = _question(http_request.body)
-        except _UNREADABLE as exc:
-            _say(http_request, ControlAnswer(error=f"unknown question: {exc}"), 400)
-            return
-        _say(http_request, await self._control.answer(question))
-
-    async def _act(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
-        try:
-            action = _action(http_request.body)
-        except _UNREADABLE as exc:
-            _say(http_request, ControlAnswer(error=f"unknown action: {exc}"), 400)
-            return
-        # nothing is awaited between this check and the entry in `run`
-        if self._actions.is_full:
-            words = "too many calls of pages are under way"
-            _say(http_request, ControlAnswer(error=words, kind="unavailable"), 503)
-            return
-        http_request.stream(safe())
-        await self._actions.run(http_request.head.admitted.principal, action, http_request.write)
-        http_request.end()
-
-    def _reply(self, http_request: HttpRequest) -> None:
-        try:
-            reply = _reply(http_request.body)
-        except _UNREADABLE as exc:
-            _say(http_request, ControlAnswer(error=f"unknown reply: {exc}"), 400)
-            return
-        is_taken = self._actions.reply(http_request.head.admitted.principal, reply)
-        _say(http_request, is_taken)
 
     async def _leave(self, http_request: HttpRequest) -> None:
         await in_task(http_request)
@@ -220,14 +184,10 @@ def _show(
     http_request.respond(status, (data,), kind=_HTML, extra=safe(*extra))
 
 
-def _say(http_request: HttpRequest, answer: object, status: int = 200) -> None:
-    http_request.respond(status, (_encode(answer),), kind=JSON, extra=safe())
-
-
 def _static_files() -> dict[bytes, tuple[bytes, bytes]]:
     """Static files, by their address."""
     return {
         f"/console/static/{file.name}".encode(): (_KINDS[file.suffix], file.read_bytes())
-        for file in sorted(plain_pages.STATIC.iterdir())
+        for file in sorted(pages.STATIC.iterdir())
         if file.suffix in _KINDS
     }

@@ -9,15 +9,9 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from multitap.control.service import ControlService
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.control_messages import (
-    AskPulse,
-    AskTools,
-    ToolLine,
-)
-from multitap.gateway.fronts.control_overview import Pulse
-from multitap.gateway.fronts.control_service import ControlService
-from multitap.screens.view_model import (
+from multitap.screens.view import (
     RecentCalls,
     ServerRow,
     client_rows,
@@ -64,7 +58,7 @@ class PageFeed:
         self._first: tuple[int, bytes] = (-1, b"")
         self._parts: dict[str, bytes] = {}
         """The latest values, as JSON."""
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     @property
     def is_full(self) -> bool:
@@ -73,7 +67,7 @@ class PageFeed:
     def close(self) -> None:
         """End all streams."""
         self._is_closed = True
-        self._news.set()
+        self._changed.set()
 
     async def pour(self, write: Write) -> None:
         """Send everything, then changes, as server-sent events.
@@ -98,12 +92,12 @@ class PageFeed:
             seen = self._number
             await write(self._whole())
             while not self._is_closed:
-                # taken before the number is compared: `_publish` replaces it, and sets the old one
-                news = self._news
+                # read before the number is compared: `_publish` replaces it, and sets the old one
+                changed = self._changed
                 if seen == self._number:
                     try:
                         async with asyncio.timeout(PING):
-                            await news.wait()
+                            await changed.wait()
                     except TimeoutError:
                         await write(b": ping\n\n")
                         continue
@@ -138,12 +132,12 @@ class PageFeed:
         self._number += 1
         self._frame = _event(changed)
         # replaced before it is set: a waiter that wakes up then waits for the next frame
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+        waited_for, self._changed = self._changed, asyncio.Event()
+        waited_for.set()
 
     async def _take_pulse(self) -> dict[str, bytes]:
         seen = self.recent.made
-        pulse: Pulse = await self._control.ask_all(AskPulse(seen, MOST_CALLS))
+        pulse = await self._control.pulse(seen, MOST_CALLS)
         if not self.recent.take(pulse):
             return {}
         counters = {"made": pulse.made, "inFlight": pulse.in_flight, "revision": pulse.revision}
@@ -156,10 +150,10 @@ class PageFeed:
     async def _look(self, seen: int) -> dict[str, bytes]:
         """Read values that change rarely; returns those that are new."""
         try:
-            found = await self._find(seen)
+            values = await self._find(seen)
         except MultitapError as exc:
-            found = {"trouble": [str(exc)]}
-        encoded = {name: _sound(value) for name, value in found.items()}
+            values = {"trouble": [str(exc)]}
+        encoded = {name: _sound(value) for name, value in values.items()}
         # compared as bytes: most readings find no change, and send nothing
         new = {name: data for name, data in encoded.items() if self._parts.get(name) != data}
         self._parts |= new
@@ -168,7 +162,7 @@ class PageFeed:
     async def _find(self, seen: int) -> dict[str, Any]:
         control = self._control
         if "counters" not in self._parts:
-            self.recent.take(await control.ask_all(AskPulse(seen, FIRST_CALLS)))
+            self.recent.take(await control.pulse(seen, FIRST_CALLS))
             counters = {"made": self.recent.made, "inFlight": self.recent.in_flight}
             self._parts["counters"] = _encode(counters)
         overview = await control.overview()
@@ -176,7 +170,7 @@ class PageFeed:
         revision = state.snapshot.revision
         # counting tokens takes long for thousands of tools, and only a new catalog changes them
         if revision != self._costs[0]:
-            tools: list[ToolLine] = await control.find(AskTools())
+            tools = await control.tools()
             self._costs = (revision, token_costs(tools))
         rows = server_rows(state, figures, self._costs[1])
         return {

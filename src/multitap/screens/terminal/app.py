@@ -1,28 +1,124 @@
 """The terminal screen: its layout, keys and prompt line."""
 
+import asyncio
 import sys
-from collections.abc import Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing, suppress
 
-from textual import on
-from textual.app import ComposeResult
+from textual import events, on
+from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
 from textual.suggester import Suggester
+from textual.widget import Widget
 from textual.widgets import Footer, Input, Static
+from textual.worker import Worker
 
+from multitap.control.methods import Control
 from multitap.errors import MultitapError
-from multitap.own_program import own_program
 from multitap.printable import printable
-from multitap.screens.desktop import NOTHING, Desktop
-from multitap.screens.gateway_client import GatewayClient
 from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import places
+from multitap.screens.terminal.actions import KeyActions
 from multitap.screens.terminal.board import Board
-from multitap.screens.terminal.key_actions import KeyActions
-from multitap.screens.terminal.ordered_keys import OrderedKeysApp
 from multitap.screens.terminal.row_list import RowList
+from multitap.screens.terminal.windows import NOTHING, Desktop
 from multitap.screens.typed_commands import complete, typed_command
+from multitap.version import own_program
+
+
+class HangupDriver(LinuxDriver):
+    """Writes to the terminal while it exists.
+
+    Textual's own driver writes in a thread, which ends at the first error, and passes texts through
+    a queue of 30. When that is full, the next write blocks the whole program forever.
+    """
+
+    def write(self, data: str) -> None:
+        if self._can_write():
+            super().write(data)
+
+    def close(self) -> None:
+        if self._can_write():
+            super().close()
+
+    def _can_write(self) -> bool:
+        # not started yet, or still running; the driver itself reports a missing thread
+        return self._writer_thread is None or self._writer_thread.is_alive()
+
+
+_LOOK = 0.005  # seconds between two checks
+_STUCK = 10.0
+"""Seconds. Queues and windows wait for nothing but the processor, however busy that is; only a
+widget that is removed meanwhile does not answer."""
+
+
+class OrderedKeysApp(App[None]):
+    """An app that handles keys in order, even if they arrive faster than it can follow.
+
+    Textual passes each key from widget to widget through queues. Over a slow line, several keys
+    arrive at once, and the second could be handled before the first is done: it would be typed
+    into the wrong field, or act on another row.
+    """
+
+    longest = 0.3
+    """Seconds that the action of a key may delay the next key; it may be waiting for a server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._typed: asyncio.Queue[events.Key | events.Paste] = asyncio.Queue()
+        self._begun: tuple[int, Worker[None] | None] = (1, None)
+        """How many screens were open when the last action began, and the action."""
+
+    async def on_event(self, event: events.Event) -> None:
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            # unbounded: a paste arrives as one event, and nobody types thousands of keys ahead
+            self._typed.put_nowait(event)
+        else:
+            await super().on_event(event)
+
+    def begin(self, action: Coroutine[None, None, None]) -> None:
+        """Start the action of a key; the next key waits until it is done or opens a window."""
+        opened = len(self.screen_stack)
+        self._begun = opened, self.run_worker(action, exit_on_error=False)
+
+    async def handle_keys(self) -> None:
+        """Handle keys until cancelled. Must not run in the app's own queue."""
+        while True:
+            typed = await self._typed.get()
+            focused = self.focused
+            await super().on_event(typed)
+            with suppress(TimeoutError):
+                await self._pass_on(focused)
+                async with asyncio.timeout(self.longest):
+                    while not self._is_done():
+                        await asyncio.sleep(_LOOK)
+                async with asyncio.timeout(_STUCK):
+                    while not self._takes_keys():
+                        await asyncio.sleep(_LOOK)
+
+    async def _pass_on(self, focused: Widget | None) -> None:
+        """Wait until a key has passed all queues on its way from the widget to the app."""
+        async with asyncio.timeout(_STUCK):
+            # twice: a key bubbles up to the app, which makes the widget act; the message
+            # of the widget then bubbles up as well
+            for _ in range(2):
+                for node in focused.ancestors_with_self if focused else [self.screen]:
+                    passed = asyncio.Event()
+                    if node.call_later(passed.set):
+                        await passed.wait()
+
+    def _is_done(self) -> bool:
+        """Whether the last action is done, or has opened a window."""
+        opened, action = self._begun
+        return action is None or len(self.screen_stack) != opened or action.is_finished
+
+    def _takes_keys(self) -> bool:
+        """Whether the top window is complete."""
+        top = self.screen
+        return top.is_mounted and (top.focused is not None or not top.focus_chain)
+
 
 BEAT = 1.0
 """Seconds between two refreshes of everything except the counters."""
@@ -61,7 +157,7 @@ class Terminal(OrderedKeysApp):
             Binding(str(number), f"place({place.name!r})", place.title, show=False)
             for number, place in enumerate(places.PLACES, 1)
         ),
-        *(Binding(key, f"act({verb!r})", words) for key, verb, words in places.KEYS),
+        *(Binding(key, f"act({verb!r})", description) for key, verb, description in places.KEYS),
         Binding("f", "filter", "Filter"),
         Binding("slash", "prompt", "Command", key_display="/"),
         Binding("question_mark", "act('help')", "Help", key_display="?"),
@@ -70,7 +166,7 @@ class Terminal(OrderedKeysApp):
     ]
 
     def __init__(
-        self, client: GatewayClient, command: Sequence[str] = (), desktop: Desktop = NOTHING
+        self, client: Control, command: Sequence[str] = (), desktop: Desktop = NOTHING
     ) -> None:
         super().__init__()
         self.view = LiveView(client)
@@ -82,7 +178,6 @@ class Terminal(OrderedKeysApp):
         # Windows has no SIGHUP, and its terminals do not end before their programs
         if sys.platform == "win32":
             return super().get_driver_class()
-        from multitap.screens.terminal.hangup_driver import HangupDriver  # noqa: PLC0415 - see above
 
         return HangupDriver
 
@@ -116,19 +211,18 @@ class Terminal(OrderedKeysApp):
             return False
         return verb == "help" or verb in self._board.place.verbs
 
-    def _keep_up(self, group: str, work: Coroutine[None, None, None]) -> None:
+    def _keep_up(self, group: str, work: Callable[[], Awaitable[None]]) -> None:
         """Start a refresh, unless the last one is still running."""
-        if any(worker.group == group and worker.is_running for worker in self.workers):
-            # Python warns about a coroutine that is neither awaited nor closed
-            work.close()
-        else:
+        if not any(worker.group == group and worker.is_running for worker in self.workers):
             # Textual would end the whole app on the first error of a worker
             self.run_worker(work, group=group, exit_on_error=False)
 
     @on(Board.Visited)
     def _look_again(self) -> None:
+        if not self.screen_stack:
+            return  # the clock may beat once more while the app ends
         self.refresh_bindings()
-        self._keep_up("look", self._look())
+        self._keep_up("look", self._look)
 
     async def _follow(self) -> None:
         async with aclosing(self.view.follow()) as beats:
@@ -166,8 +260,8 @@ class Terminal(OrderedKeysApp):
         hint = f"\n{exc.hint}" if exc.hint else ""
         self.notify(printable(f"{exc}{hint}"), severity="error", markup=False)
 
-    @on(Board.FilterRefused)
-    def _on_refused(self, event: Board.FilterRefused) -> None:
+    @on(Board.InvalidFilter)
+    def _on_refused(self, event: Board.InvalidFilter) -> None:
         self._complain(event.reason)
 
     @on(Input.Submitted, "#prompt")

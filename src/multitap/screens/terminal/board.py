@@ -1,6 +1,6 @@
 """The middle of the screen: tabs, the current list, and details of the selected row."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from textual import on
@@ -9,16 +9,76 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import ContentSwitcher, Input, Static, Tab, Tabs
 
+from multitap.control.messages import ToolLine
 from multitap.errors import BadArguments
 from multitap.printable import printable
 from multitap.screens.live_view import LiveView
-from multitap.screens.terminal import place_rows, places
-from multitap.screens.terminal.access_rows import access_items, access_words, of_access
-from multitap.screens.terminal.places import ScreenPlace
+from multitap.screens.terminal import places
+from multitap.screens.terminal.places import (
+    AccessItem,
+    ScreenPlace,
+    access_items,
+    access_row,
+    access_words,
+)
 from multitap.screens.terminal.row_list import RowList
-from multitap.screens.terminal.selection import Selection
-from multitap.screens.view_model import ClientRow, client_rows
-from multitap.store.record_filter import EVERYTHING, RecordFilter
+from multitap.screens.view import ClientRow, ServerRow, client_rows
+from multitap.store.queries import EVERYTHING, RecordFilter
+from multitap.store.tables import CallRecord
+
+
+class Selection:
+    """The row under the cursor, as a value of its place.
+
+    Args:
+        view: The state of the gateway.
+        key: The key of the row under the cursor, if that place is visible.
+        clients: The clients that are listed.
+    """
+
+    def __init__(
+        self,
+        view: LiveView,
+        key: Callable[[ScreenPlace], str | None],
+        clients: Callable[[], Sequence[ClientRow]],
+    ) -> None:
+        self._view = view
+        self._key = key
+        self._clients = clients
+
+    @property
+    def server(self) -> ServerRow | None:
+        """The server under the cursor."""
+        key = self._key(places.SERVERS)
+        return None if key is None else self._view.server(key)
+
+    @property
+    def call(self) -> CallRecord | None:
+        """The call under the cursor."""
+        key = self._key(places.CALLS)
+        if key is None:
+            return None
+        return next((record for record in self._view.calls if places.call_key(record) == key), None)
+
+    @property
+    def tool(self) -> ToolLine | None:
+        """The tool under the cursor."""
+        key = self._key(places.TOOLS)
+        return None if key is None else self._view.tools.get(key)
+
+    @property
+    def client(self) -> ClientRow | None:
+        """The client under the cursor."""
+        key = self._key(places.CLIENTS)
+        numbered = enumerate(self._clients())
+        return next((row for number, row in numbered if f"{row.caller} {number}" == key), None)
+
+    @property
+    def access(self) -> AccessItem | None:
+        """The item under the cursor in the Access place."""
+        key = self._key(places.ACCESS)
+        items = access_items(self._view, EVERYTHING)
+        return next((item for item_key, item in items if item_key == key), None)
 
 
 class Board(Vertical):
@@ -36,7 +96,7 @@ class Board(Vertical):
     class Visited(Message):
         """Another place is shown."""
 
-    class FilterRefused(Message):
+    class InvalidFilter(Message):
         """The filter is not valid."""
 
         def __init__(self, reason: BadArguments) -> None:
@@ -74,15 +134,15 @@ class Board(Vertical):
         """The current list."""
         return self.query_one(ContentSwitcher).query_one(f"#{self.place.name}", RowList)
 
-    def visit(self, place: str, shown: str | None = None) -> None:
+    def visit(self, place: str, filter_text: str | None = None) -> None:
         """Go to a place.
 
         Args:
             place: Its name.
-            shown: The filter to use there; None keeps the current one.
+            filter_text: The filter to use there; None keeps the current one.
         """
-        if shown is not None:
-            self._filters[place] = RecordFilter.parse(shown) if shown else EVERYTHING
+        if filter_text is not None:
+            self._filters[place] = RecordFilter.parse(filter_text) if filter_text else EVERYTHING
         self._go(place)
         self.query_one(Tabs).active = place
 
@@ -104,25 +164,27 @@ class Board(Vertical):
 
     def show(self) -> None:
         """Draw the current place with the latest state."""
-        view, wanted = self._view, self._filter(self.place.name)
+        view, record_filter = self._view, self._filter(self.place.name)
         match self.place:
             case places.SERVERS:
-                shown = [row for row in view.servers if wanted.matches(row.fields)]
-                rows = place_rows.of_servers(shown, view.recent)
+                servers = [row for row in view.servers if record_filter.matches(row.fields)]
+                rows = places.server_lines(servers, view.recent)
             case places.CALLS:
-                rows = place_rows.of_calls(view.calls, lambda one: wanted.matches(one.fields))
+                rows = places.call_lines(
+                    view.calls, lambda call: record_filter.matches(call.fields)
+                )
             case places.TOOLS:
-                rows = place_rows.of_tools(
-                    one
-                    for one in view.tools.values()
-                    if wanted.matches(place_rows.tool_fields(one))
+                rows = places.tool_lines(
+                    tool
+                    for tool in view.tools.values()
+                    if record_filter.matches(places.tool_fields(tool))
                 )
             case places.CLIENTS:
-                rows = place_rows.of_clients(self._clients())
+                rows = places.client_lines(self._clients())
             case places.LOG:
-                rows = place_rows.of_log(view.log)
+                rows = places.log_lines(view.log)
             case _:
-                rows = [of_access(*one) for one in access_items(view, wanted)]
+                rows = [access_row(*item) for item in access_items(view, record_filter)]
         self.list.show(rows)
         self._explain()
 
@@ -138,7 +200,7 @@ class Board(Vertical):
         try:
             self._filters[self.place.name] = RecordFilter.parse(event.value)
         except BadArguments as exc:
-            self.post_message(self.FilterRefused(exc))
+            self.post_message(self.InvalidFilter(exc))
         else:
             self._go(self.place.name)
 
@@ -153,18 +215,18 @@ class Board(Vertical):
     @on(RowList.CursorMoved)
     def _explain(self) -> None:
         """Show what is wrong with the current row, and which key helps."""
-        words = "" if self.list.current else self._nothing()
+        text = "" if self.list.current else self._nothing()
         if server := self.selected.server:
-            words = place_rows.server_words(server)
+            text = places.server_words(server)
         elif call := self.selected.call:
-            words = place_rows.call_words(call)
+            text = places.call_words(call)
         elif tool := self.selected.tool:
-            words = tool.description
+            text = tool.description
         elif client := self.selected.client:
-            words = place_rows.client_words(client)
+            text = places.client_words(client)
         elif item := self.selected.access:
-            words = access_words(item)
-        self.query_one("#detail", Static).update(printable(words))
+            text = access_words(item)
+        self.query_one("#detail", Static).update(printable(text))
 
     def _nothing(self) -> str:
         if self._filter(self.place.name).text:
@@ -173,9 +235,9 @@ class Board(Vertical):
         return self.place.empty if self._view.has_answered else ""
 
     def _clients(self) -> Sequence[ClientRow]:
-        wanted = self._filter(places.CLIENTS.name)
+        record_filter = self._filter(places.CLIENTS.name)
         rows = client_rows(self._view.figures, self._view.recent)
-        return [row for row in rows if wanted.matches(row.fields)]
+        return [row for row in rows if record_filter.matches(row.fields)]
 
     def _go(self, place: str) -> None:
         self.query_one(ContentSwitcher).current = place

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
@@ -14,8 +15,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from multitap.printable import printable
-from multitap.records import dataclass
-from multitap.screens.view_model import Tone
+from multitap.screens.view import Tone
 
 _STYLES: dict[Tone, Style] = {
     "quiet": Style(),
@@ -33,8 +33,7 @@ _WIDEST = 40
 """Cells of any other column, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One line of a list."""
 
     key: str
@@ -90,15 +89,15 @@ class RowList(ScrollView, can_focus=True):
 
     def show(self, rows: Sequence[Row]) -> None:
         """Show these rows from now on; a cursor that was moved stays with its row."""
-        kept = self.current
+        before = self.current
         self._rows = tuple(rows)
-        if self.cursor and kept is not None:
-            same = (number for number, row in enumerate(self._rows) if row.key == kept.key)
+        if self.cursor and before is not None:
+            same = (number for number, row in enumerate(self._rows) if row.key == before.key)
             self.cursor = next(same, min(self.cursor, max(0, len(self._rows) - 1)))
         self._widths = self._measure()
         self.virtual_size = Size(0, len(self._rows) + 1)
         self.refresh()
-        if self.current != kept:  # its text may have changed, too
+        if self.current != before:  # its text may have changed, too
             self.post_message(self.CursorMoved())
 
     def render_line(self, y: int) -> Strip:
@@ -146,12 +145,12 @@ class RowList(ScrollView, can_focus=True):
         """The width of each column that fits."""
         top = max(0, min(self.scroll_offset.y, len(self._rows)))
         # only visible rows: a list that changes ten times a second may be long
-        shown = (self._header, *(row.cells for row in self._rows[top : top + _LOOKED_AT]))
+        lines = (self._header, *(row.cells for row in self._rows[top : top + _LOOKED_AT]))
         widths = {
-            column: min(_WIDEST, max(cell_len(printable(cells[column])) for cells in shown))
+            column: min(_WIDEST, max(cell_len(printable(cells[column])) for cells in lines))
             for column in range(len(self._header) - 1)
         }
-        room = min(_LAST, max(cell_len(cells[-1]) for cells in shown))
+        room = min(_LAST, max(cell_len(cells[-1]) for cells in lines))
         for column in self._spare:
             if sum(widths.values()) + len(_GAP) * len(widths) + room <= self.size.width:
                 break

@@ -1,20 +1,44 @@
-"""Windows of the screen: a text to read, a form to fill in."""
+"""Windows of the screen: a text to read, a form to fill in, a server's question."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from textual.app import ComposeResult
+import msgspec
+from msgspec import Raw
+from textual.app import App, ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
-from textual.widgets import Input, Static
+from textual.widgets import Input, Static, TextArea
 
-from multitap.catalog.schemas.argument_words import ArgumentWord
-from multitap.catalog.schemas.form_fields import FormField, InvalidInput, fields_of
-from multitap.catalog.schemas.typed_arguments import to_arguments
-from multitap.errors import BadArguments, MultitapError
+from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, InvalidInput, fields_of
+from multitap.catalog.schemas.typed_arguments import ArgumentWord, to_arguments
+from multitap.errors import BadArguments, MultitapError, shorten_and_count
+from multitap.http.addresses import host_of
 from multitap.printable import printable
+from multitap.results import ToolResult
+
+
+class Desktop(msgspec.Struct, frozen=True):
+    """The person's files and viewers, as the program that opens the screen reaches them."""
+
+    save: Callable[[ToolResult, str], Sequence[Path]]
+    """Write a result to files named after a tool; returns their paths. Blocks."""
+    open_picture: Callable[[ToolResult], bool]
+    """Show the first picture of a result in a viewer; returns whether there is a viewer. Blocks."""
+    open_page: Callable[[str], bool]
+    """Show a page in the browser; False without a browser, or if the address is unsafe."""
+
+
+NOTHING = Desktop(
+    save=lambda _result, _name: (),
+    open_picture=lambda _result: False,
+    open_page=lambda _address: False,
+)
+"""For a screen without files, viewers and browser."""
+
 
 WINDOW_STYLE = """
 {name} {{ align: center middle; }}
@@ -92,7 +116,7 @@ class ReviewWindow(TextWindow):
     Args:
         title: The title of the window.
         text: Untrusted text.
-        words: The labels of yes and no.
+        labels: Of yes and no.
         decide: Called with the decision; the window shows an error.
     """
 
@@ -103,14 +127,14 @@ class ReviewWindow(TextWindow):
         Binding("escape,q", "dismiss", "Later"),
     ]
 
-    def __init__(self, title: str, text: str, words: tuple[str, str], decide: Verdict) -> None:
+    def __init__(self, title: str, text: str, labels: tuple[str, str], decide: Verdict) -> None:
         super().__init__(title, text)
-        self._words = words
+        self._labels = labels
         self._decide = decide
 
     def on_mount(self) -> None:
         super().on_mount()
-        yes, no = self._words
+        yes, no = self._labels
         self.query_one(Vertical).border_subtitle = f"a: {yes}, x: {no}, Esc: later"
 
     async def action_decide(self, accepted: bool) -> None:  # noqa: FBT001 - as actions are called
@@ -126,9 +150,9 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
 
     Args:
         title: Who asks for what.
-        words: The message.
+        message: What the person reads first.
         schema: The schema of the requested object.
-        known: Initial values.
+        start: Initial values.
         is_call: Whether it asks for the arguments of a tool, which may have any type; a form of
             a server has only simple fields, with checks defined by the protocol.
     """
@@ -146,18 +170,18 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
     def __init__(
         self,
         title: str,
-        words: str,
+        message: str,
         schema: Mapping[str, Any],
-        known: Mapping[str, Any] | None = None,
+        start: Mapping[str, Any] | None = None,
         *,
         is_call: bool = False,
     ) -> None:
         super().__init__()
         self._title = title
-        self._words = words
+        self._message = message
         self._schema = schema
         self._fields = fields_of(schema)
-        self._known = known or {}
+        self._values = start or {}
         self._is_call = is_call
 
     def compose(self) -> ComposeResult:
@@ -166,7 +190,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
             following = "Enter: next field, Ctrl-S: send" if self._fields else "Enter: send"
             window.border_subtitle = f"{following}, Esc: cancel"
             with VerticalScroll(can_focus=True, id="words"):
-                yield Static(printable(self._words), markup=False)
+                yield Static(printable(self._message), markup=False)
             with VerticalScroll(can_focus=False):
                 for number, field in enumerate(self._fields):
                     yield Static(_label(field), markup=False)
@@ -195,8 +219,8 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
                 elif field.required:
                     raise InvalidInput(f"expected {_takes(field)}")  # noqa: TRY301 - one way to complain
             except (InvalidInput, BadArguments) as exc:
-                words = str(exc).removeprefix(f"{field.name}: ")
-                self.query_one("#complaint", Static).update(printable(f"{field.name}: {words}"))
+                message = str(exc).removeprefix(f"{field.name}: ")
+                self.query_one("#complaint", Static).update(printable(f"{field.name}: {message}"))
                 box.focus()
                 return
         self.dismiss(content)
@@ -210,7 +234,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
         return field.value(text)
 
     def _start(self, field: FormField) -> str:
-        value = self._known.get(field.name, field.default)
+        value = self._values.get(field.name, field.default)
         if value is None or isinstance(value, str):
             return value or ""
         if not self._is_call and isinstance(value, list):
@@ -224,8 +248,8 @@ def _label(field: FormField) -> str:
         value if value == title else f"{value} ({title})" for value, title in field.choices
     )
     about = field.schema.get("description") or ""
-    words = f"{_takes(field)}: {choices}" if choices else _takes(field)
-    return printable(f"{field.name}{need} ({words}) {about}")
+    kind = f"{_takes(field)}: {choices}" if choices else _takes(field)
+    return printable(f"{field.name}{need} ({kind}) {about}")
 
 
 def _takes(field: FormField) -> str:
@@ -235,3 +259,155 @@ def _takes(field: FormField) -> str:
     if kind == "array" and not field.choices:
         return "a list as JSON, or one item"
     return field.words if kind or field.choices else "text or JSON"
+
+
+MODEL = "human"
+"""The model name in a sampling answer that a person typed."""
+_LONGEST = 4000
+
+
+class PageWindow(ModalScreen[bool]):
+    """A page that a server wants the person to visit: shown in full, opened only on request."""
+
+    CSS = WINDOW_STYLE.format(name="PageWindow")
+    BINDINGS = [  # noqa: RUF012 - as Textual has it
+        Binding("o", "open", "Open"),
+        Binding("a", "dismiss(True)", "Done"),
+        Binding("escape,x", "dismiss(False)", "Decline"),
+    ]
+
+    def __init__(self, title: str, message: str, address: str, host: str, desktop: Desktop) -> None:
+        super().__init__()
+        self._title = title
+        self._message = message
+        self._address = address
+        self._host = host
+        self._desktop = desktop
+
+    def compose(self) -> ComposeResult:
+        warning = f"on the host {self._host}; do not open what you do not trust"
+        text = f"{self._message}\n\n{self._address}\n\n{warning}"
+        with Vertical() as window:
+            window.border_title = printable(self._title)
+            window.border_subtitle = "o: open in the browser, a: I have visited it, Esc: decline"
+            with VerticalScroll(can_focus=True):
+                yield Static(printable(text), markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def action_open(self) -> None:
+        if not self._desktop.open_page(self._address):
+            message = "there is no browser here; copy the address if you trust it"
+            self.notify(message, severity="warning")
+
+
+class AnswerWindow(ModalScreen[str | None]):
+    """A text that the person writes; None if they decline."""
+
+    CSS = WINDOW_STYLE.format(name="AnswerWindow") + "AnswerWindow TextArea { height: 8; }"
+    BINDINGS = [  # noqa: RUF012 - as Textual has it
+        Binding("escape", "dismiss(None)", "Decline", priority=True),
+        Binding("ctrl+s", "send", "Send"),
+    ]
+
+    def __init__(self, title: str, message: str) -> None:
+        super().__init__()
+        self._title = title
+        self._message = message
+
+    def compose(self) -> ComposeResult:
+        with Vertical() as window:
+            window.border_title = printable(self._title)
+            window.border_subtitle = "Ctrl-S: send, Esc: decline"
+            with VerticalScroll():
+                yield Static(printable(self._message), markup=False)
+            yield TextArea()
+
+    def on_mount(self) -> None:
+        self.query_one(TextArea).focus()
+
+    def action_send(self) -> None:
+        self.dismiss(self.query_one(TextArea).text)
+
+
+async def ask_person(
+    app: App[None], desktop: Desktop, server: str, method: str, params: Raw
+) -> tuple[Raw, str | None]:
+    """Ask the person a server's question; returns the result, or an error.
+
+    Args:
+        app: Where the window opens; must be called in one of its workers.
+        desktop: Opens the browser.
+        server: The server that asks.
+        method: The method of the request.
+        params: Its parameters.
+    """
+    question: dict[str, Any] = msgspec.json.decode(params)
+    match method:
+        case "elicitation/create" if question.get("mode") == "url":
+            answer = await _visit(app, desktop, server, question)
+        case "elicitation/create":
+            answer = await _fill(app, server, question)
+        case "sampling/createMessage":
+            window = AnswerWindow(f"{server} asks for a model's answer", sampling_words(question))
+            text = await app.push_screen_wait(window)
+            if text is None:
+                return Raw(b"null"), "the person at the screen declined to answer"
+            answer = {
+                "role": "assistant",
+                "content": {"type": "text", "text": text},
+                "model": MODEL,
+                "stopReason": "endTurn",
+            }
+        case _:
+            return Raw(b"null"), f"{method} is not supported"
+    return Raw(msgspec.json.encode(answer)), None
+
+
+async def _visit(
+    app: App[None], desktop: Desktop, server: str, question: Mapping[str, Any]
+) -> dict[str, Any]:
+    address = str(question.get("url"))
+    if (host := host_of(address)) is None:
+        message = f"{server} asked to open what is not a plain web address: declined"
+        app.notify(printable(message), severity="warning", markup=False)
+        return {"action": "decline"}
+    window = PageWindow(f"{server} asks", _cut(question.get("message")), address, host, desktop)
+    accepted = await app.push_screen_wait(window)
+    return {"action": "accept" if accepted else "decline"}
+
+
+async def _fill(app: App[None], server: str, question: Mapping[str, Any]) -> dict[str, Any]:
+    schema: Mapping[str, Any] = question.get("requestedSchema") or {}
+    if len(fields_of(schema)) > MOST_FIELDS:
+        app.notify(f"{printable(server)} asked too much at once: declined", severity="warning")
+        return {"action": "decline"}
+    window = FormWindow(f"{server} asks", _cut(question.get("message")), schema)  # it says who asks
+    filled = await app.push_screen_wait(window)
+    return {"action": "decline"} if filled is None else {"action": "accept", "content": filled}
+
+
+def sampling_words(params: Mapping[str, Any]) -> str:
+    """The messages of a sampling request."""
+    system = params.get("systemPrompt")
+    messages = params.get("messages") or ()
+    return "\n".join(
+        (
+            "You can answer in place of a model.",
+            *((f"system: {_cut(system)}",) if system else ()),
+            *(f"{message.get('role')}: {_content(message.get('content'))}" for message in messages),
+        )
+    )
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, list):
+        return " ".join(map(_content, content))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    if isinstance(content, Mapping):
+        return _cut(content.get("text") or f"({content.get('type')})")  # pyright: ignore[reportUnknownArgumentType,reportUnknownMemberType]
+    return _cut(content)
+
+
+def _cut(text: Any) -> str:
+    return shorten_and_count(str(text), _LONGEST)

@@ -5,15 +5,20 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from multitap.results import ToolResult
-from multitap.tools.providers.convert import Converted
-from multitap.tools.providers.loose import LooseSchema
-from multitap.tools.providers.model_answers import each, field
-from multitap.tools.providers.offer import Answered, RawCall
-from multitap.tools.providers.pictures import ImageLimits, text_of
+from multitap.tools.providers.dialects import LooseSchema
+from multitap.tools.providers.offers import (
+    Answered,
+    Converted,
+    ImageLimits,
+    RawCall,
+    member,
+    members_of,
+    text_of,
+)
 
 NAME = "Anthropic"
 dialect = LooseSchema(NAME, re.compile(r"[A-Za-z0-9_.-]{1,64}"))
-_FRAME = ImageLimits(
+_IMAGES = ImageLimits(
     frozenset({"image/png", "image/jpeg", "image/webp", "image/gif"}),
     # the API's own limits for one image; with a larger one, the whole request is refused
     largest=5 * 2**20,
@@ -33,13 +38,13 @@ class AnthropicMessages:
 
     def calls(self, answer: Any) -> Iterator[RawCall]:
         """The calls in a message, or in its content."""
-        for block in each(answer, "content"):
-            if field(block, "type") == "tool_use":
-                yield field(block, "id") or "", field(block, "name") or "", field(block, "input")
+        for block in members_of(answer, "content"):
+            if member(block, "type") == "tool_use":
+                yield member(block, "id") or "", member(block, "name") or "", member(block, "input")
 
-    def messages(self, answered: Iterable[Answered]) -> list[dict[str, Any]]:
+    def messages(self, answers: Iterable[Answered]) -> list[dict[str, Any]]:
         """One message with all results: each call has to be answered in the next message."""
-        blocks = [_block(call.id, result) for call, result in answered]
+        blocks = [_block(call.id, result) for call, result in answers]
         return [{"role": "user", "content": blocks}] if blocks else []
 
 
@@ -55,7 +60,7 @@ def _block(call_id: str, result: ToolResult) -> dict[str, Any]:
                     "data": picture.data,
                 },
             }
-            for picture in _FRAME.pictures(result)
+            for picture in _IMAGES.pictures(result)
         ]
     failed = {"is_error": True} if result.is_error else {}
     return {"type": "tool_result", "tool_use_id": call_id, "content": content, **failed}

@@ -3,12 +3,18 @@
 from collections.abc import Mapping
 from typing import Any
 
-from multitap.catalog.schemas.json_values import is_object
-from multitap.tools.providers.descriptions import comma_list, describe, with_description
-from multitap.tools.providers.patterns import portable
-from multitap.tools.providers.restore import SAME, Restoration, either
-from multitap.tools.providers.single_types import plain
-from multitap.tools.providers.walk import OnChange, Path, Schema, properties_of, required_of
+from multitap.catalog.schemas.schema import is_object
+from multitap.tools.providers.dialects import SAME, Restoration, either, plain, portable
+from multitap.tools.providers.schemas import (
+    OnChange,
+    Path,
+    Schema,
+    comma_list,
+    describe,
+    properties_of,
+    required_of,
+    with_description,
+)
 
 # OpenAI's documented limits for strict mode. Beyond them it refuses the whole request, so such a
 # tool is offered without strict mode.
@@ -47,16 +53,18 @@ def strict(schema: Mapping[str, Any], note: OnChange) -> tuple[Schema, Restorati
     root = plain(schema, note)
     if not properties_of(root) and root.get("additionalProperties") is None:
         root["additionalProperties"] = False  # a tool without arguments
-    made, back = _node(root, note, ())
-    _Count().add(made, 1)
-    return made, back
+    converted, back = _node(root, note, ())
+    _Count().add(converted, 1)
+    return converted, back
 
 
 def _node(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
     if "anyOf" in node:
-        pairs = [_node(one, note, (*path, "anyOf", at)) for at, one in enumerate(node["anyOf"])]
-        made: Schema = {"anyOf": [one for one, _ in pairs]}
-        return _describe(made, node, {}), either(back for _, back in pairs)
+        pairs = [
+            _node(branch, note, (*path, "anyOf", at)) for at, branch in enumerate(node["anyOf"])
+        ]
+        converted: Schema = {"anyOf": [branch for branch, _ in pairs]}
+        return _describe(converted, node, {}), either(back for _, back in pairs)
     match node.get("type"):
         case None:
             # strict mode requires a type, and there is none for any value
@@ -65,11 +73,13 @@ def _node(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration
             return _object(node, note, path)
         case "array":
             items, back = _node(node["items"], note, (*path, "items"))
-            made, lost = _split_rules(node, note, path)
-            return _describe({**made, "items": items}, node, lost), Restoration(items=back or None)
+            converted, dropped = _split_rules(node, note, path)
+            return _describe({**converted, "items": items}, node, dropped), Restoration(
+                items=back or None
+            )
         case _:
-            made, lost = _split_rules(node, note, path)
-            return _describe(made, node, lost), SAME
+            converted, dropped = _split_rules(node, note, path)
+            return _describe(converted, node, dropped), SAME
 
 
 def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restoration]:
@@ -77,12 +87,12 @@ def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restorati
     named = rest is False or (rest is None and node["properties"])
     if not named or "patternProperties" in node:
         raise NotStrict(f"{_where(path)} takes properties of any name")
-    made: Schema = {}
+    properties: Schema = {}
     backs: dict[str, Restoration] = {}
     for name, part in node["properties"].items():
-        made[name], backs[name] = _node(part, note, (*path, "properties", name))
-    optional = [name for name in made if name not in required_of(node)]
-    added = frozenset(name for name in optional if not _nullable(made[name]))
+        properties[name], backs[name] = _node(part, note, (*path, "properties", name))
+    optional = [name for name in properties if name not in required_of(node)]
+    added = frozenset(name for name in optional if not _nullable(properties[name]))
     if added:
         note(
             path,
@@ -92,26 +102,32 @@ def _object(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Restorati
     # The model sends null for absent properties, and `Restoration.optional` drops it: many
     # servers refuse a null.
     for name in added:
-        made[name] = _or_null(made[name])
+        properties[name] = _or_null(properties[name])
     whole = {
         "type": "object",
-        "properties": made,
-        "required": list(made),
+        "properties": properties,
+        "required": list(properties),
         "additionalProperties": False,
     }
-    _, lost = _split_rules(node, note, path)
+    _, dropped = _split_rules(node, note, path)
     inner = {name: back for name, back in backs.items() if back}
-    return _describe(whole, node, lost), Restoration(optional=added, properties=inner)
+    return _describe(whole, node, dropped), Restoration(optional=added, properties=inner)
 
 
 def _split_rules(node: Schema, note: OnChange, path: Path) -> tuple[Schema, Schema]:
     """The keywords of a node that strict mode accepts, and those it does not."""
     apart = {"description", "items", "properties", "required", "additionalProperties"}
-    made = {word: node[word] for word in node if word in _KEPT and _takes(word, node)}
-    lost = {word: node[word] for word in node if word not in made and word not in apart}
-    if lost:
-        note(path, f"{comma_list(lost)} left out of the schema", _WHY)
-    return made, lost
+    accepted = {
+        keyword: node[keyword] for keyword in node if keyword in _KEPT and _takes(keyword, node)
+    }
+    dropped = {
+        keyword: node[keyword]
+        for keyword in node
+        if keyword not in accepted and keyword not in apart
+    }
+    if dropped:
+        note(path, f"{comma_list(dropped)} left out of the schema", _WHY)
+    return accepted, dropped
 
 
 def _takes(word: str, node: Schema) -> bool:
@@ -122,19 +138,19 @@ def _takes(word: str, node: Schema) -> bool:
         case "pattern":
             return portable(value)
         case "enum":
-            return not any(isinstance(one, dict | list) for one in value)
+            return not any(isinstance(item, dict | list) for item in value)
         case _:
             return True
 
 
-def _describe(made: Schema, node: Schema, lost: Mapping[str, Any]) -> Schema:
-    default = {"default": node["default"]} if "default" in node and "anyOf" in made else {}
-    return with_description(made, describe(node.get("description"), {**lost, **default}))
+def _describe(converted: Schema, node: Schema, dropped: Mapping[str, Any]) -> Schema:
+    default = {"default": node["default"]} if "default" in node and "anyOf" in converted else {}
+    return with_description(converted, describe(node.get("description"), {**dropped, **default}))
 
 
 def _nullable(schema: Schema) -> bool:
     branches = schema.get("anyOf", [schema])
-    return any(one.get("type") == "null" for one in branches)
+    return any(branch.get("type") == "null" for branch in branches)
 
 
 def _or_null(schema: Schema) -> Schema:

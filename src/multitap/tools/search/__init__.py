@@ -4,7 +4,7 @@ In: tools, and a request in plain words. Out: tools ranked by fit, or three tool
 of them (`mode`). It must not know models or servers: it works on words alone.
 """
 
+from multitap.tools.search.finder import search_mode
 from multitap.tools.search.index import Hit, Index
-from multitap.tools.search.mode import search_mode
 
 __all__ = ["Hit", "Index", "search_mode"]

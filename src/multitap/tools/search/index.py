@@ -1,18 +1,243 @@
 """Ranks tools by how well they match a request: BM25 over weighted fields."""
 
+import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from heapq import nsmallest
 from itertools import islice, takewhile
 from math import log
+from typing import Any
 
-from multitap.records import dataclass
-from multitap.tools.search.search_request import SearchRequest, SearchTerm, parse_request
-from multitap.tools.search.stems import Stems
-from multitap.tools.search.tool_document import ToolDocument, read
-from multitap.tools.tool import ToolInfo
+import msgspec
+
+from multitap.catalog.schemas.schema import is_list, is_object
+from multitap.tools.search.words import STOP, Stems, words_of, words_of_name, words_of_prose
+from multitap.tools.tool import HubTool, ToolInfo, server_of
+
+MAX_DESCRIPTION = 4_000
+MAX_ARGUMENTS = 64
+MAX_ARGUMENT_TEXT = 300
+MAX_DEPTH = 4
+"""Characters, arguments and levels of a schema that are indexed."""
+
+_SENTENCE = re.compile(r"(?<=[.!?。])\s|\n")
+_WORD = re.compile(r"\w+")
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One part of a tool's definition."""
+
+    weight: float
+    """The weight of a word in a field of average length."""
+    usual: float
+    """The average length in words; fixed, so that weights do not depend on other tools."""
+    bend: float
+    """How much a longer field reduces a word's weight: 0 not at all, 1 proportionally."""
+
+    def share(self, length: int) -> float:
+        return self.weight / (1 - self.bend + self.bend * max(length, 1) / self.usual)
+
+
+NAME = Field(5.5, 3, 0.6)
+SERVER = Field(3.0, 1, 0.4)
+TITLE = Field(1.8, 3, 0.5)
+SUMMARY = Field(2.5, 10, 0.5)
+DETAIL = Field(1.0, 40, 0.7)
+ARGUMENT = Field(1.0, 5, 0.8)
+ARGUMENT_TEXT = Field(0.45, 40, 0.9)
+
+_CHANGING = """
+    add append apply approve archive assign attach cancel clear click close complete connect copy
+    create delete deny disconnect drag drop edit fill finalize fork format hover import insert
+    install invite make manage merge modify move mute new patch post press protect publish push put
+    remove rename replace reply reschedule respond restore revoke schedule select send set start
+    stop subscribe transition type unarchive uncomplete uninstall unmute unprotect unsubscribe
+    update updater upgrade upload write
+"""
+CHANGING = frozenset(_CHANGING.split())
+"""Words in the names of tools that change something."""
+_VERB_WITHIN = 3  # words of a name: `jira_create_issue`
+_SUMMARY_WORDS = 4
+
+
+class ToolDocument(msgspec.Struct, frozen=True):
+    """A tool in the search index."""
+
+    weights: Mapping[str, float]
+    """The weight of each word."""
+    names: frozenset[str]
+    """Its names here and at its server, in lower case."""
+    server: frozenset[str]
+    """The words of its server's name."""
+    changes: bool
+    """Whether its name suggests that it changes something."""
+
+
+def read_document(tool: ToolInfo) -> ToolDocument:
+    """The document of a tool's definition."""
+    own, server = own_name(tool), server_of(tool) or ""
+    return ToolDocument(
+        _weights(tool),
+        frozenset({tool.name.casefold(), own.casefold()}),
+        frozenset(words_of_name(server)),
+        changes=not CHANGING.isdisjoint(words_of_name(own)[:_VERB_WITHIN]),
+    )
+
+
+def own_name(tool: ToolInfo) -> str:
+    """The server's own name for it."""
+    return tool.tool.raw_name if isinstance(tool, HubTool) else tool.name
+
+
+def summary(tool: ToolInfo) -> str:
+    """The first sentence of its description, and more after a short headline."""
+    text = _description(tool)
+    for end in _SENTENCE.finditer(text):
+        if len(_WORD.findall(text[: end.start()])) >= _SUMMARY_WORDS:
+            return text[: end.start()]
+    return text
+
+
+def _weights(tool: ToolInfo) -> Mapping[str, float]:
+    total: defaultdict[str, float] = defaultdict(float)
+    for part, terms in _fields(tool):
+        share = part.share(len(terms))
+        for word in terms:
+            total[word] += share
+    return dict(total)
+
+
+def _fields(tool: ToolInfo) -> Iterator[tuple[Field, list[str]]]:
+    yield NAME, words_of_name(own_name(tool))
+    if isinstance(tool, HubTool):
+        yield SERVER, words_of_name(tool.server)
+        yield TITLE, words_of_prose(tool.title or "")
+    first = summary(tool)
+    yield SUMMARY, words_of_prose(first)
+    # the rest counts less: long descriptions mention what a tool does not do
+    yield DETAIL, words_of_prose(_description(tool)[len(first) :])
+    arguments = list(islice(_arguments(tool.parameters), MAX_ARGUMENTS))
+    yield ARGUMENT, [word for name, _ in arguments for word in words_of_name(name)]
+    yield (
+        ARGUMENT_TEXT,
+        [word for _, schema in arguments for word in words_of_prose(_schema_text(schema))],
+    )
+
+
+def _description(tool: ToolInfo) -> str:
+    return tool.description[:MAX_DESCRIPTION].strip()
+
+
+def _arguments(
+    schema: Mapping[str, Any], depth: int = 1
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Every named part, the outer ones first."""
+    properties = schema.get("properties")
+    named = [*properties.items()] if is_object(properties) else []
+    inner = [(name, part) for name, part in named if is_object(part)]
+    yield from inner
+    if depth < MAX_DEPTH:
+        for part in _parts(schema, (part for _, part in inner)):
+            yield from _arguments(part, depth + 1)
+
+
+def _parts(
+    schema: Mapping[str, Any], properties: Iterable[Mapping[str, Any]]
+) -> Iterator[Mapping[str, Any]]:
+    yield from properties
+    if is_object(items := schema.get("items")):
+        yield items
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        if is_list(branches := schema.get(keyword)):
+            yield from (branch for branch in branches if is_object(branch))
+
+
+def _schema_text(schema: Mapping[str, Any]) -> str:
+    description, choices = schema.get("description"), schema.get("enum")
+    text = description if isinstance(description, str) else ""
+    if is_list(choices):
+        text += " " + " ".join(choice for choice in choices if isinstance(choice, str))
+    # an enum of a thousand countries must not outweigh the tool's own words
+    return text[:MAX_ARGUMENT_TEXT]
+
+
+MOST_WORDS = 64
+"""Words of a request that are used."""
+LONGEST_PHRASE = 4
+MOST_CHARACTERS = 2_000
+
+_QUESTION = """
+    am any are can did do does find has have how is list show was were what when where which who
+    whose why
+"""
+QUESTION = frozenset(_QUESTION.split())
+"""First words of requests that are questions."""
+_AROUND = "`'\".,:;!?()[]"
+
+
+class SearchTerm(msgspec.Struct, frozen=True):
+    """One term of a request: a word, or a phrase with a meaning of its own."""
+
+    word: str
+    """Empty for a phrase, and for a word that only stands for others."""
+    stem: str
+    meant: frozenset[str]
+    """Stems of other words for it."""
+
+
+class SearchRequest(msgspec.Struct, frozen=True):
+    """The terms of the request."""
+
+    terms: Sequence[SearchTerm]
+    words: frozenset[str]
+    names: frozenset[str]
+    """Words that may be the name of a tool."""
+    is_question: bool
+
+
+def parse_request(text: str, stems: Stems) -> SearchRequest:
+    """Parse a request."""
+    # models paste whole conversations
+    text = text[:MOST_CHARACTERS]
+    terms = words_of(text)[:MOST_WORDS]
+    return SearchRequest(
+        tuple(dict.fromkeys(_terms(terms, stems))),
+        frozenset(terms),
+        frozenset(_names(text)),
+        is_question=bool(terms) and terms[0] in QUESTION,
+    )
+
+
+def _terms(query_words: Sequence[str], stems: Stems) -> Iterator[SearchTerm]:
+    """The terms, word by word; words of a phrase count only as the phrase."""
+    stemmed = [stems(word) for word in query_words]
+    at = 0
+    while at < len(query_words):
+        length = _phrase(stemmed[at : at + LONGEST_PHRASE], stems)
+        meant = stems.meanings.get(tuple(stemmed[at : at + length]), frozenset())
+        if length == 1 and query_words[at] not in STOP:
+            yield SearchTerm(query_words[at], stemmed[at], meant)
+        elif meant:
+            yield SearchTerm("", "", meant)
+        at += length
+
+
+def _phrase(stemmed: Sequence[str], stems: Stems) -> int:
+    """How many words from the beginning form a known phrase."""
+    sizes = (size for size in range(len(stemmed), 1, -1) if tuple(stemmed[:size]) in stems.meanings)
+    return next(sizes, 1)
+
+
+def _names(text: str) -> Iterator[str]:
+    """The whole text, and every part that is not a plain word: `search` may be just a verb."""
+    yield text.strip().casefold()
+    for part in text.split():
+        name = part.strip(_AROUND)
+        # names of tools have underscores or dashes; plain words rarely mean one
+        if not name.isalnum():
+            yield name.casefold()
+
 
 # As in BM25: a description that repeats a word ten times must not win by that.
 SATURATION = 3.0
@@ -40,18 +265,16 @@ _Numbers = Mapping[str, Sequence[int]]
 _Scores = defaultdict[int, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(msgspec.Struct, frozen=True):
     """One search result."""
 
     tool: ToolInfo
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     document: ToolDocument
-    schema: object = field(repr=False)
+    schema: object
     """Kept alive, because its `id()` is part of the key."""
 
 
@@ -78,7 +301,7 @@ class Index:
             key = (tool.name, tool.description, id(schema))
             by_key[key] = tool
             # reading a definition is the expensive part, and most stay the same from list to list
-            self._entries[key] = before.get(key) or _Entry(read(tool), schema)
+            self._entries[key] = before.get(key) or _Entry(read_document(tool), schema)
         self.tools = tuple(by_key.values())
         # the order matters, too: postings contain positions, not names
         if list(before) != list(self._entries):
@@ -107,10 +330,10 @@ class Index:
         scores, met = _Scores(float), _Scores(float)
         possible = 0.0
         for term in terms:
-            found = self._find(term)
-            best = max(found.values(), default=0.0)
+            term_scores = self._find(term)
+            best = max(term_scores.values(), default=0.0)
             possible += best
-            for number, score in found.items():
+            for number, score in term_scores.items():
                 scores[number] += score
                 met[number] += best
         for number in scores:
@@ -130,14 +353,14 @@ class Index:
     def _find(self, term: SearchTerm) -> _Scores:
         """The score of one term for each tool: the best of all its words."""
         best = _Scores(float)
-        for factor, words in self._alternatives(term):
-            found = _Scores(float)
-            for word in words:
+        for factor, alternatives in self._alternatives(term):
+            weights = _Scores(float)
+            for word in alternatives:
                 for number in self._postings[word]:
-                    found[number] += self._documents[number].weights[word]
+                    weights[number] += self._documents[number].weights[word]
             # all forms of a word together: each alone would look rarer than the word is
-            worth = factor * self._rarity(len(found))
-            for number, weight in found.items():
+            worth = factor * self._rarity(len(weights))
+            for number, weight in weights.items():
                 best[number] = max(best[number], worth * weight / (weight + SATURATION))
         return best
 

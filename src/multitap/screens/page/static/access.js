@@ -67,7 +67,7 @@ export default function access(app) {
 
   async function look() {
     const picture = await attempt(() => ask("access"));
-    const entries = await attempt(() => ask("audit", { filter: app.filter, limit: 100 }));
+    const entries = await attempt(() => ask("audit", { query: app.filter, limit: 100 }));
     if (picture) {
       trouble.replaceChildren(...picture.trouble.map((words) => h("p", { class: "note error" }, words)));
       tokens.show([...picture.tokens].reverse());

@@ -16,7 +16,7 @@ export const fields = (call) => ({
 });
 
 async function exchange(call) {
-  return call.exchange ? ask("exchange", { id: call.exchange }) : null;
+  return call.exchange ? ask("exchange", { exchange_id: call.exchange }) : null;
 }
 
 function said(kept) {
@@ -55,7 +55,7 @@ export default function calls(app) {
   async function compare(call) {
     await attempt(async () => {
       const filter = `server:${quoted(call.server)} tool:${quoted(call.tool)} status:ok`;
-      const { records } = await ask("calls", { filter, limit: 200 });
+      const { records } = await ask("calls", { query: filter, limit: 200 });
       const good = records.find((one) => one.exchange && one.exchange !== call.exchange && one.at < call.at + 1e-6)
         ?? records.find((one) => one.exchange && one.exchange !== call.exchange);
       if (!good || !call.exchange) { open("Compare", h("p", {}, 'There is no recorded call to compare with; set record = "all".')); return; }
@@ -80,7 +80,7 @@ export default function calls(app) {
   async function look() {
     if (asked === app.filter) return;
     asked = app.filter;
-    const found = await attempt(() => ask("calls", { filter: app.filter, limit: 200 }));
+    const found = await attempt(() => ask("calls", { query: app.filter, limit: 200 }));
     past = found?.records ?? [];
     show();
   }

@@ -20,7 +20,7 @@ export default function clients(app) {
 
   async function details(one) {
     const caller = one.caller.replace(/["\\*?[\]]/g, "?");
-    const found = await attempt(() => ask("calls", { filter: caller ? `${one.kind}:"${caller}"` : "", limit: 100 }));
+    const found = await attempt(() => ask("calls", { query: caller ? `${one.kind}:"${caller}"` : "", limit: 100 }));
     if (!found) return;
     open(one.name, found.records.length
       ? h("table", {}, h("thead", {}, h("tr", {}, ["Time", "Server", "Tool", "Outcome", "Took"].map((title) => h("th", { scope: "col" }, title)))),

@@ -180,7 +180,7 @@ class App {
     const reply = await answer(question);
     // closing the window leaves the question open
     if (reply.result?.action === "cancel" || reply.error === "the person closed the question") return;
-    const taken = await attempt(() => ask("reply", { number: question.number, ...reply }));
+    const taken = await attempt(() => ask("answer_question", { number: question.number, ...reply }));
     if (taken === false) tell("The question is no longer open.", "error");
   }
 

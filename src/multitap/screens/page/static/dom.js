@@ -31,7 +31,7 @@ export function button(label, act, properties) {
   return h("button", { type: "button", onclick: act, ...properties }, label);
 }
 
-// as in `http/browser_address.py`: what every program reads as the same host, which can be shown
+// as in `http/addresses.py`: what every program reads as the same host, which can be shown
 const PLAIN = /^(https?):\/\/(\[[0-9A-Fa-f:]+\]|[\w-]+(?:\.[\w-]+)*)(?::[1-9][0-9]{0,4})?(?:[/?#][\w.~:/?&=%+,;@#[\]-]*)?$/;
 const HERE = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/;
 

@@ -27,11 +27,14 @@ async function post(path, body, signal) {
   return response;
 }
 
-export async function ask(kind, question = {}) {
-  const response = await post("ask", { ask: kind, ...question });
-  const answer = await response.json();
-  if (answer.error) throw new Refused(answer);
-  return answer.ok;
+export async function ask(method, values = {}) {
+  return (await checked(await post(method, values))).json();
+}
+
+// A response with a status of success; a server that is too busy answers without JSON.
+async function checked(response) {
+  if (response.ok) return response;
+  throw new Refused(await response.json().catch(() => ({ error: `the gateway answers ${response.status}` })));
 }
 
 export const leave = () => post("leave", {});
@@ -55,21 +58,17 @@ async function* events(response) {
 }
 
 // Run an action at the gateway; `onQuestion` answers servers' questions, `onStep` gets progress.
-export async function act(kind, action, { onQuestion, onStep, signal } = {}) {
-  const response = await post("act", { ask: kind, ...action }, signal);
-  if (!response.headers.get("content-type").startsWith("text/event-stream")) {
-    throw new Refused(await response.json());
-  }
-  let name = "";
-  for await (const { kind: what, data } of events(response)) {
-    if (what === "begun") name = data;
-    else if (what === "answer") {
-      if (data.error) throw new Refused(data);
-      return data;
-    } else if (data.question) {
-      const question = data.question;
-      Promise.resolve(onQuestion(question)).then((reply) => post("reply", { action: name, number: question.number, ...reply })).catch(() => {});
-    } else if (data.ok) onStep?.(data.ok);
+export async function act(method, values, { onQuestion, onStep, signal } = {}) {
+  const response = await checked(await post(method, values, signal));
+  let action = "";
+  for await (const { kind, data } of events(response)) {
+    if (kind === "begun") action = data;
+    else if (kind === "answer") return data;
+    else if (kind === "failure") throw new Refused(data);
+    else if (kind === "progress") onStep?.(data);
+    else if (kind === "question") {
+      Promise.resolve(onQuestion(data)).then((reply) => post("answer", { action, number: data.number, ...reply })).catch(() => {});
+    }
   }
   throw new Refused({ error: "the gateway has gone" });
 }

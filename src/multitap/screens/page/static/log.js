@@ -26,7 +26,7 @@ export default function log(app) {
       if (said !== undefined && said !== text.said) { text.said = said; text.textContent = ""; text.append(...[h("span", {}, said || "It has not written anything.")]); text.scrollTop = text.scrollHeight; }
       return;
     }
-    const found = await attempt(() => ask("log", { filter: app.filter, limit: 200 }));
+    const found = await attempt(() => ask("log", { query: app.filter, limit: 200 }));
     if (!found) return;
     const seen = new Map();
     const rows = found.records.map((one) => {

@@ -1,0 +1,102 @@
+"""Progress on the terminal while a person waits; it is erased afterwards."""
+
+import shutil
+import sys
+import time
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import anyio
+import click
+
+from multitap.cli.terminal import can_draw, cut, one_line
+from multitap.errors import counted, ungrouped
+from multitap.events import LinkState, ServerSnapshot
+from multitap.hub.hub import Hub
+from multitap.wire.wire import OnProgress
+
+PATIENCE = 0.3
+"""Seconds before anything is shown: most servers are faster."""
+INTERVAL = 0.1
+
+
+@asynccontextmanager
+async def progress(hub: Hub) -> AsyncGenerator[None]:
+    """One line per server while they start and the block runs."""
+    if not can_draw(sys.stderr):
+        yield
+        return
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_draw, hub)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+
+def lines(servers: Sequence[ServerSnapshot], *, now: float, rows: int, columns: int) -> list[str]:
+    """The lines to show, servers that are still starting first if not all fit."""
+    starting = [server for server in servers if server.state is not LinkState.DISABLED]
+    starting.sort(key=lambda server: server.state is not LinkState.CONNECTING)
+    width = max((len(one_line(server.name)) for server in starting), default=0)
+    all_lines = [
+        cut(f"{one_line(server.name):<{width}}  {_words(server, now)}", columns)
+        for server in starting
+    ]
+    if len(all_lines) <= rows:
+        return all_lines
+    return [*all_lines[: rows - 1], f"and {len(all_lines) - rows + 1} more"]
+
+
+def _words(server: ServerSnapshot, now: float) -> str:
+    match server.state:
+        case LinkState.CONNECTED:
+            return f"ready, {counted(server.tools, 'tool')}"
+        case LinkState.CONNECTING:
+            return f"starting, {now - server.since:.0f} s"
+        case _ if server.failure is not None:
+            return one_line(str(server.failure))
+        case _:
+            return "waiting"
+
+
+@contextmanager
+def ticker() -> Generator[OnProgress]:
+    """Show a call's progress in one line while the block runs."""
+    visible = can_draw(sys.stderr)
+
+    def tick(done: float, total: float | None, message: str | None) -> None:
+        if visible:
+            share = f"{done:g}/{total:g}" if total else f"{done:g}"
+            text = one_line(f"{share} {message or ''}")
+            _write(f"\r\x1b[K{cut(text, shutil.get_terminal_size().columns - 1)}")
+
+    try:
+        yield tick
+    finally:
+        if visible:
+            _write("\r\x1b[K")
+
+
+async def _draw(hub: Hub) -> None:
+    drawn = 0
+    try:
+        await anyio.sleep(PATIENCE)
+        while True:
+            columns, rows = shutil.get_terminal_size()
+            new = lines(hub.snapshot().servers, now=time.time(), rows=rows - 1, columns=columns - 1)
+            _write(_erase(drawn) + "".join(f"{line}\n" for line in new))
+            drawn = len(new)
+            await anyio.sleep(INTERVAL)
+    finally:
+        _write(_erase(drawn))
+
+
+def _erase(count: int) -> str:
+    """Move to the first of our lines, and erase all of them."""
+    return f"\x1b[{count}F\x1b[J" if count else ""
+
+
+def _write(text: str) -> None:
+    click.echo(text, nl=False, err=True)

@@ -1,0 +1,1 @@
+"""Commands that run a gateway and look at it."""

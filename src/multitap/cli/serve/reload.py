@@ -1,0 +1,89 @@
+"""`multitap reload` and `restart`: control a running gateway."""
+
+import click
+
+from multitap.cli import configuration
+from multitap.cli.completion import complete_server
+from multitap.cli.configuration import load_configuration
+from multitap.cli.options import CommonOptions, gateway_options, json_option
+from multitap.cli.target import (
+    RunningGateway,
+    choose_gateway,
+    matching,
+    nobody_serves,
+)
+from multitap.cli.terminal import Exit, complain, note, say, say_json
+from multitap.config import Loaded
+from multitap.config.problems import did_you_mean, serious
+from multitap.control.messages import ReloadReport
+from multitap.errors import UnknownName
+
+
+@click.command()
+@gateway_options
+@json_option
+def reload(options: CommonOptions, *, as_json: bool) -> int:
+    """Reload the configuration of running gateways
+
+    Reloads every gateway that has the same configuration files as this command.
+    """
+    loaded = load_configuration(options)
+    running = matching(options, loaded)
+    reports = [(live, live.reload()) for live in running]
+    if as_json:
+        say_json([_for_programs(live, report) for live, report in reports])
+    else:
+        for live, report in reports:
+            _show(live, report, loaded)
+        if options.pid is None:
+            configuration.show_problems(serious(loaded.problems))
+    # a gateway chosen by its pid may have other files than this command
+    ours = loaded.errors if options.pid is None else ()
+    if ours or any(report.kept or not report.taken for _, report in reports):
+        return Exit.CONFIG
+    if any(report.missing_workers for _, report in reports):
+        return Exit.FAILED
+    return Exit.DONE if running else nobody_serves()
+
+
+@click.command()
+@click.argument("server", shell_complete=complete_server)
+@gateway_options
+def restart(options: CommonOptions, server: str) -> int:
+    """Restart a server of the running gateway"""
+    live = choose_gateway(options, load_configuration(options))
+    if live is None:
+        return nobody_serves()
+    names = [server_.name for server_ in live.state().snapshot.servers]
+    if server not in names:
+        hint = did_you_mean(server, names) or "`multitap status` lists all servers"
+        raise UnknownName(f"the gateway has no server named {server!r}", hint=hint)
+    live.restart(server)
+    note(f"restarting {server}; `multitap status` shows how it goes")
+    return Exit.DONE
+
+
+def _show(live: RunningGateway, report: ReloadReport, loaded: Loaded) -> None:
+    who = f"pid {live.about.pid}"
+    if report.taken:
+        say(f"{who}: {report.plan}")
+    else:
+        complain(f"{who}: the files cannot be read; nothing is changed")
+    if report.kept:
+        note(f"{who}: {', '.join(report.kept)} unchanged: the new configuration cannot be used")
+    if report.gap:
+        complain(f"{who}: {report.gap}")
+    if not live.runs(loaded):
+        for problem in report.problems:
+            note(problem)
+
+
+def _for_programs(live: RunningGateway, report: ReloadReport) -> dict[str, object]:
+    return {
+        "gateway": live.about.pid,
+        "taken": report.taken,
+        "plan": report.plan,
+        "problems": list(report.problems),
+        "kept": list(report.kept),
+        "missing_workers": report.missing_workers,
+    }

@@ -1,0 +1,1 @@
+"""Commands that bring servers in, and Multitap into other clients."""

@@ -1,0 +1,250 @@
+"""What a command acts on: a running gateway, or a hub of its own, behind the same methods."""
+
+import time
+from collections.abc import Callable, Coroutine, Generator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from multitap.cli.configuration import problem_line
+from multitap.cli.options import SHORTEST_WAIT, CommonOptions
+from multitap.cli.terminal import Exit, complain, note
+from multitap.config import Loaded
+from multitap.control import messages
+from multitap.control.methods import Control
+from multitap.control.places import sockets
+from multitap.errors import ConfigError, MultitapError, UnknownName
+from multitap.events import LinkState, ServerSnapshot
+from multitap.names import Naming, likely_owners
+
+if TYPE_CHECKING:
+    from multitap.control.client import Follower
+    from multitap.store.tables import Activity
+    from multitap.upstream.tracing import TracedMessage
+
+_Answer = TypeVar("_Answer")
+Question = Callable[[Control], Coroutine[Any, Any, _Answer]]
+"""What a command asks, by the methods of a gateway."""
+_POLL = 0.05
+"""Seconds between two looks at servers that start."""
+
+
+class RunningGateway(msgspec.Struct, frozen=True):
+    """A running gateway."""
+
+    about: messages.About
+    path: Path
+
+    def runs(self, loaded: Loaded) -> bool:
+        """Whether it is configured by the same files."""
+        return self.about.files == loaded.files
+
+    @property
+    def words(self) -> str:
+        where = self.about.url or "on stdio"
+        return f"the gateway with pid {self.about.pid} ({where})"
+
+    def ask(self, question: Question[_Answer]) -> _Answer:
+        """The answer to a question.
+
+        Raises:
+            MultitapError: The gateway does not answer, or answers with an error.
+        """
+        from multitap.control.client import ControlClient, wait  # noqa: PLC0415 - asyncio
+
+        return wait(question(ControlClient(self.path, self.words)))
+
+    def state(self) -> messages.GatewayState:
+        return self.ask(lambda control: control.state())
+
+    def figures(self) -> messages.Figures:
+        return self.ask(lambda control: control.figures())
+
+    def reload(self) -> messages.ReloadReport:
+        return self.ask(lambda control: control.reload())
+
+    def console(self) -> str:
+        """A link that opens its web console once."""
+        return self.ask(lambda control: control.console())
+
+    def restart(self, server: str) -> None:
+        self.ask(lambda control: control.restart(server))
+
+    def follow(self, server: str | None) -> "AbstractContextManager[Follower[Activity]]":
+        """While entered, receive the events of one server or of all."""
+        from multitap.control.client import ControlClient, follow  # noqa: PLC0415 - asyncio
+
+        return follow(ControlClient(self.path, self.words).events(server))
+
+    def trace(self, server: str) -> "AbstractContextManager[Follower[TracedMessage]]":
+        """While entered, receive each message to and from a server."""
+        from multitap.control.client import ControlClient, follow  # noqa: PLC0415 - asyncio
+
+        return follow(ControlClient(self.path, self.words).trace(server))
+
+
+class Target:
+    """The gateway that a command asks, after naming it; without one, a hub for each question.
+
+    Raises:
+        UnknownName: The gateway that was named does not run.
+    """
+
+    def __init__(self, options: CommonOptions, loaded: Loaded) -> None:
+        self._options = options
+        self.loaded = loaded
+        self.gateway = choose_gateway(options, loaded)
+        """None for a hub of the command's own."""
+
+    @property
+    def has_these_files(self) -> bool:
+        """Whether its servers are those of the command's own configuration."""
+        return self.gateway is None or self.gateway.runs(self.loaded)
+
+    def look(self, question: Question[_Answer], *, server: str | None = None) -> _Answer:
+        """The answer about what servers offer; our own hub starts them, except lazy ones.
+
+        Only one `server` is started if it is named.
+        """
+        if self.gateway is not None:
+            return self.gateway.ask(question)
+        return self._ask_own(question, server, settled=True)
+
+    def use(
+        self,
+        question: Question[_Answer],
+        *,
+        name: str = "",
+        server: str | None = None,
+        can_ask: bool = False,
+    ) -> _Answer:
+        """The answer about one thing; our own hub starts only the server that has it.
+
+        `name` is that of a tool or a prompt; `can_ask` lets its server ask the user.
+        """
+        if self.gateway is None:
+            return self._ask_own(question, server, settled=False, can_ask=can_ask)
+        with explain_unknown(self.gateway, self.loaded, name):
+            return self.gateway.ask(question)
+
+    def _ask_own(
+        self,
+        question: Question[_Answer],
+        server: str | None,
+        *,
+        settled: bool,
+        can_ask: bool = False,
+    ) -> _Answer:
+        # half a second that a gateway spares
+        from multitap.cli.own_hub import open_own_hub  # noqa: PLC0415
+        from multitap.cli.signals import run_async  # noqa: PLC0415
+
+        async def ask() -> _Answer:
+            async with open_own_hub(
+                self.loaded, self._options, only=server, settled=settled, can_ask=can_ask
+            ) as control:
+                return await question(control)
+
+        return run_async(ask)
+
+
+def gateways(loaded: Loaded) -> tuple[RunningGateway, ...]:
+    """All running gateways, the latest first; reports those that do not answer."""
+    running: list[RunningGateway] = []
+    for pid, path in sockets(loaded.state_directory).items():
+        from multitap.control.client import FIRST, ControlClient, wait  # noqa: PLC0415 - asyncio
+
+        client = ControlClient(path, f"the gateway with pid {pid}", patience=FIRST)
+        try:
+            running.append(RunningGateway(wait(client.about()), path))
+        except MultitapError as exc:
+            note(str(exc))
+    return tuple(sorted(running, key=lambda live: live.about.started, reverse=True))
+
+
+def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ...]:
+    """The gateways for a command: the named one, or all with the same files.
+
+    Raises:
+        UnknownName: The named one does not run.
+    """
+    if not options.live:
+        return ()
+    running = gateways(loaded)
+    if options.pid is None:
+        return tuple(live for live in running if live.runs(loaded))
+    named = tuple(live for live in running if live.about.pid == options.pid)
+    if not named:
+        others = ", ".join(live.words for live in running) or "no gateway"
+        raise UnknownName(f"no gateway runs with pid {options.pid}", hint=f"running: {others}")
+    return named
+
+
+def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | None:
+    """The gateway that a command uses, after naming it; None if there is none.
+
+    Raises:
+        UnknownName: The named one does not run.
+    """
+    running = matching(options, loaded)
+    if not running:
+        return None
+    first, *others = running
+    note(f"from {first.words}")
+    if others:
+        pids = ", ".join(str(live.about.pid) for live in others)
+        note(f"more gateways have the same files; choose one with `--live PID`: {pids}")
+    return first
+
+
+def hand_over(options: CommonOptions, loaded: Loaded) -> None:
+    """Make running gateways use what was just trusted, and wait a while for its servers.
+
+    They would notice by themselves, but later than the command asks them.
+    """
+    for live in matching(options, loaded):
+        live.reload()
+        while any(map(_is_starting, live.state().snapshot.servers)):
+            if options.patience() <= SHORTEST_WAIT:
+                break
+            time.sleep(_POLL)
+
+
+def _is_starting(server: ServerSnapshot) -> bool:
+    return server.failure is None and server.state in {
+        LinkState.CONNECTING,
+        LinkState.DISCONNECTED,
+    }
+
+
+@contextmanager
+def explain_unknown(live: RunningGateway, loaded: Loaded, name: str) -> Generator[None]:
+    """While entered, explain an unknown tool or prompt if its server cannot be used.
+
+    Raises:
+        ConfigError: The entry of its server cannot be used, or is not trusted.
+    """
+    try:
+        yield
+    except UnknownName:
+        naming = loaded.settings.naming
+        # a gateway with other files has servers that ours do not mention
+        if live.runs(loaded) and naming is not Naming.BARE:
+            for held, pending in loaded.held.items():
+                if likely_owners(name, [held], naming):
+                    raise pending.refusal() from None
+            for broken, problems in loaded.broken.items():
+                if likely_owners(name, [broken], naming):
+                    raise ConfigError(problem_line(problems[0]), hint=problems[0].hint) from None
+        raise
+
+
+def nobody_serves() -> Exit:
+    """The error for a command that needs a gateway."""
+    complain(
+        "no gateway is serving this configuration",
+        "`multitap serve --http 3000` starts one; `--live PID` asks one with other files",
+    )
+    return Exit.UNAVAILABLE

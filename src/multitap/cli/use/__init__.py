@@ -1,0 +1,1 @@
+"""Commands that show and use what the servers offer."""

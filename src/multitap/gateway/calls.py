@@ -1,0 +1,596 @@
+"""Answers clients' calls, reads and prompts."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import anyio
+import msgspec
+from msgspec import Raw
+
+from multitap.catalog.audience import Audience
+from multitap.catalog.catalog import Prompt, Tool
+from multitap.errors import (
+    LONGEST_QUOTE,
+    BadAnswer,
+    BadArguments,
+    Denied,
+    Unavailable,
+    UnknownName,
+    quoted,
+    shortened,
+)
+from multitap.events import withheld_note
+from multitap.gateway import client_errors
+from multitap.gateway.client import Client, ClientRequest
+from multitap.gateway.eras import to_handshake, to_stateless
+from multitap.gateway.logins import ClientLogins
+from multitap.gateway.parked_calls import ParkedCalls
+from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
+from multitap.gateway.subscriptions import Subscriptions, parse_wanted
+from multitap.gateway.tool_search import ToolSearch, words_result
+from multitap.gateway.view import View
+from multitap.hub.hub import Hub
+from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
+from multitap.tasks import in_task
+from multitap.upstream.handshake import Era
+from multitap.upstream.link import Link
+from multitap.upstream.questions import CallContext, slot_holder_of
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import (
+    EMPTY,
+    RESERVED_KEYS,
+    UNPARSABLE,
+    Result,
+    RpcError,
+    parse_table,
+    text_of,
+)
+from multitap.wire.request import Deadline, make_request, members
+
+Encoded = Raw | bytes
+_HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # read once: enum attributes are slow
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of a client to one server."""
+
+    method: str
+    name: str
+    """The name of the tool, prompt or resource that the client uses."""
+    link: Link
+    subject: str
+    """The tool's own name, or the method: what `Attribution` remembers behaviour by."""
+    limit: Callable[[CallContext, float], Deadline]
+    """Its deadline, given when it began."""
+    do: Callable[[Link, CallContext, Deadline], Awaitable[Encoded]]
+    """Sends it over the given link."""
+    may_ask: bool = False
+    """Whether the policy may ask the client's user about it."""
+
+
+class JobRunner:
+    """Runs jobs, each in its client's session and in turn.
+
+    Args:
+        view: Returns what clients of an audience see.
+        private: Sessions of single clients.
+        exclusive_use: Gives clients their turn.
+        parked_calls: Where a job waits for a stateless client to return.
+        subscriptions: Which log levels are wanted.
+        check_seat: Raises `OnOtherReplica` where a client's own session is at another replica.
+    """
+
+    def __init__(
+        self,
+        view: Callable[[Audience], View],
+        private: PrivateLinks,
+        exclusive_use: ExclusiveUse,
+        parked_calls: ParkedCalls,
+        subscriptions: Subscriptions,
+        *,
+        check_seat: Callable[[Client, str], Awaitable[None]] | None = None,
+    ) -> None:
+        self._check_seat = check_seat
+        self._view = view
+        self._private = private
+        self._exclusive_use = exclusive_use
+        self._parked_calls = parked_calls
+        self._subscriptions = subscriptions
+
+    async def session(self, request: ClientRequest, link: Link) -> Link:
+        """The link over which a server works for a client: the same for all of its requests."""
+        if self._private.shares(request.client, link):
+            return link
+        if self._check_seat is not None and link.config.session != "shared":
+            await self._check_seat(request.client, link.name)
+        return await self._private.link(request.client, link)
+
+    async def run(self, request: ClientRequest, job: Job, since: float | None) -> Result:
+        """Run a job in turn, with a round for each set of questions to the client."""
+        link = job.link
+
+        async def work(context: CallContext) -> Encoded:
+            nonlocal since
+            # its time starts again after a person has visited a URL
+            began, since = since or anyio.current_time(), None
+            deadline, holder = job.limit(context, began), request.client.holder
+            async with self._exclusive_use.turn(
+                link, job.subject, context, holder, deadline
+            ) as found:
+                result = await job.do(found, context, deadline)
+            references = self._view(request.client.audience).references(link.name)
+            return result if references is None else references.in_result(result)
+
+        subject = f"{job.method} {job.name}"
+        if request.is_stateless and self._parked_calls.issued(request.params.request_state):
+            return await self._parked_calls.resume(request, subject)
+        if not request.is_stateless or (link.era is _STATELESS and not job.may_ask):
+            return for_client(request, link, await work(request.context()))
+
+        async def translated(context: CallContext) -> Result:
+            # the era of the link may be known only afterwards
+            result, is_cached = await work(context), job.method == "resources/read"
+            return for_client(request, link, result, is_cached=is_cached)
+
+        await self._subscriptions.log_levels.ensure_level(request.log_level, link)
+        if request.capabilities == EMPTY:
+            return await translated(request.context())
+        return await self._parked_calls.begin(request, subject, translated)
+
+
+def for_client(
+    request: ClientRequest, link: Link, result: Encoded, *, is_cached: bool = False
+) -> Result:
+    """A server's result in the format of its client's era.
+
+    Args:
+        request: The client's request.
+        link: The server.
+        result: As the server sent it.
+        is_cached: Whether clients may cache such results, and so need a lifetime.
+    """
+    if request.is_stateless is (link.era is _STATELESS):
+        return result
+    if request.is_stateless:
+        return to_stateless(result, is_cached=is_cached)
+    return to_handshake(result)
+
+
+def extra_members(request: ClientRequest, link: Link) -> tuple[bytes, bytes]:
+    """The members that a request adds to its own parameters.
+
+    Members of its `_meta`, and of its parameters each after a comma, as JSON.
+    """
+    params = request.params
+    meta = params.meta
+    keys = meta.keys() - RESERVED_KEYS
+    meta_members = members({key: meta[key] for key in keys}) if keys else b""
+    # a server of the handshake era asks in the middle of a call, and gets its answers there
+    extra = b""
+    if link.era is not _HANDSHAKE:
+        if params.request_state is not None:
+            extra = b',"requestState":%b' % jsonrpc.encode(params.request_state)
+        if len(params.input_responses):
+            extra = b'%b,"inputResponses":%b' % (extra, params.input_responses)
+    return meta_members, extra
+
+
+_Found = TypeVar("_Found")
+
+
+class ClientLookup:
+    """Finds what clients name, and waits for servers that still start."""
+
+    def __init__(self, hub: Hub, view: Callable[[Audience], View]) -> None:
+        self._hub = hub
+        self._view = view
+
+    async def find_tool(self, request: ClientRequest, name: str) -> Tool:
+        """The tool with this name; waits for starting servers that may have it.
+
+        Raises:
+            UnknownName: There is none.
+            NotAllowed: A filter hides it.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        audience, apps = request.client.audience, request.client.apps
+
+        def find() -> Tool | None:
+            view = self._view(audience)
+            return view.tools.get(name) or look_up(
+                view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
+            )
+
+        with self._hub.lookup.noting_refusal(name, request.context()):
+            tool = await self._wait_for(request, find, name)
+            view = self._view(audience)
+            if tool is None:
+                raise unknown(view.tools, name, withheld_note(self._hub.withheld))
+            if not view.shows(tool):
+                raise hidden_from_client(name)
+        return tool
+
+    async def find_prompt(self, request: ClientRequest, name: str) -> Prompt:
+        """The prompt with this name; waits for starting servers that may have it.
+
+        Raises:
+            UnknownName: There is none.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        audience = request.client.audience
+        prompt = await self._wait_for(request, lambda: self._view(audience).prompts.get(name), name)
+        if prompt is None:
+            hint = withheld_note(self._hub.withheld) or None
+            raise UnknownName(f"no prompt named {quoted(name)}", hint=hint)
+        return prompt
+
+    async def find_resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        """The server of a resource and its URI there; waits for starting servers that may have it.
+
+        Raises:
+            Refused: There is none.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        audience = request.client.audience
+        await self._wait_for(request, lambda: self._view(audience).resource(uri), None)
+        return self.resource(request, uri)
+
+    async def find_template(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        """The server of a resource template and its URI there; waits like `find_resource`.
+
+        Raises:
+            UnknownName: There is none.
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
+        audience = request.client.audience
+        template = await self._wait_for(request, lambda: self._view(audience).template(uri), None)
+        if template is None:
+            raise UnknownName(f"no resource template {quoted(uri)}")
+        return template
+
+    def resource(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        """The server that has a resource now, and its URI there.
+
+        Raises:
+            Refused: There is none.
+        """
+        resource = self._view(request.client.audience).resource(uri)
+        if resource is None:
+            stateless, handshake = client_errors.INVALID_PARAMS, client_errors.NO_RESOURCE
+            code = stateless if request.is_stateless else handshake
+            raise RpcError(
+                code, f"Resource not found: {shortened(uri, LONGEST_QUOTE)}", {"uri": uri}
+            )
+        return resource
+
+    async def _wait_for(
+        self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None
+    ) -> _Found | None:
+        """What `find` returns once the servers that may have the name are up."""
+        return await self._hub.lookup.wait_for(
+            find,
+            name,
+            defaults=self._hub.gateway_defaults,
+            has=lambda server: self._view(request.client.audience).has(server),
+        )
+
+
+class ToolCalls:
+    """Answers clients' `tools/call`: plain calls directly, the others as jobs.
+
+    Args:
+        hub: Has the servers.
+        view: Returns what clients of an audience see.
+        lookup: Finds tools that the view does not list.
+        jobs: Runs calls that wait for more than their server.
+        private: Sessions of single clients.
+        parked_calls: Calls that wait for their client to return.
+        logins: Sends a client's user to log in.
+        search: Answers the three tools of search mode.
+    """
+
+    def __init__(  # noqa: PLR0917 - made in one place
+        self,
+        hub: Hub,
+        view: Callable[[Audience], View],
+        lookup: ClientLookup,
+        jobs: JobRunner,
+        private: PrivateLinks,
+        parked_calls: ParkedCalls,
+        logins: ClientLogins,
+        search: ToolSearch,
+    ) -> None:
+        self._hub = hub
+        self._view = view
+        self._lookup = lookup
+        self._jobs = jobs
+        self._private = private
+        self._parked_calls = parked_calls
+        self._logins = logins
+        self._search = search
+
+    async def answer(self, request: ClientRequest) -> Result:  # noqa: C901, PLR0911 - in one piece: every call takes this way
+        """The result of the tool that a client calls.
+
+        Raises:
+            Refused, MultitapError: The call failed.
+        """
+        params, client, hub, since = request.params, request.client, self._hub, None
+        view = client.view
+        # inlined from `Gateway.view`, to save a frame
+        if (
+            view is None
+            or view.catalog is not hub.catalog
+            or view.profiles is not hub.settings.profiles
+            or view.defaults is not hub.gateway_defaults
+        ):
+            view = client.view = self._view(client.audience)
+        route = view.routes.get(params.name)
+        if route is None:
+            await in_task(request.light)
+            if self._view(client.audience).answers_searches and self._search.has(params.name):
+                return await self._enter(request)
+            since = anyio.current_time()
+            if request.is_stateless and self._parked_calls.issued(params.request_state):
+                return await self._parked_calls.resume(request, _subject(params.name))
+        try:
+            if route is None:
+                route = await self._find_route(request)
+            if not self._is_plain(request, route):
+                await in_task(request.light)
+                return await self._call_in_turn(request, route, since)
+            link = route.link
+            said = params.meta
+            has_progress = said and "progressToken" in said
+            context = request.context() if has_progress else CallContext(client=request)
+            deadline = None if since is None else route.deadline(context, since)
+            meta = extra = b""
+            if (
+                params.request_state is not None
+                or len(params.input_responses)
+                or (said and not RESERVED_KEYS.issuperset(said))
+            ):
+                meta, extra = extra_members(request, link)
+            called = await hub.calls.make(
+                route, params.arguments, context, deadline, request.light, meta, extra
+            )
+        except (BadArguments, Denied) as exc:
+            failed = client_errors.failed_call(exc)
+            return to_stateless(failed) if request.is_stateless else failed
+        except Unavailable as exc:
+            if not self._logins.may_ask(request, exc):
+                raise
+            await in_task(request.light)
+            return await self._call_after_login(request, exc.server)
+        try:
+            if link.name in view.renaming:
+                return self._translate(request, link, called.raw)
+            return for_client(request, link, called.raw)
+        except UNPARSABLE as exc:
+            message = f"the result cannot be read: {exc}"
+            raise BadAnswer(link.name, message) from None
+
+    async def _enter(self, request: ClientRequest) -> Result:
+        """Answer one of the three tools of search mode."""
+        try:
+            inner = self._search.inner(request)
+        except BadArguments as exc:
+            return words_result(request, str(exc), is_error=True)
+        if inner is None:
+            return await self._search.answer(request)
+        name = inner.params.name
+        try:
+            if self._search.has(name):  # or it could go on calling itself
+                raise UnknownName(f"no tool named {quoted(name)}")  # noqa: TRY301
+            return await self.answer(inner)
+        except UnknownName as exc:
+            return await self._search.unknown(inner, exc)
+
+    async def _find_route(self, request: ClientRequest) -> Route:
+        """The route to a tool that is not listed (yet)."""
+        tool = await self._lookup.find_tool(request, request.params.name)
+        return self._view(request.client.audience).route(tool)
+
+    async def _call_after_login(self, request: ClientRequest, server: str) -> Result:
+        """The result of a call after the client's user has logged in to the server."""
+        arguments = request.params.arguments
+
+        async def work(context: CallContext) -> Result:
+            if (asker := context.client) is not None:
+                await self._logins.log_in(server, request.client, asker)
+            route = await self._find_route(request)
+            link = route.link
+            meta, extra = extra_members(request, link)
+            # its time starts again: a person had to log in first
+            called = await self._hub.calls.make(route, arguments, context, None, None, meta, extra)
+            return self._translate(request, link, called.raw)
+
+        if not request.is_stateless:
+            return await work(request.context())
+        return await self._parked_calls.begin(request, _subject(request.params.name), work)
+
+    def _translate(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
+        """A result in the format of its client's era, with the addresses that the client uses."""
+        references = self._view(request.client.audience).references(link.name)
+        if references is not None:
+            result = references.in_result(result)
+        return for_client(request, link, result)
+
+    def _is_plain(self, request: ClientRequest, route: Route) -> bool:
+        """Whether a call waits for nothing but its server.
+
+        Others wait for their turn, for a session of their client's own, or for answers of a client
+        that can only be asked in between.
+        """
+        link = route.link
+        era = link.era
+        if era is None or not route.is_shared:
+            return False
+        if request.client.can_be_asked and not self._private.shares(request.client, link):
+            return False
+        if request.slot_holder is not None:
+            # inlined from `Attribution.may_mix`, to save a frame
+            mixing = link.attribution
+            if mixing.habits.asks or (
+                mixing.is_mixing and route.tool.raw_name not in mixing.quiet_subjects
+            ):
+                return False
+        if not request.is_stateless:
+            return True
+        is_asked_between = route.guard is not None and route.guard.may_ask
+        if is_asked_between or (
+            era is _HANDSHAKE and (request.log_level is not None or request.capabilities != EMPTY)
+        ):
+            return False
+        state = request.params.request_state
+        return state is None or not self._parked_calls.issued(state)
+
+    async def _call_in_turn(
+        self, request: ClientRequest, route: Route, since: float | None
+    ) -> Result:
+        link, arguments = await self._jobs.session(request, route.link), request.params.arguments
+
+        async def call(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
+            meta, extra = extra_members(request, link)
+            way = route.over(link)
+            called = await self._hub.calls.make(
+                way, arguments, context, deadline, None, meta, extra
+            )
+            return called.raw
+
+        may_ask = route.guard is not None and route.guard.may_ask
+        job = Job(
+            method="tools/call",
+            name=route.tool.name,
+            link=link,
+            subject=route.tool.raw_name,
+            limit=route.deadline,
+            do=call,
+            may_ask=may_ask,
+        )
+        return await self._jobs.run(request, job, since)
+
+
+def _subject(name: str) -> str:
+    """The subject of a parked call; the same as in `JobRunner.run`."""
+    return f"tools/call {name}"
+
+
+_APPS = "ui://"
+"""The URI scheme of MCP app pages."""
+
+
+class _Complete(msgspec.Struct):
+    ref: dict[str, Any] = {}
+    argument: Raw = EMPTY
+    context: Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class OfferRequests:
+    """Answers requests for what servers offer besides tools, one method for each."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        lookup: ClientLookup,
+        jobs: JobRunner,
+        subscriptions: Subscriptions,
+    ) -> None:
+        self._hub = hub
+        self._lookup = lookup
+        self._jobs = jobs
+        self._subscriptions = subscriptions
+
+    async def prompt(self, request: ClientRequest, _: Raw) -> Result:
+        name, since = request.params.name, anyio.current_time()
+        prompt = await self._lookup.find_prompt(request, name)
+        params = {"name": prompt.raw_name, "arguments": request.params.arguments}
+        return await self._request(request, prompt.link, "prompts/get", params, name, since)
+
+    async def read(self, request: ClientRequest, _: Raw) -> Result:
+        address, since = request.params.uri, anyio.current_time()
+        link, uri = await self._lookup.find_resource(request, address)
+        if address.startswith(_APPS) and request.client.single:
+            # its page may call tools of its own server by their bare names from now on
+            request.client.apps.add(link.name)
+        return await self._request(request, link, "resources/read", {"uri": uri}, uri, since)
+
+    async def complete(self, request: ClientRequest, params: Raw) -> Result:
+        completion = msgspec.json.decode(params, type=_Complete)
+        ref, since = completion.ref, anyio.current_time()
+        if ref.get("type") == "ref/prompt":
+            prompt = await self._lookup.find_prompt(request, str(ref.get("name", "")))
+            link, ref = prompt.link, {**ref, "name": prompt.raw_name}
+        else:
+            link, uri = await self._lookup.find_template(request, str(ref.get("uri", "")))
+            ref = {**ref, "uri": uri}
+        # the argument stays undecoded: only the server knows what it means
+        message: dict[str, Any] = {"ref": ref, "argument": completion.argument}
+        if completion.context is not msgspec.UNSET:
+            message["context"] = completion.context
+        return await self._request(request, link, "completion/complete", message, "", since)
+
+    async def _request(  # noqa: PLR0917 - each of its few callers gives them all
+        self,
+        client_request: ClientRequest,
+        link: Link,
+        method: str,
+        params: dict[str, Any],
+        name: str,
+        since: float | None,
+    ) -> Result:
+        """Send a read-only request to a server."""
+        # a server with a session per client answers this client only on that one
+        link = await self._jobs.session(client_request, link)
+        defaults = self._hub.gateway_defaults
+
+        def limit(context: CallContext, since: float) -> Deadline:
+            return defaults.deadline(link.config, context=context, since=since)
+
+        async def ask(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
+            request = make_request(
+                method,
+                params,
+                deadline,
+                call=context,
+                slot_holder=slot_holder_of(context),
+                on_progress=context.on_progress,
+                repeatable=True,
+            )
+            request.meta, extra = extra_members(client_request, link)
+            request.params = b"%b%b" % (request.params or b"", extra)
+            return await link.request(request)
+
+        job = Job(method=method, name=name, link=link, subject=method, limit=limit, do=ask)
+        return await self._jobs.run(client_request, job, since)
+
+    async def subscribe(self, request: ClientRequest, params: Raw) -> Result:
+        uri = text_of(parse_table(params).get("uri")) or ""
+        link, raw = await self._lookup.find_resource(request, uri)
+        link = await self._jobs.session(request, link)
+        await self._subscriptions.subscribe(request.client, uri, link, raw)
+        return b"{}"
+
+    async def unsubscribe(self, request: ClientRequest, params: Raw) -> Result:
+        uri = text_of(parse_table(params).get("uri")) or ""
+        await self._subscriptions.unsubscribe(request.client, uri)
+        return b"{}"
+
+    async def listen(self, request: ClientRequest, params: Raw) -> Result:
+        if not request.is_stateless:
+            raise RpcError(client_errors.NO_METHOD, "Method not found: subscriptions/listen")
+        requested = parse_table(params).get("notifications", EMPTY)
+        try:
+            notifications = parse_wanted(requested)
+        except UNPARSABLE:
+            raise RpcError(
+                client_errors.INVALID_PARAMS, "the notifications cannot be read"
+            ) from None
+        # resources are looked up one by one: some may be unknown while the others are followed
+        return await self._subscriptions.listen(
+            request, notifications, lambda uri: self._follow(request, uri)
+        )
+
+    async def _follow(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
+        link, raw = self._lookup.resource(request, uri)
+        return await self._jobs.session(request, link), raw

@@ -1,0 +1,260 @@
+"""Decides who may use an HTTP front: by Host, Origin, token and local user."""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from multitap.errors import ConfigError
+from multitap.gateway.fronts.tokens import ANYBODY, ActiveKeys, Admitted, Token, TokenSources
+from multitap.http.addresses import is_loopback
+from multitap.http.server.peer import Peer, PeerUsers
+from multitap.http.server.request import Rejected
+from multitap.trust.tokens import AccessTokens
+
+CREATE = "`multitap token create NAME` creates one"
+_LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:\d{1,5})?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(.+)")
+_KNOWN = 256
+"""Accepted combinations of Host, Origin and site that are remembered."""
+_SINGLE = frozenset(
+    {b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"sec-fetch-site"}
+)
+"""Headers that must not be repeated, because receivers would disagree about their value."""
+_OWN_SITES = frozenset({b"", b"none", b"same-origin"})
+"""`Sec-Fetch-Site` of requests that are not from other sites; other programs do not send it."""
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+_FORWARDED = frozenset(
+    {b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip"}
+)
+"""Headers that proxies add, besides `X-Forwarded-…`."""
+
+
+class AnonymousAccess(Enum):
+    """How requests without a token are treated."""
+
+    ADMITTED = "admitted"
+    OWN_USER = "own user"
+    """Admitted if it comes from our own user on this machine."""
+    REFUSED = "refused"
+
+
+class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of `serve` about access."""
+
+    host: str
+    """Where the front listens."""
+    hosts: tuple[str, ...] = ()
+    """Further host names that it answers to."""
+    token_file: Path | None = None
+    """A file with more tokens; with it, every client needs a token."""
+    require_token: bool = False
+    """Whether every client needs a token."""
+    insecure: bool = False
+    """Whether no client needs a token."""
+
+
+class FrontAccess(msgspec.Struct, frozen=True):
+    """The access rules of a running front."""
+
+    access: "Access"
+    sources: TokenSources
+    is_token_required: bool
+    is_user_unknown: bool
+    """Whether a token is required only because this machine does not tell users apart."""
+
+
+@contextmanager
+def open_access(rules: AccessRules) -> Generator[FrontAccess]:
+    """While entered, requests can be admitted or rejected.
+
+    Raises:
+        ConfigError: Other machines could connect without a token, or the tokens cannot be read.
+    """
+    sources = TokenSources(AccessTokens(), rules.token_file)
+    _check_exposure(rules, sources)
+    with PeerUsers() as users:
+        is_told = users.can_tell(rules.host if is_loopback(rules.host) else "127.0.0.1")
+        unnamed, is_user_unknown = _without_token(rules, is_told=is_told)
+        access = Access(
+            rules.host,
+            sources.tokens,
+            rules.hosts,
+            keys=sources.keys,
+            unnamed=unnamed,
+            users=users if is_told else None,
+        )
+        yield FrontAccess(access, sources, unnamed is AnonymousAccess.REFUSED, is_user_unknown)
+
+
+def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
+    """Refuse to serve the network without tokens, unless the options allow it."""
+    if is_loopback(rules.host) or rules.insecure or rules.require_token or len(sources):
+        return
+    raise ConfigError(
+        f"{rules.host!r} is reachable from other machines, and there is no token yet",
+        hint=f"{CREATE}; or listen on 127.0.0.1, or allow it: `--insecure`, or `insecure = true`"
+        " under [serve]",
+    )
+
+
+def _without_token(rules: AccessRules, *, is_told: bool) -> tuple[AnonymousAccess, bool]:
+    """How clients without a token are treated, and whether only because users are unknown."""
+    if rules.token_file is not None or rules.require_token:
+        return AnonymousAccess.REFUSED, False
+    if rules.insecure:
+        return AnonymousAccess.ADMITTED, False
+    if not is_loopback(rules.host):
+        return AnonymousAccess.REFUSED, False
+    return (AnonymousAccess.OWN_USER, False) if is_told else (AnonymousAccess.REFUSED, True)
+
+
+class Access:
+    """Admits or rejects each request by its headers alone.
+
+    A token must be valid even if none is required, so that a revoked one is refused.
+
+    Args:
+        host: Where the gateway listens.
+        tokens: Tokens of a file.
+        hosts: Further host names that it answers to.
+        keys: Tokens stored as hashes.
+        unnamed: How requests without a token are treated; by default, refused if there are tokens.
+        users: Identifies local users; None if this system cannot.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        tokens: tuple[Token, ...] = (),
+        hosts: tuple[str, ...] = (),
+        *,
+        keys: ActiveKeys | None = None,
+        unnamed: AnonymousAccess | None = None,
+        users: PeerUsers | None = None,
+    ) -> None:
+        self.tokens = tokens
+        self.keys = keys
+        self._unnamed = unnamed or (AnonymousAccess.REFUSED if tokens else AnonymousAccess.ADMITTED)
+        self._users = users
+        named = {*_LOOPBACK, *hosts, f"[{host}]" if ":" in host else host}
+        self._anywhere = host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
+        self._names = frozenset(name.lower() for name in named)
+        self._known: set[tuple[bytes, bytes, bytes]] = set()
+
+    def decide(
+        self, headers: Mapping[bytes, bytes], peer: Peer | None = None
+    ) -> Admitted | Rejected:
+        """Admit or reject a request by its headers and its peer."""
+        key = (
+            headers.get(b"host", b""),
+            headers.get(b"origin", b""),
+            headers.get(b"sec-fetch-site", b""),
+        )
+        if key not in self._known:
+            if (denied := self._address(*key)) is not None:
+                return denied
+            # bounded: strangers can invent any number of them
+            if len(self._known) < _KNOWN:
+                self._known.add(key)
+        scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer":
+            return self._bearer(credentials.strip())
+        return self._without_token(headers, peer)
+
+    def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Rejected | None:
+        """Check Host and local user only; returns the rejection, if any.
+
+        For the console, which has its own credentials and rules about origins. Whether clients need
+        a token or not, other users of this machine get nothing: they may have found a key.
+        """
+        called = _name(headers.get(b"host", b"").decode("latin-1"))
+        if called is None or not self._is_ours(called):
+            return Rejected(421, "this Host is not served here; `--allow-host` allows it")
+        if self._users is not None and peer.may_be_stranger(self._users):
+            reason = "other users of this machine, and confined servers, may not use the console"
+            return Rejected(403, reason)
+        return None
+
+    def _address(self, host: bytes, origin: bytes, site: bytes) -> Rejected | None:
+        called = _name(host.decode("latin-1"))
+        if called is None or not self._is_ours(called):
+            return Rejected(421, "this Host is not served here; `--allow-host` allows it")
+        if origin:
+            page = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
+            came_from = _name(page[1]) if page else None
+            if came_from is None or (came_from not in self._names and came_from != called):
+                return Rejected(403, "this Origin may not use the gateway")
+        elif site.lower() not in _OWN_SITES:  # images, scripts and links send no Origin
+            return Rejected(403, "pages of other sites may not use the gateway")
+        return None
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a Host is ours, as a protection against DNS rebinding.
+
+        If we listen on all addresses, any numeric one is accepted. If tokens are required, every
+        name is.
+        """
+        return name in self._names or (
+            self._anywhere and (self._unnamed is AnonymousAccess.REFUSED or _is_address(name))
+        )
+
+    def _bearer(self, secret: bytes) -> Admitted | Rejected:
+        admitted = None
+        for token in self.tokens:  # no early exit: constant time
+            if hmac.compare_digest(secret, token.secret):
+                admitted = Admitted(token.principal, token.profile)
+        if admitted is None and self.keys is not None:
+            admitted = self.keys.find(secret)
+        return admitted or Rejected(401, "this token is unknown, expired or revoked", _CHALLENGE)
+
+    def _without_token(
+        self, headers: Mapping[bytes, bytes], peer: Peer | None
+    ) -> Admitted | Rejected:
+        if self._unnamed is AnonymousAccess.ADMITTED:
+            return ANYBODY
+        if self._unnamed is AnonymousAccess.REFUSED or peer is None or self._users is None:
+            return Rejected(401, "a bearer token is required", _CHALLENGE)
+        # the proxy may run as our user, but its clients can be anyone
+        if any(name in _FORWARDED or name.startswith(b"x-forwarded-") for name in headers):
+            return Rejected(401, "a request through a proxy needs a bearer token", _CHALLENGE)
+        is_own = peer.is_own(self._users)
+        if is_own is None:
+            reason = "a bearer token is required: it is unknown which user connects"
+            return Rejected(401, reason, _CHALLENGE)
+        if not is_own:
+            return Rejected(
+                403, "other users of this machine, and confined servers, need a bearer token"
+            )
+        return ANYBODY
+
+
+def repeated_header(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The first header that must not be repeated and is, if any."""
+    seen: set[bytes] = set()
+    for name, _ in pairs:
+        if name in seen:
+            return name
+        if name in _SINGLE:
+            seen.add(name)
+    return None
+
+
+def _name(host: str) -> str | None:
+    """A host without its port; None if it is not valid."""
+    match = _HOST.fullmatch(host.strip().lower())
+    return match[1] if match else None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,631 @@
+"""The gateway over HTTP: Streamable HTTP in both eras, legacy SSE, health and metrics."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import anyio
+from msgspec import Raw
+
+from multitap.catalog.audience import Audience
+from multitap.cluster.front import (
+    LAST_EVENT,
+    SESSION_FIELD,
+    UNKNOWN_EVENT,
+    SharedFront,
+    relay,
+    too_fast,
+)
+from multitap.errors import quoted, ungrouped
+from multitap.gateway import client_errors
+from multitap.gateway.client import (
+    Client,
+    OnOtherReplica,
+    session_request,
+    stateless_request,
+)
+from multitap.gateway.eras import STATELESS, claims_stateless
+from multitap.gateway.fronts.access import Access, repeated_header
+from multitap.gateway.fronts.pages import StatusPages
+from multitap.gateway.fronts.sessions import (
+    VERSION_FIELD,
+    HttpSession,
+    HttpSessions,
+    KnownCall,
+    SessionLimits,
+    StatelessClients,
+)
+from multitap.gateway.fronts.sse import LegacySse, say_too_many, say_wrong_kind
+from multitap.gateway.fronts.streams import ResumableStream, parse_event_id
+from multitap.gateway.fronts.token_watch import TokenWatch
+from multitap.gateway.fronts.tokens import TokenSources
+from multitap.gateway.gateway import Gateway
+from multitap.http.server.connection import RETRY
+from multitap.http.server.connections import HttpLimits
+from multitap.http.server.request import (
+    JSON,
+    STATUS,
+    WHOLE,
+    HttpApp,
+    HttpRequest,
+    Rejected,
+    RequestHead,
+    ToDo,
+)
+from multitap.http.server.server import open_http_server
+from multitap.later import Later
+from multitap.tasks import in_task
+from multitap.wire.jsonrpc import (
+    HTTP_STATUS,
+    UNPARSABLE,
+    CallMessage,
+    ClientMessage,
+    RequestParams,
+    Result,
+    RpcError,
+    answer_pieces,
+    parse_call,
+    parse_client_message,
+    refusal,
+)
+
+if TYPE_CHECKING:
+    from multitap.cluster import gateways
+    from multitap.cluster import sessions as shared_sessions
+else:
+    # imported in a cluster only
+    shared_sessions = Later("multitap.cluster.sessions")
+    gateways = Later("multitap.cluster.gateways")
+
+_STREAM = b"text/event-stream"
+_NO_ID = Raw(b"")
+_CONSOLE = re.compile(rb"/console(?=[/?]|$)")
+_ENCODED = (Raw, bytes)
+"""A tuple, because `Raw | bytes` would be built for every answer."""
+_AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
+_PLAIN_ANSWER = (
+    STATUS[200].replace(b"%", b"%%")
+    + b"content-type: %b\r\n" % JSON
+    + b'content-length: %d\r\n\r\n{"jsonrpc":"2.0","id":%b,"result":%b}'
+)
+"""The usual response: its length, the id of the request, and the result."""
+_FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
+_LEAVING = Rejected(
+    503,
+    refusal(
+        _NO_ID,
+        RpcError(
+            client_errors.UNAVAILABLE,
+            "the gateway is stopping: try again in a moment",
+            {"reason": "closing"},
+        ),
+    ).decode(),
+    RETRY,
+    JSON,
+)
+
+
+class ConsoleApp(HttpApp, Protocol):
+    """A web console, which admits its own requests and sets their handler."""
+
+    def end_streams(self) -> None:
+        """End the event streams of all browsers."""
+        ...
+
+
+class HttpFront:
+    """Answers HTTP requests.
+
+    Args:
+        gateway: Answers the requests.
+        access: Decides which requests are admitted.
+        sources: The tokens of `access`, if they may change.
+        profile: The profile that limits all clients.
+        limits: The limits of sessions.
+        console: Answers requests below `/console`; None if there is no console.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        access: Access,
+        *,
+        sources: TokenSources | None = None,
+        profile: str | None = None,
+        limits: SessionLimits = SessionLimits(),
+        console: "ConsoleApp | None" = None,
+    ) -> None:
+        self._console = console
+        self._gateway = gateway
+        self._call = gateway.calls.answer
+        self.access = access
+        self.sources = sources
+        self._profile = profile
+        self.sessions = HttpSessions(gateway, limits)
+        self._most_requests = limits.requests
+        self._clock = asyncio.get_running_loop().time
+        self.stateless = StatelessClients(gateway, self._choose_audience)
+        self.forget_heads: Callable[[], None] = lambda: None
+        """Has the server ask `admit` about every request again; set while it listens."""
+        self._is_refusing = False
+        self.shared: SharedFront | None = None
+        if gateway.bus is not None:
+            sessions = shared_sessions.SharedSessions(
+                gateway, self.sessions, self.stateless, gateway.bus
+            )
+            self.shared = SharedFront(sessions, self.sessions)
+        older = LegacySse(gateway, self.sessions, self.shared, self._choose_audience)
+        pages = self.pages = StatusPages(gateway, self.sessions, self._choose_audience)
+        self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
+            (b"POST", b"/mcp"): self._post,
+            (b"GET", b"/mcp"): self._listen,
+            (b"DELETE", b"/mcp"): self._delete,
+            (b"GET", b"/sse"): older.listen,
+            (b"POST", b"/messages"): older.post,
+            (b"GET", b"/health"): pages.health,
+            (b"GET", b"/ready"): pages.ready,
+            (b"GET", b"/metrics"): pages.metrics,
+        }
+
+    def admit(self, head: RequestHead) -> Rejected | None:
+        """Admit or reject a request by its head, before any of its body is kept."""
+        if len(head.headers) != len(head.pairs) and (twice := repeated_header(head.pairs)):
+            return Rejected(400, f"{twice.decode()} appears twice")
+        if self._console is not None and _CONSOLE.match(head.url):
+            return self._console.admit(head)
+        admitted = self.access.decide(head.headers, head.peer)
+        if isinstance(admitted, Rejected):
+            return admitted
+        if self._is_refusing and head.path in _FOR_CLIENTS:
+            return _LEAVING
+        if admitted.rate is not None:
+            # replicas of a cluster count together, which has to await: `SharedFront.count`
+            if self.shared is None and (wait := admitted.rate.take(self._clock())):
+                return too_fast(wait)
+            head.edition = None  # each request is counted, so no decision is remembered
+        head.admitted = admitted
+        head.holder = admitted.principal or head.holder
+        # all that follows from the head alone: the connection remembers it with the head
+        head.handler = self._routes.get((head.method, head.path))
+        head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
+        head.takes_stream = _takes_stream(head)
+        if admitted.rate is not None and self.shared is not None and head.handler is not None:
+            head.handler = partial(self.shared.count, head.handler)
+        return None
+
+    def handle(self, http_request: HttpRequest) -> ToDo:
+        """Answer one request, or return the work that remains."""
+        head = http_request.head
+        if head.handler is not None:
+            return head.handler(http_request)
+        allowed = [method for method, its_path in self._routes if its_path == head.path]
+        if allowed:
+            http_request.say(405, extra=[(b"allow", b", ".join(allowed))])
+        else:
+            http_request.say(404, "clients connect to /mcp, older ones to /sse")
+        return None
+
+    def watch_for(self, sources: TokenSources) -> TokenWatch:
+        """Makes the watch that applies token changes to this front."""
+        return TokenWatch(sources, self.access, self._gateway, self.sessions, self.stateless)
+
+    def refuse_requests(self) -> None:
+        """Answer further requests of clients with 503: no replica is left to take them over."""
+        self._is_refusing = True
+        self.forget_heads()
+
+    def end_streams(self) -> None:
+        """End all event streams with their final message."""
+        if self._console is not None:
+            self._console.end_streams()
+        self.sessions.end_streams()
+        self._gateway.subscriptions.close()
+
+    def _post(self, http_request: HttpRequest) -> ToDo:
+        head, body, message = http_request.head, http_request.body, None
+        cached = head.memory
+        if cached is not None and body.isascii():
+            try:  # a client that has called before nearly always calls again
+                message = parse_call(body)
+            except UNPARSABLE:  # not `suppress`, which costs three more frames
+                message = None
+        if message is not None and (key := bytes(message.id)).isdigit():
+            params, hub = message.params, self._gateway.hub
+            if (
+                type(cached) is KnownCall  # the same client with the same `_meta`
+                and cached.name == params.name
+                and cached.meta == params.meta
+                and cached.catalog is hub.catalog
+                and cached.profiles is hub.settings.profiles
+            ):
+                http_request.is_pending = True
+                http_request.run(
+                    self._answer(http_request, cached.client, message, None, None, cached)
+                )
+                return None
+            if type(cached) is HttpSession and cached.is_open:
+                # inlined from `HttpSessions.find`
+                cached.used = self._clock()
+                cached.is_used = True
+                client = cached.client
+                # nothing is awaited between this look and the entry in `_answer`, whose first step
+                # runs inside `run`: two requests cannot both get the id
+                if key not in client.scopes and len(client.scopes) < self._most_requests:
+                    http_request.is_pending = True
+                    http_request.keeper = cached.streams
+                    http_request.run(self._answer(http_request, client, message, None, key))
+                else:
+                    self._refuse_another(http_request, client, message.id)
+                return None
+        return self._post_any(http_request)
+
+    def _post_any(self, http_request: HttpRequest) -> ToDo:
+        """Handle a message of any kind."""
+        head, body = http_request.head, http_request.body
+        if not head.keeps_body:
+            say_wrong_kind(http_request)
+            return None
+        try:
+            message = parse_client_message(body)
+            if not body.isascii():
+                body.decode()  # undecoded parts are passed on, and must be valid UTF-8
+        except UNPARSABLE as exc:
+            _refuse(http_request, _NO_ID, client_errors.unreadable(body, exc), status=400)
+            return None
+        if not message.is_sound:
+            reason = "Body must be a single JSON-RPC request or notification object"
+            _refuse(
+                http_request, _NO_ID, RpcError(client_errors.INVALID_REQUEST, reason), status=400
+            )
+            return None
+        if type(head.memory) is KnownCall or (
+            type(head.memory) is not HttpSession and claims_stateless(head.headers, body)
+        ):
+            return self._post_stateless(http_request, message)
+        return self._post_in_session(http_request, message)
+
+    def _post_stateless(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
+        if not message.method:
+            words = "only requests and notifications can be posted"
+            _refuse(
+                http_request, _NO_ID, RpcError(client_errors.INVALID_REQUEST, words), status=400
+            )
+            return None
+        if not len(message.id):
+            http_request.say(202)
+            return None
+        head = http_request.head
+        try:
+            params = client_errors.read_params(message)
+            client = self.stateless.admit(head, message, params)
+        except RpcError as exc:
+            _refuse(http_request, message.id, exc)
+            return None
+        if message.method == "subscriptions/listen" and not head.takes_stream:
+            http_request.say(406, "a stream of changes needs Accept: text/event-stream")
+            return None
+        http_request.is_pending = True
+        work = self._answer(http_request, client, message, params, None)
+        if http_request.task is not None:  # already in a task: it was counted first
+            return work
+        http_request.run(work)
+        return None
+
+    def _post_in_session(
+        self, http_request: HttpRequest, message: ClientMessage, *, is_fresh: bool = True
+    ) -> ToDo:
+        if message.method == "initialize" and message.is_request:
+            return self._initialize(http_request, message)
+        # once only: a session that is not found then does not exist
+        if is_fresh and self.shared is not None and self.shared.is_unknown(http_request):
+            again = partial(self._post_in_session, http_request, message, is_fresh=False)
+            return self.shared.fetch(http_request, again)
+        session = self._session(http_request, message.id)
+        if session is None:
+            return None
+        if message.is_request:
+            return self._answer_in_session(http_request, session, message)
+        if message.method:
+            self._gateway.on_notification(session.client, message.method, message.params)
+        else:
+            session.client.take_answer(message)
+        http_request.say(202)
+        return None
+
+    async def _initialize(self, http_request: HttpRequest, message: ClientMessage) -> None:
+        head = http_request.head
+        try:
+            session = self.sessions.open(head, self._choose_audience(head))
+        except RpcError as exc:
+            _refuse(http_request, message.id, exc)
+            return
+        if session is None:
+            say_too_many(http_request, self.sessions)
+            return
+        http_request.extra = [(SESSION_FIELD, session.id.encode())]
+        try:
+            await self._answer(http_request, session.client, message, None, bytes(message.id))
+        finally:
+            # refused or cancelled before the end: it will never be used
+            if not session.client.shook_hands:
+                await in_task(http_request)
+                await self.sessions.close(session)
+
+    def _session(self, http_request: HttpRequest, request_id: Raw) -> HttpSession | None:
+        head = http_request.head
+        session_id = head.headers.get(SESSION_FIELD)
+        if session_id is None:
+            reason = "Bad Request: initialize first, then send Mcp-Session-Id"
+            _refuse(
+                http_request,
+                request_id,
+                RpcError(client_errors.INVALID_REQUEST, reason),
+                status=400,
+            )
+            return None
+        session = self.sessions.find(session_id.decode("latin-1"), head.admitted)
+        if session is None:
+            reason = "Session not found: initialize again"
+            _refuse(
+                http_request,
+                request_id,
+                RpcError(client_errors.INVALID_REQUEST, reason),
+                status=404,
+            )
+        if VERSION_FIELD in head.headers:  # otherwise the body could claim to belong to no session
+            head.memory = session
+        return session
+
+    def _answer_in_session(
+        self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
+    ) -> ToDo:
+        session.is_used = True
+        client, key = session.client, bytes(message.id)
+        # checked only now: other requests may have come while the session was fetched
+        if key in client.scopes or len(client.scopes) >= self._most_requests:
+            self._refuse_another(http_request, client, message.id)
+        else:
+            http_request.is_pending = True
+            http_request.keeper = session.streams
+            work = self._answer(http_request, client, message, None, key)
+            if http_request.task is not None:  # already in a task: the session was fetched
+                return work
+            http_request.run(work)
+        return None
+
+    def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
+        """Refuse a request whose id is in use, or beyond the limit of its session."""
+        key = bytes(request_id)
+        if key in client.scopes:
+            error = RpcError(client_errors.INVALID_REQUEST, f"the id {key.decode()} is in use")
+            _refuse(http_request, request_id, error, status=400)
+        else:
+            reason = f"{self._most_requests} requests of this session are already in progress"
+            error = RpcError(client_errors.OVERLOADED, reason, {"reason": "overloaded"})
+            _refuse(http_request, request_id, error)
+
+    async def _answer(  # noqa: C901, PLR0912, PLR0917 - in one piece: every call takes this way
+        self,
+        http_request: HttpRequest,
+        client: Client,
+        message: ClientMessage | CallMessage,
+        params: RequestParams | None,
+        key: bytes | None,
+        cached: KnownCall | None = None,
+    ) -> None:
+        """Answer a request with its result or an error.
+
+        Args:
+            http_request: The HTTP request.
+            client: The client that sent it.
+            message: The JSON-RPC request.
+            params: Its parameters, if they are already decoded.
+            key: The id for cancellation; None in the stateless era: disconnecting cancels.
+            cached: The last call with the same head, name and `_meta`.
+        """
+        outcome: Result | Exception | None = None
+        if key is not None:
+            # before the first await: from here on it can be cancelled, and its id is taken
+            client.scopes[key] = http_request
+        try:
+            try:
+                if isinstance(message, CallMessage):
+                    raw_params = message.params
+                else:
+                    raw_params = params or client_errors.read_params(message)
+                if key is None:
+                    request = stateless_request(
+                        client, message.id, http_request, raw_params, http_request, known=cached
+                    )
+                else:
+                    request = session_request(
+                        client, message.id, http_request, raw_params, http_request
+                    )
+                if isinstance(message, CallMessage) or message.method == "tools/call":
+                    outcome = await self._call(request)
+                else:
+                    outcome = await self._gateway.answer(request, message)
+            except asyncio.CancelledError:
+                # ours to swallow only if the client asked for it: a shutdown must go on
+                if http_request.is_gone or not http_request.stopped:
+                    raise
+                http_request.recover()  # its client has cancelled it
+            except OnOtherReplica as exc:
+                # the call it continues, or its client's own session with the server, is there
+                outcome = await relay(self.shared, exc.replica, http_request, client)
+            except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
+                outcome = exc
+            if (
+                isinstance(outcome, _ENCODED)  # the usual case
+                and http_request.stream_begun is None
+                and len(outcome) < WHOLE
+                and http_request.extra is None
+                and http_request.keep_alive
+            ):
+                if key is not None:
+                    del client.scopes[key]  # first: the next request may have the same id
+                    key = None
+                message_id = message.id
+                size = _AROUND + len(message_id) + len(outcome)
+                # inlined from `respond` and `finished`: one frame, one write
+                http_request.writer.on_finished(
+                    http_request, _PLAIN_ANSWER % (size, message_id, outcome)
+                )
+            elif (
+                poured := _finish(http_request, client, message, outcome, is_stateless=key is None)
+            ) is not None:
+                await in_task(http_request)
+                await poured.wait()
+        except BaseException as exc:
+            # also after an error of our own: the client must not wait for an answer forever
+            http_request.give_up(exc)
+            if not isinstance(exc, Exception):  # the client is gone
+                raise
+        finally:
+            outcome = None  # breaks the reference cycle of error and frame
+            if key is not None:
+                del client.scopes[key]
+            # exactly once, however it ended: the connection relies on it
+            if http_request.is_pending:
+                http_request.writer.on_finished(http_request)
+
+    async def _listen(self, http_request: HttpRequest) -> None:
+        await in_task(http_request)
+        if http_request.head.headers.get(VERSION_FIELD) in STATELESS:
+            http_request.say(405, extra=[(b"allow", b"POST")])
+            return
+        if not http_request.head.takes_stream:
+            http_request.say(406, "a stream needs Accept: text/event-stream")
+            return
+        if self.shared is not None and not await self.shared.is_found(http_request):
+            return
+        session = self._session(http_request, _NO_ID)
+        if session is None:
+            return
+        if self.shared is not None and not await self.shared.listens_here(http_request, session):
+            return
+        streams = session.streams
+        stream: ResumableStream = streams.mailbox
+        after = streams.mailbox.heard
+        if (last_event := http_request.head.headers.get(LAST_EVENT)) is not None:
+            name, after = parse_event_id(last_event) or ("", 0)
+            stream_found = streams.find(name)
+            # not 404, which would say that the session is gone
+            if stream_found is None or after > stream_found.number:
+                http_request.say(400, UNKNOWN_EVENT)
+                return
+            stream = stream_found
+        # nothing is awaited since `find`: the stream cannot have been dropped in between
+        writer = stream.connect(after)
+        try:
+            extra = [(SESSION_FIELD, session.id.encode())]
+            await writer.pour(http_request, extra, stream.opening(after))
+        finally:
+            # with the writer: by now the client may follow the stream over another connection
+            streams.leave(stream, writer)
+
+    async def _delete(self, http_request: HttpRequest) -> None:
+        await in_task(http_request)
+        if self.shared is not None and not await self.shared.is_found(http_request):
+            return
+        session = self._session(http_request, _NO_ID)
+        if session is None:
+            return
+        # elsewhere first: if that fails the session stays, and the client can try again
+        if self.shared is not None and not await self.shared.end(http_request, session):
+            return
+        await self.sessions.close(session)
+        http_request.say(200)
+
+    def _choose_audience(self, head: RequestHead) -> Audience:
+        """The audience of a request: the profiles of the front, of its token, and of its URL.
+
+        Raises:
+            Refused: There is no such profile.
+        """
+        admitted = head.admitted
+        named = head.query.get("profile", []) if b"?" in head.url else []
+        audience = Audience.of(self._profile, admitted.profile, *named, allow=admitted.allow)
+        profiles = self._gateway.hub.settings.profiles
+        for name in audience.profiles:
+            if name not in profiles:
+                raise RpcError(client_errors.INVALID_PARAMS, f"no profile named {quoted(name)}")
+        return audience
+
+
+def _finish(
+    http_request: HttpRequest,
+    client: Client,
+    message: ClientMessage | CallMessage,
+    outcome: Result | Exception | None,
+    *,
+    is_stateless: bool,
+) -> asyncio.Event | None:
+    """Send the response; if that takes a while, returns an event that is set when it is sent."""
+    if outcome is not None and not isinstance(outcome, Exception):
+        return http_request.answer(answer_pieces(message.id, outcome))
+    if outcome is None:
+        error = _cancellation(has_left=client.has_left)
+    else:
+        error = client_errors.to_refusal(outcome, message.method)
+    status = HTTP_STATUS.get(error.code, 200) if is_stateless else 200
+    return http_request.answer((refusal(message.id, error),), status)
+
+
+def _cancellation(*, has_left: bool) -> RpcError:
+    if has_left:  # ended by another replica or a revocation, or lost with the coordinator
+        message_, reason = "Session ended during the request: initialize again", "session ended"
+    else:
+        message_, reason = "Request cancelled", "cancelled"
+    return RpcError(client_errors.CANCELLED, message_, {"reason": reason})
+
+
+def _takes_stream(head: RequestHead) -> bool:
+    """Whether the client accepts an event stream."""
+    accept = head.headers.get(b"accept", b"*/*")
+    return _STREAM in accept or b"*/*" in accept or b"text/*" in accept
+
+
+def _is_json(head: RequestHead) -> bool:
+    """Whether the content type is JSON."""
+    kind = head.headers.get(b"content-type", b"")
+    return kind == JSON or kind.partition(b";")[0].strip().lower() == JSON
+
+
+def _refuse(
+    http_request: HttpRequest, request_id: Raw, error: RpcError, status: int | None = None
+) -> None:
+    code = status or HTTP_STATUS.get(error.code, 200)
+    http_request.respond(code, (refusal(request_id, error),))
+
+
+@asynccontextmanager
+async def serve_http(
+    front: HttpFront, listener: socket.socket, limits: HttpLimits = HttpLimits()
+) -> AsyncGenerator[str]:
+    """Within the block, clients are answered; yields their address."""
+    with ungrouped():
+        async with anyio.create_task_group() as tasks:
+            # started before the server, and cancelled after it has drained
+            tasks.start_soon(front.sessions.reap)
+            if front.shared is not None:
+                tasks.start_soon(front.shared.sessions.run)
+                if front.sources is not None:
+                    revocations = gateways.TokenRevocations(
+                        front.sources, front.shared.sessions.bus
+                    )
+                    tasks.start_soon(revocations.run)
+            async with open_http_server(front, listener, limits) as server:
+                front.forget_heads = server.connections.forget_heads
+                if front.sources is not None:
+                    tasks.start_soon(front.watch_for(front.sources).run, server.connections)
+                try:
+                    yield f"{server.url}/mcp"
+                finally:
+                    # otherwise the server waits for them until its time to drain is over
+                    front.end_streams()
+            tasks.cancel_scope.cancel()

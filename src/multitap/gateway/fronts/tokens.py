@@ -1,0 +1,251 @@
+"""The tokens of a gateway: from the user's store and a file, read again when they change."""
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from multitap.errors import ConfigError, MultitapError
+from multitap.limits import Rate, RateLimit
+from multitap.trust.tokens import AccessToken, AccessTokens, parts
+
+logger = logging.getLogger(__name__)
+
+_Stamp = tuple[int, ...] | None
+_UNREAD = (-1,)
+# characters: shorter ones can be guessed over a network
+_SHORTEST = 16
+_PUBLIC_MODE = 0o077
+
+
+class Token(msgspec.Struct, frozen=True):
+    """One token of a token file."""
+
+    secret: bytes
+    principal: str
+    profile: str | None = None
+
+    def __repr__(self) -> str:
+        return f"<Token of {self.principal!r}>"
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """The principal of an admitted request, and its rights."""
+
+    principal: str = ""
+    profile: str | None = None
+    allow: tuple[str, ...] = ()
+    """Globs for the tools that it may use; empty: all."""
+    rate: RateLimit | None = None
+    """Its rate limit, if any."""
+
+
+ANYBODY = Admitted()
+"""What clients without a token get, if they are admitted."""
+
+
+class _Key(msgspec.Struct, frozen=True):
+    """One active token, and what it admits."""
+
+    token: AccessToken
+    admitted: Admitted
+
+
+class ActiveKeys:
+    """The user's active tokens."""
+
+    def __init__(self, keys: Mapping[str, _Key] = MappingProxyType({})) -> None:
+        self._keys = keys
+        self.tokens = {token_id: key.token for token_id, key in keys.items()}
+        """By id."""
+        self.used: dict[str, float] = {}
+        """When tokens were last used, by id, if that is not saved yet."""
+
+    def with_tokens(self, tokens: Iterable[AccessToken]) -> "ActiveKeys":
+        """The same with other tokens; rates that are partly used stay so."""
+        after = ActiveKeys(
+            {
+                token.id: self._keys[token.id]
+                if self.tokens.get(token.id) == token
+                else _key(token)
+                for token in tokens
+            }
+        )
+        after.used = self.used
+        return after
+
+    def find(self, bearer: bytes) -> Admitted | None:
+        """What a token admits; None if it is unknown or no longer valid."""
+        return self._find(bearer, is_console=False)
+
+    def find_console(self, bearer: bytes) -> Admitted | None:
+        """The owner of a token for the web console; see `find`."""
+        return self._find(bearer, is_console=True)
+
+    def _find(self, bearer: bytes, *, is_console: bool) -> Admitted | None:
+        if (id_and_secret := parts(bearer)) is None:
+            return None
+        token_id, secret = id_and_secret
+        key, now = self._keys.get(token_id), time.time()
+        # a token for the console is not valid for clients, and the other way round
+        if key is None or key.token.is_console is not is_console:
+            return None
+        if not key.token.opens_with(secret) or key.token.state(now) != "active":
+            return None
+        self.used[token_id] = now
+        return key.admitted
+
+
+class TokenSources:
+    """The current tokens of a gateway.
+
+    Raises:
+        ConfigError: The file cannot be used.
+    """
+
+    def __init__(self, store: AccessTokens, file: Path | None = None) -> None:
+        self._store = store
+        self._file = file
+        self._all: tuple[AccessToken, ...] = ()
+        self._store_stamp: _Stamp = _UNREAD
+        self._file_stamp: _Stamp = None
+        self.revoked_elsewhere: frozenset[str] = frozenset()
+        """The ids of tokens that other replicas of a cluster revoked."""
+        self.keys = ActiveKeys()
+        self.tokens: tuple[Token, ...] = ()
+        if file is not None:
+            self._file_stamp = _stamp(file)
+            self.tokens = read_tokens(file)
+        self.refresh()
+
+    def __len__(self) -> int:
+        """How many tokens admit clients."""
+        clients = sum(not token.is_console for token in self.keys.tokens.values())
+        return clients + len(self.tokens)
+
+    def refresh(self) -> frozenset[str] | None:
+        """Read changed sources again; the principals that lost access, or None without a change."""
+        before, tokens, keys = self._principals(), self.tokens, self.keys
+        self._read_store()
+        self._read_file()
+        now = time.time()
+        gone = self.revoked_elsewhere
+        active = tuple(
+            token for token in self._all if token.state(now) == "active" and token.id not in gone
+        )
+        if {token.id: token for token in active} != keys.tokens:
+            self.keys = keys.with_tokens(active)
+        if self.tokens is tokens and self.keys is keys:
+            return None
+        after = self._principals()
+        return frozenset(name for name, token in before.items() if after.get(name) != token)
+
+    @property
+    def revoked_here(self) -> frozenset[str]:
+        """The ids of tokens that were revoked in the store."""
+        return frozenset(token.id for token in self._all if token.revoked is not None)
+
+    async def note_uses(self) -> None:
+        """Save when tokens were last used."""
+        # swapped before the await: uses during it go to the next note
+        used, self.keys.used = self.keys.used, {}
+        if used:
+            try:
+                await anyio.to_thread.run_sync(self._store.note_uses, used)
+            except (MultitapError, OSError) as exc:
+                logger.warning("the last use of tokens cannot be saved: %s", exc)
+
+    def _principals(self) -> dict[str, AccessToken | Token]:
+        return {**{token.principal: token for token in self.tokens}, **self.keys.tokens}
+
+    def _read_store(self) -> None:
+        stamp = self._store.stamp()
+        if stamp == self._store_stamp:
+            return
+        # taken before the read: a change during it has another stamp, and is read next time
+        self._store_stamp = stamp
+        try:
+            self._all = tuple(self._store.all())
+        except (MultitapError, OSError) as exc:  # its folder may be removed at this moment
+            logger.warning("keeping the previous tokens: %s", exc)
+
+    def _read_file(self) -> None:
+        if self._file is None or (stamp := _stamp(self._file)) == self._file_stamp:
+            return
+        self._file_stamp = stamp
+        try:
+            tokens = read_tokens(self._file)
+        except ConfigError as exc:
+            logger.warning("keeping the previous tokens: %s", exc)
+            return
+        if tokens != self.tokens:
+            self.tokens = tokens
+
+
+def _key(token: AccessToken) -> _Key:
+    rate = RateLimit(Rate.parse(token.rate)) if token.rate else None
+    return _Key(token, Admitted(token.id, token.profile, token.allow, rate))
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(status.st_mode):  # a pipe can be read only once
+        return ()
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+
+
+def read_tokens(path: Path) -> tuple[Token, ...]:
+    """The tokens in a file: one a line, as `TOKEN`, `NAME=TOKEN` or `NAME@PROFILE=TOKEN`.
+
+    Raises:
+        ConfigError: The file cannot be used; the message never contains its contents.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            # of the open file, not of the path, so that the checked file is the one that is read
+            if os.fstat(file.fileno()).st_mode & _PUBLIC_MODE:
+                raise ConfigError(
+                    f"{path}: other users can read it", hint=f"run `chmod 600 {path}`"
+                )
+            lines = file.read().splitlines()
+    except OSError as exc:
+        raise ConfigError(f"{path}: the tokens cannot be read: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: the tokens cannot be read: not a text") from None
+    tokens = [
+        _token(line.strip(), f"{path}:{number}", number)
+        for number, line in enumerate(lines, 1)
+        if line.strip() and not line.lstrip().startswith("#")
+    ]
+    if not tokens:
+        raise ConfigError(f"{path}: it has no tokens", hint="write one per line")
+    if len({token.secret for token in tokens}) < len(tokens):
+        raise ConfigError(f"{path}: a token appears twice", hint="give each client its own")
+    # tokens with the same name would share sessions
+    if len({token.principal for token in tokens}) < len(tokens):
+        raise ConfigError(f"{path}: a name appears twice", hint="give each token its own")
+    return tuple(tokens)
+
+
+def _token(line: str, place: str, number: int) -> Token:
+    named, _, secret = line.partition("=") if "=" in line.rstrip("=") else ("", "", line)
+    name, at, profile = (part.strip() for part in named.partition("@"))
+    secret = secret.strip()
+    if at and not profile:
+        raise ConfigError(f"{place}: the profile after the @ is missing", hint="write `NAME=TOKEN`")
+    if len(secret) < _SHORTEST or not secret.isascii() or " " in secret:
+        raise ConfigError(
+            f"{place}: a token has at least {_SHORTEST} ASCII characters and no spaces",
+            hint="`openssl rand -hex 32` generates a good one",
+        )
+    return Token(secret.encode(), name or f"token-{number}", profile or None)

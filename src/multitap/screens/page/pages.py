@@ -1,0 +1,145 @@
+"""The pages of the console as HTML."""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from multitap.control.messages import GatewayState
+from multitap.control.service import ControlService
+from multitap.errors import MultitapError
+from multitap.printable import printable
+from multitap.screens.view import server_rows
+
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"})
+"""Like `html.escape`, whose module takes a megabyte for names of characters."""
+_VOID = frozenset({"input", "link", "meta"})
+
+
+class Markup(str):
+    """Text that is already HTML; only `element` makes it."""
+
+    __slots__ = ()
+
+
+Content = str | int | Iterable["Content"] | None
+
+
+def element(tag: str, *content: Content, **attributes: str | float | None) -> Markup:
+    """One element; texts in it are escaped, and an underscore in an attribute is a hyphen."""
+    named = "".join(
+        f' {name.strip("_").replace("_", "-")}="{printable(str(value)).translate(_ESCAPES)}"'
+        for name, value in attributes.items()
+        if value is not None
+    )
+    if tag in _VOID:
+        return Markup(f"<{tag}{named}>")
+    return Markup(f"<{tag}{named}>{''.join(map(_text, content))}</{tag}>")
+
+
+def _text(content: Content) -> str:
+    if isinstance(content, Markup):
+        return content
+    if content is None:
+        return ""
+    # control characters too: a browser may show them as something else
+    if isinstance(content, str | int):
+        return printable(str(content)).translate(_ESCAPES)
+    return "".join(map(_text, content))
+
+
+PLACES: Mapping[str, str] = {
+    "servers": "Servers",
+    "calls": "Calls",
+    "tools": "Tools",
+    "clients": "Clients",
+    "access": "Access",
+    "log": "Log",
+}
+"""The last part of each address, and its title."""
+STATIC = Path(__file__).parent / "static"
+
+
+async def place_page(control: ControlService, place: str) -> Markup:
+    """The page of one place, which its scripts fill; without scripts, the state of the servers."""
+    try:
+        state = await control.state()
+    except MultitapError as exc:
+        status: Content = element("p", str(exc), " ", exc.hint or "", class_="note error")
+    else:
+        status = _status(state)
+    note = element(
+        "noscript",
+        element("h1", "The console needs JavaScript"),
+        element("p", element("code", "multitap"), " shows the same in a terminal."),
+        status,
+    )
+    return _page(PLACES[place], element("main", note, id="main"))
+
+
+def _status(state: GatewayState) -> Content:
+    rows = server_rows(state, None, {})
+    lines = (f"{row.name}: {row.state} {row.reason} {row.fix}".rstrip() for row in rows)
+    return [
+        *(element("p", trouble, class_="note error") for trouble in state.degraded),
+        element("ul", *(element("li", line) for line in lines)),
+    ]
+
+
+def locked_page(reason: str = "") -> Markup:
+    """The page for browsers without a valid key."""
+    alert = element("p", reason, class_="note error", role="alert") if reason else None
+    form = element(
+        "form",
+        element("label", "Key of a link", for_="key"),
+        element("input", id="key", name="key", type="password", autocomplete="off", required=""),
+        element("button", "Open", type="submit", class_="primary"),
+        method="post",
+        action="/console/enter",
+    )
+    card = element(
+        "main",
+        element("h1", "The console is locked"),
+        alert,
+        element(
+            "p",
+            "Open the link that ",
+            element("code", "multitap serve --http"),
+            " printed, or get a new one: ",
+            element("code", "multitap console"),
+        ),
+        form,
+        id="main",
+        class_="locked",
+    )
+    return _page("Locked", card)
+
+
+def entered_page() -> Markup:
+    """A page that leads to the console and leaves the address with the key."""
+    # no redirect: after a link on another site, the browser would not send the new cookie
+    forward = element("meta", http_equiv="refresh", content="0;url=/console/servers")
+    link = element("a", "Continue to the console", href="/console/servers")
+    return _page("Welcome", element("main", element("p", link), id="main"), head=forward)
+
+
+def _page(title: str, *content: Content, head: Content = None) -> Markup:
+    start = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("title", f"{title} - Multitap"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("link", rel="icon", href="/console/static/icon.svg", type="image/svg+xml"),
+        element("link", rel="stylesheet", href="/console/static/console.css"),
+        head,
+        # all at once: otherwise each is found only after its importer has been loaded
+        *(element("link", rel="modulepreload", href=name) for name in _modules()),
+        element("script", type="module", src="/console/static/console.js"),
+    )
+    body = element("body", *content)
+    return Markup(f"<!doctype html>{element('html', start, body, lang='en')}")
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    return tuple(f"/console/static/{file.name}" for file in sorted(STATIC.glob("*.js")))

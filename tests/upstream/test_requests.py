@@ -1,0 +1,120 @@
+"""The slots of a server, and who waits for one."""
+
+import asyncio
+
+import anyio
+import pytest
+
+from multitap.upstream.requests import CallSlots, QueueFull
+
+
+async def test_a_free_slot_is_taken_without_waiting():
+    slots = CallSlots(working=2, waiting=0)
+
+    assert slots.take()
+    assert slots.take()
+    assert not slots.take()
+
+
+async def test_who_waits_longest_is_next():
+    slots = CallSlots(working=1, waiting=2)
+    slots.take()
+    order = []
+
+    async def work(name):
+        await slots.wait()
+        order.append(name)
+        slots.give()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work, "first")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(work, "second")
+        await anyio.wait_all_tasks_blocked()
+        slots.give()
+
+    assert order == ["first", "second"]
+    assert slots.working == 0
+
+
+async def test_a_full_queue_refuses_at_once():
+    slots = CallSlots(working=1, waiting=0)
+    slots.take()
+
+    with pytest.raises(QueueFull):
+        await slots.wait()
+
+
+async def test_a_slot_given_to_one_who_left_goes_to_the_next():
+    slots = CallSlots(working=1, waiting=2)
+    slots.take()
+    leaver = asyncio.get_running_loop().create_task(slots.wait())
+    await anyio.wait_all_tasks_blocked()
+    slots.give()
+    leaver.cancel()
+    await asyncio.wait({leaver})
+
+    assert leaver.cancelled()
+    assert slots.working == 0
+
+
+async def test_one_rival_leaves_slots_to_the_others():
+    slots = CallSlots(working=4, waiting=4)
+
+    assert [slots.take("a") for _ in range(4)] == [True, True, True, False]
+    assert slots.take("b")
+    assert not slots.take("c")
+    slots.give("a")
+    assert slots.take("c")
+
+
+async def test_rivals_are_called_up_in_turn():
+    slots = CallSlots(working=1, waiting=8)
+    assert slots.take("a")
+    order = []
+
+    async def work(slot_holder):
+        await slots.wait(slot_holder)
+        order.append(slot_holder)
+        slots.give(slot_holder)
+
+    async with anyio.create_task_group() as tasks:
+        for slot_holder in "aaaabbc":
+            tasks.start_soon(work, slot_holder)
+        await anyio.wait_all_tasks_blocked()
+        slots.give("a")
+
+    assert "".join(order[:3]) == "abc"
+    assert sorted(order) == [*"aaaabbc"]
+    assert slots.working == 0
+
+
+async def test_one_rival_does_not_fill_the_queue():
+    slots = CallSlots(working=1, waiting=4)
+    assert slots.take("a")
+    async with anyio.create_task_group() as tasks:
+        for slot_holder in ("a", "a", "a", "b"):
+            tasks.start_soon(slots.wait, slot_holder)
+            await anyio.wait_all_tasks_blocked()
+        with pytest.raises(QueueFull, match="4 calls already waiting"):
+            await slots.wait("a")
+        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(slots.wait, "a")
+        await anyio.wait_all_tasks_blocked()
+        with pytest.raises(QueueFull, match="3 of the 4 waiting calls"):
+            await slots.wait("a")
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_slot_given_back_before_one_waits_is_not_lost():
+    slots = CallSlots(1, 1)
+    assert slots.take("first")
+    assert not slots.take("second")
+    slots.give("first")
+
+    with anyio.fail_after(30):
+        await slots.wait("second")
+
+    assert slots.working == 1

@@ -1,0 +1,191 @@
+"""Requests without a task of their own: each ends once, and its waiter is notified."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from multitap.errors import AnswerTimeout, WireClosed
+from multitap.tasks import Tasks
+from multitap.wire.jsonrpc import RpcError
+from multitap.wire.pending import RequestNumbers, UnclearOwner, common
+from multitap.wire.wire import SEVERAL, OwnedCall
+from tests.waiting import until
+from tests.wire.asking import Launched
+from tests.wire.test_exchange import exchange_with
+
+
+@pytest.fixture
+async def launching():
+    """A wire, what was written to it, and a way to launch on it whose outcomes are kept."""
+    written, outcomes = [], []
+    async with Tasks() as tasks, exchange_with(written) as (exchange, wire, _):
+
+        def launch(on_end=outcomes.append, timeout=60):
+            return Launched(wire, tasks, "x", {}, timeout=timeout, on_end=on_end)
+
+        yield exchange, written, launch, outcomes
+
+
+def answered(message, **more):
+    return msgspec.json.encode({"id": msgspec.json.decode(message)["id"], **more})
+
+
+async def test_the_outcome_is_told_once(launching):
+    exchange, written, launch, outcomes = launching
+    launch()
+    launch()
+
+    for message in (*written, *written):
+        exchange.feed(answered(message, result={}))
+
+    assert outcomes == [Raw(b"{}"), Raw(b"{}")]
+    assert not len(exchange.pending_requests)
+
+
+async def test_an_error_of_the_server_is_an_outcome(launching):
+    exchange, written, launch, outcomes = launching
+    launch()
+    exchange.feed(answered(written[0], error={"code": -7, "message": "no"}))
+
+    (outcome,) = outcomes
+    assert isinstance(outcome, RpcError)
+    assert (outcome.code, str(outcome)) == (-7, "no")
+
+
+async def test_what_is_given_up_is_told_to_the_server_and_to_nobody_else(launching):
+    exchange, written, launch, outcomes = launching
+    pending = launch()
+    pending.give_up()
+    pending.give_up()
+
+    asked, called_off = map(msgspec.json.decode, written)
+    assert called_off["method"] == "notifications/cancelled"
+    assert called_off["params"]["requestId"] == asked["id"]
+    exchange.feed(answered(written[0], result={}))
+    assert outcomes == []
+    assert exchange.inbound_messages.evidence().noise == 0
+
+
+async def test_what_takes_too_long_ends_and_is_called_off(launching):
+    exchange, written, launch, outcomes = launching
+    launch(timeout=0.01)
+    await until(lambda: outcomes)
+
+    assert isinstance(outcomes[0], AnswerTimeout)
+    assert msgspec.json.decode(written[1])["params"]["reason"] == "timed out"
+    assert not len(exchange.pending_requests)
+
+
+async def test_what_is_under_way_ends_with_the_wire(launching):
+    exchange, _, launch, outcomes = launching
+    launch()
+    exchange.close(WireClosed("the program exited", sent=True))
+
+    (outcome,) = outcomes
+    assert isinstance(outcome, WireClosed)
+    assert outcome.sent
+    launch()
+    assert isinstance(outcomes[1], WireClosed)
+    assert not outcomes[1].sent
+
+
+async def test_an_answer_to_a_question_of_ours_is_never_junk_however_late(launching):
+    exchange, written, launch, outcomes = launching
+    for _ in range(1000):
+        launch().give_up()
+    asked = [line for line in written if b'"method":"x"' in line]
+
+    for message in asked:
+        exchange.feed(answered(message, result={}))
+
+    assert len(asked) == 1000
+    assert outcomes == []
+    assert exchange.inbound_messages.evidence().noise == 0
+
+
+async def test_an_answer_that_is_repeated_is_junk(launching):
+    exchange, written, launch, _ = launching
+    launch().give_up()
+
+    for _ in range(3):
+        exchange.feed(answered(written[0], result={}))
+
+    assert exchange.inbound_messages.evidence().noise == 2
+
+
+async def test_an_answer_with_a_forged_id_is_junk(launching):
+    exchange, written, launch, _ = launching
+    launch().give_up()
+    ours = msgspec.json.decode(written[0])["id"]
+
+    for forged in (ours + 1, ours - 1, -ours, ours + 2**31, 0, 1, 2**63, str(ours), float(ours)):
+        exchange.feed(msgspec.json.encode({"id": forged, "result": {}}))
+
+    assert exchange.inbound_messages.evidence().noise == 9
+    exchange.feed(answered(written[0], result={}))
+    assert exchange.inbound_messages.evidence().noise == 9
+
+
+@given(st.integers(1, 3000))
+def test_exactly_the_ids_that_were_issued_are_recognised(count):
+    numbers = RequestNumbers()
+    ids = [numbers.issue() for _ in range(count)]
+
+    assert len(set(ids)) == count
+    assert all(0 < one < 2**31 and numbers.is_issued(one) for one in ids)
+    later = RequestNumbers()
+    later._factors, later._inverses = numbers._factors, numbers._inverses
+    assert not any(map(later.is_issued, ids))
+
+
+class Call(OwnedCall):
+    """A call with an owner."""
+
+    def __init__(self, owner):
+        self._owner = owner
+
+    @property
+    def owner(self):
+        return self._owner
+
+
+ADA, BOB = object(), object()
+FIRST, SECOND, OTHER = Call(ADA), Call(ADA), Call(BOB)
+
+
+@pytest.mark.parametrize(
+    ("calls", "meant"),
+    [
+        pytest.param({}, None, id="there are none"),
+        pytest.param({1: FIRST}, FIRST, id="one"),
+        pytest.param({1: FIRST, 2: SECOND}, SECOND, id="two of one party"),
+        pytest.param({1: FIRST, 2: OTHER}, SEVERAL, id="two of two parties"),
+    ],
+)
+def test_a_message_belongs_to_a_call_if_all_are_of_one_party(calls, meant):
+    assert common(calls) is meant
+
+
+async def test_it_is_the_party_s_whose_calls_remain():
+    doubt = UnclearOwner({1: FIRST, 2: OTHER, 3: SECOND})
+    doubt.on_end(1, answered=True)
+    assert not doubt.outcome.done()
+    doubt.on_end(2, answered=True)
+
+    assert doubt.outcome.result() is SECOND
+
+
+async def test_it_is_never_certain_once_a_call_was_given_up():
+    doubt = UnclearOwner({1: FIRST, 2: OTHER})
+    doubt.on_end(2, answered=False)
+
+    assert doubt.outcome.result() is SEVERAL
+
+
+async def test_calls_that_came_later_do_not_matter():
+    doubt = UnclearOwner({1: FIRST, 2: OTHER})
+    doubt.on_end(3, answered=False)
+
+    assert not doubt.outcome.done()

@@ -1,5 +1,6 @@
 """What a command writes, what a person types in answer, and the exit code."""
 
+import logging
 import os
 import re
 import select
@@ -26,6 +27,8 @@ from multitap.errors import (
 from multitap.printable import printable
 
 Colour = Literal["green", "yellow", "red", "bright_black"]
+NOTES = "multitap.notes"
+"""The logger of what a command tells its user; it has a handler only where that is logged, too."""
 _QUOTED = 8
 
 
@@ -41,18 +44,23 @@ def note(text: str) -> None:
 
 def complain(text: str, hint: str | None = None) -> None:
     """Print an error and its hint."""
-    _tell(f"{colour_text('error', 'red', sys.stderr)}: {printable(text)}")
+    _tell(printable(text), "error", "red")
     if hint:
         advise(hint)
 
 
 def advise(hint: str) -> None:
     """Print what to do next."""
-    _tell(f"{colour_text('hint', 'green', sys.stderr)}: {printable(hint)}")
+    _tell(printable(hint), "hint", "green")
 
 
-def _tell(message: str) -> None:
+def _tell(text: str, label: str = "", colour: Colour | None = None) -> None:
     """Write to standard error; a message that cannot be written does not end the command."""
+    log = logging.getLogger(NOTES)
+    if log.handlers:
+        log.log(logging.ERROR if label == "error" else logging.INFO, "%s", text)
+        return
+    message = f"{colour_text(label, colour, sys.stderr)}: {text}" if label else text
     try:
         click.echo(message, err=True)
     except OSError:

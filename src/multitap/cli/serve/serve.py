@@ -1,10 +1,9 @@
 """`multitap serve`: serves all servers as one MCP server."""
 
 import gc
-import logging
 import os
 import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
     asynccontextmanager,
@@ -32,7 +31,7 @@ from multitap.cli.gateways import workers
 from multitap.cli.gateways.workers import Worker
 from multitap.cli.options import FILE, CommonOptions, EditOptions, config_options
 from multitap.cli.signals import run_async
-from multitap.cli.terminal import Exit, advise, can_draw, note, one_line
+from multitap.cli.terminal import NOTES, Exit, advise, can_draw, note
 from multitap.cluster import serving as cluster_serving
 from multitap.cluster.serving import ClusterOptions
 from multitap.config import Settings
@@ -50,6 +49,7 @@ from multitap.http.addresses import is_loopback
 from multitap.http.server.server import open_listener, url_of
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Reloader
+from multitap.telemetry.logs import LogFormat, parse_levels, set_up_logs
 from multitap.upstream.connect import Placements, local_placements
 from multitap.upstream.questions import Handlers, client_of
 
@@ -116,6 +116,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str | None = None
     labels: tuple[str, ...] = ()
     allow_drift: bool = False
+    log_format: LogFormat = "text"
+    log_levels: Mapping[str, str] = {}
 
 
 class ServedHub(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,13 +135,13 @@ class ServedHub(msgspec.Struct, frozen=True, kw_only=True):
     """Enables or disables a server in its file."""
 
 
-class _OneLineFormatter(logging.Formatter):
-    """Log records without tracebacks: they appear among other output."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        exc = record.exc_info[1] if record.exc_info else None
-        reason = f": {type(exc).__name__}: {exc}" if exc else ""
-        return one_line(f"{record.getMessage()}{reason}")
+def _log_levels(
+    ctx: click.Context, param: click.Parameter, typed: tuple[str, ...]
+) -> dict[str, str]:
+    try:
+        return parse_levels(typed)
+    except ValueError as exc:
+        raise click.BadParameter(str(exc), ctx, param) from None
 
 
 @click.command()
@@ -197,6 +199,21 @@ class _OneLineFormatter(logging.Formatter):
     help="Run servers whose `placement` asks for this label",
 )
 @click.option("--allow-drift", is_flag=True, help="Join a cluster with another configuration")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    help="Write the log as lines of text, or as one JSON object per line",
+)
+@click.option(
+    "--log-level",
+    "log_levels",
+    multiple=True,
+    callback=_log_levels,
+    metavar="[LOGGER=]LEVEL",
+    help="Log from this level on: debug, info, warning (default), error; for one logger, as in"
+    " multitap.cluster=debug",
+)
 @config_options
 def serve(options: CommonOptions, **typed: Any) -> int:
     """Serve all configured servers as one MCP server
@@ -204,9 +221,7 @@ def serve(options: CommonOptions, **typed: Any) -> int:
     Listens on stdio, for a client that starts it, or on HTTP.
     """
     serving = ServeOptions(**typed)
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLineFormatter())
-    logging.basicConfig(handlers=[handler], level=logging.WARNING)
+    set_up_logs(serving.log_format, serving.log_levels, notes=NOTES)
     worker = workers.this_worker(os.environ)
     if not serving.demo and worker is None:
         _offer_trust(options, serving)

@@ -270,8 +270,8 @@ class Tasks:
     def start_soon(self, work, *args):
         self._tasks.create_task(work(*args))
 
-    def adopt(self, coroutine):
-        return self._tasks.create_task(coroutine)
+    def adopt(self, coroutine, context):
+        return self._tasks.create_task(coroutine, context=context)
 
 
 def pair():

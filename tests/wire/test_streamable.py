@@ -1165,7 +1165,7 @@ async def test_credentials_are_asked_for_each_request():
         async def answer(self, challenge: Challenge, *_: object, **__: object) -> dict[str, str]:
             raise AssertionError(challenge)
 
-        def heard(self, _response: object) -> None:
+        def on_response(self, _response: object) -> None:
             pass
 
     async with (

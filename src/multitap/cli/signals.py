@@ -198,9 +198,13 @@ async def _until_stopped(work: Callable[[], Awaitable[_Result]]) -> _Result | _S
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel, tasks.cancel_scope, stopped)
             result = await work()
+            # a signal counts even if the work has ended before the loop saw it: a client that
+            # stops a gateway often closes its pipes right afterwards
+            await asyncio.sleep(0)
             tasks.cancel_scope.cancel()
-            return result
-    # only reached when the signal cancelled the scope, so this does not wait
+            if not stopped.done():
+                return result
+    # only reached after a signal, so this does not wait
     return _Stopped(await stopped)
 
 

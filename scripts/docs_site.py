@@ -36,6 +36,8 @@ _API = re.compile(r"^<!-- api: (\S+) -->\n\n.*$", re.MULTILINE)
 _SHIM = re.compile(r"https://[^\"]+/iframe-worker/shim")
 """A script that the theme fetches so that its search works from files; ours is in the site."""
 _LOCAL_SHIM = "assets/iframe-worker.js"
+_UNINDEXED = "---\nsearch:\n  exclude: true\n---\n\n"
+"""Marks a page that the search must not find: code and data would bury the documentation."""
 _LARGEST = 200_000
 """Bytes of a file that gets a page; larger ones are copied."""
 _LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".json": "json", ".md": "markdown"}
@@ -186,7 +188,7 @@ def _show(aim: Path, target: Path) -> None:
     if aim.is_dir():
         inside = [one for one in sorted(aim.iterdir()) if not one.name.startswith(("_", "."))]
         place.write_text("", encoding="utf-8")
-        rows = [f"# `{name}/`", ""]
+        rows = [f"{_UNINDEXED}# `{name}/`", ""]
         for one in inside:
             _show(one, target)
             shown = one.is_dir() or _is_shown(one)
@@ -196,7 +198,8 @@ def _show(aim: Path, target: Path) -> None:
     elif _is_shown(aim):
         fence = f"````{_LANGUAGES.get(aim.suffix, 'text')}"
         text = aim.read_text(encoding="utf-8").rstrip()
-        place.write_text(f"# `{name}`\n\n{fence}\n{text}\n````\n", encoding="utf-8")
+        page = f"{_UNINDEXED}# `{name}`\n\n{fence}\n{text}\n````\n"
+        place.write_text(page, encoding="utf-8")
     else:
         shutil.copyfile(aim, place.with_suffix(""))
 

@@ -36,6 +36,17 @@ def test_every_link_leads_somewhere_in_the_site(tmp_path):
     )
 
 
+def test_the_search_finds_pages_and_no_code_or_data(tmp_path):
+    gather(tmp_path / "docs")
+
+    files = sorted((tmp_path / "docs" / "files").rglob("*.md"))
+    assert any(page.name == "requests.json.md" for page in files)
+    for page in files:
+        assert page.read_text().startswith("---\nsearch:\n  exclude: true\n---\n"), page
+    for page in (tmp_path / "docs").glob("*.md"):
+        assert "exclude: true" not in page.read_text()[:100], page
+
+
 def test_every_page_is_in_the_navigation():
     pages = {TOP.get(f"docs/{page.name}", page.name) for page in DOCS.glob("*.md")}
     ours = {place for name, place in TOP.items() if "/" not in name and name != "README.md"}

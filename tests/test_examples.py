@@ -46,7 +46,7 @@ def test_the_page_on_environments_shows_the_example():
 def test_the_quickstarts_list_tools_and_call_one(name, tmp_path):
     printed = run(f"examples/{name}.py", state=tmp_path)
 
-    assert "calculator_divide - One number divided by another." in printed
+    assert "calculator_divide - Divide one number by another." in printed
     assert printed.endswith("42.0\n")
 
 
@@ -54,7 +54,7 @@ def test_an_environment_has_tools_of_its_own_and_of_servers_for_each_agent(tmp_p
     printed = run("examples/environment.py", state=tmp_path)
 
     assert "greet - Say hello.\n" in printed
-    assert "sums_divide - One number divided by another." in printed
+    assert "sums_divide - Divide one number by another." in printed
     assert "\nHello, Ada!\n42.0\nthe tool 'sums_divide' may not be used here" in printed
 
 

@@ -152,7 +152,7 @@ class Callback:
             _show(http_request, HTTPStatus.BAD_REQUEST, refusal)
             return
         self._redirected = f"{self.address}?{query}"
-        message = f"Multitap has the answer for {self._server}. Close this page."
+        message = f"You are logged in to {self._server}. You can close this page."
         if "error" in values:
             reason = values.get("error_description", values["error"])[0]
             message = f"The login to {self._server} failed: {clean(reason)}"

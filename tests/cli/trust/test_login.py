@@ -82,7 +82,7 @@ async def test_a_person_logs_in_in_a_browser_and_stays_logged_in(folder):
             said = (await process.stdout.read()).decode()
             code = await process.wait()
 
-        assert (code, "Multitap has the answer for guarded" in shown) == (0, True), said
+        assert (code, "You are logged in to guarded" in shown) == (0, True), said
         assert "logged in to 'guarded'" in said
         _, said = await ran(folder, "status", "--no-live", "--json")
         assert json.loads(said)["servers"][0]["state"] == "connected", said

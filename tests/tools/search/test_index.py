@@ -280,7 +280,7 @@ async def test_a_tool_is_found_described_and_called(registry):
 
     assert shown.text == (
         "notebook_write(title: string, text: string)\n"
-        "Keep a note, in place of an older one of that title."
+        "Save a note; an existing note with this title is replaced."
     )
     assert '"required":["title","text"]' in described.text
     assert written.text == "note://milk"

@@ -532,7 +532,7 @@ async def _stay(
 def _say_how_to_open(keys: "access.ConsoleKeys", base: str) -> None:
     """Print a link to the console, if only a person sees it: anyone may read a log."""
     if sys.stderr.isatty():
-        note(f"console, for one browser: {keys.new_link(base)}")
+        note(f"console (this link works once): {keys.new_link(base)}")
     else:
         note("console: `multitap console` prints a link to it")
 

@@ -12,13 +12,13 @@ _PURE = ToolAnnotations(read_only_hint=True)  # a lost call may be repeated
 
 @server.tool(annotations=_PURE)
 def add(a: float, b: float) -> float:
-    """The sum of two numbers."""
+    """Add two numbers."""
     return a + b
 
 
 @server.tool(annotations=_PURE)
 def divide(a: float, b: float) -> float:
-    """One number divided by another."""
+    """Divide one number by another."""
     if b == 0:
         raise ToolError(f"{a:g} cannot be divided by zero")
     return a / b
@@ -26,7 +26,7 @@ def divide(a: float, b: float) -> float:
 
 @server.tool(annotations=_PURE)
 def mean(numbers: list[float]) -> float:
-    """The arithmetic mean of at least one number."""
+    """Return the mean of a list of numbers."""
     return fmean(numbers)
 
 

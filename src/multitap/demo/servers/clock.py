@@ -11,14 +11,14 @@ server = MCPServer("clock", version="1.0")
 
 @server.tool()
 def now(hours_east: float = 0) -> str:
-    """The time, as many hours east of Greenwich as asked."""
+    """Tell the time; `hours_east` is the offset from UTC in hours."""
     zone = timezone(timedelta(hours=hours_east))
     return datetime.now(zone).isoformat(timespec="seconds")
 
 
 @server.tool()
 async def countdown(seconds: int, context: Context) -> str:
-    """Wait, and report every second of it."""
+    """Count down, and report progress every second."""
     for passed in range(seconds):
         await context.report_progress(passed, seconds, f"{seconds - passed} to go")
         await anyio.sleep(1)

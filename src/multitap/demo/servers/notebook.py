@@ -8,14 +8,14 @@ notes = {"welcome": "Every note is a resource: read note://welcome."}
 
 @server.tool()
 def write(title: str, text: str) -> str:
-    """Keep a note, in place of an older one of that title."""
+    """Save a note; an existing note with this title is replaced."""
     notes[title] = text
     return f"note://{title}"
 
 
 @server.tool()
 def search(word: str) -> list[str]:
-    """The titles of all notes that hold a word."""
+    """List the titles of notes that contain a word."""
     return [title for title, text in notes.items() if word.casefold() in text.casefold()]
 
 

@@ -202,19 +202,19 @@ class LiveView:
         request, response = indent_json(exchange.arguments), indent_json(exchange.result)
         return f"request\n{request}\n\nresponse\n{response}"
 
-    async def arguments(self, call: CallRecord) -> Mapping[str, Any]:
-        """The arguments of a recorded call; empty if not kept in full."""
+    async def arguments(self, call: CallRecord) -> Mapping[str, Any] | None:
+        """The arguments of a recorded call; None if not kept in full."""
         try:
             exchange = await self.exchange(call)
-            return dict(json.loads(exchange.arguments)) if exchange else {}
+            return dict(json.loads(exchange.arguments)) if exchange else None
         except (MultitapError, TypeError, ValueError):
-            return {}
+            return None
 
     @property
     def title(self) -> str:
         """The overall state in one line, the most important first."""
         if not self.has_answered:
-            return self.trouble or "multitap"
+            return self.trouble or "multitap: connecting"
         bad = [
             row.name for row in self.servers if row.tone in {"error", "warning"} and not row.project
         ]
@@ -222,7 +222,7 @@ class LiveView:
         up = sum(row.state == "connected" for row in self.servers)
         usable = sum(not row.project or bool(row.transport) for row in self.servers)
         parts = (
-            f"{up} of {counted(usable, 'server')} connected",
+            f"{up} of {counted(usable, 'server')} connected" if usable else "no servers yet",
             f"needs attention: {name_few(bad)}" if bad else "",
             "not trusted: press T to review" if self.withheld else "",
             f"{counted(len(self.questions), 'question')}: press 5" if self.questions else "",

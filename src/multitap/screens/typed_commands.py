@@ -11,6 +11,9 @@ from multitap.errors import BadArguments, quoted
 HELP = """\
 /mcp                   the servers
 /mcp tools [SERVER]    their tools
+/mcp add WHAT          add one: an address, a package, a name that `multitap search` finds
+/mcp remove SERVER     remove one; `/mcp rename OLD NEW` renames it
+/mcp import            add the servers of your clients
 /mcp restart SERVER    restart one
 /mcp enable SERVER     switch one on; `disable` switches it off
 /mcp login SERVER      log in to one
@@ -23,6 +26,10 @@ HELP = """\
 Verb = Literal[
     "servers",
     "tools",
+    "add",
+    "import",
+    "remove",
+    "rename",
     "restart",
     "enable",
     "disable",
@@ -34,12 +41,18 @@ Verb = Literal[
     "help",
     "quit",
 ]
-_ONE_SERVER: frozenset[Verb] = frozenset({"restart", "enable", "disable", "login"})
-_ABOUT_SERVERS = ("tools", "restart", "enable", "disable", "login", "logs")
+_ONE_SERVER: frozenset[Verb] = frozenset(
+    {"restart", "enable", "disable", "login", "remove", "rename"}
+)
+_ABOUT_SERVERS = ("tools", "remove", "rename", "restart", "enable", "disable", "login", "logs")
 _MCP: dict[str, Verb] = {
     "": "servers",
     "status": "servers",
     "tools": "tools",
+    "add": "add",
+    "import": "import",
+    "remove": "remove",
+    "rename": "rename",
     "restart": "restart",
     "enable": "enable",
     "disable": "disable",
@@ -59,6 +72,11 @@ class TypedCommand(msgspec.Struct, frozen=True):
     """A server or a tool; empty for all."""
     arguments: tuple[str, ...] = ()
     """Arguments of a call, as typed."""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Everything after the verb."""
+        return (self.about, *self.arguments) if self.about else ()
 
 
 def complete(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | None:
@@ -94,7 +112,7 @@ def typed_command(line: str) -> TypedCommand:
         if verb is None:
             raise BadArguments(f"no command {quoted('/' + first)}", path="", hint=HELP)
     about, *arguments = rest or [""]
-    if not about and (verb in _ONE_SERVER or verb == "call"):
+    if not about and (verb in _ONE_SERVER or verb in {"call", "add"}):
         missing = "a tool" if verb == "call" else "a server"
         raise BadArguments(f"/{verb} needs the name of {missing}", path="", hint=HELP)
     return TypedCommand(verb, about, tuple(arguments))

@@ -16,7 +16,7 @@ from multitap.config import ModelConfig
 from multitap.errors import BadArguments, MultitapError
 from tests.cli.conftest import toml, zoo
 from tests.processes import descendants
-from tests.terminals import terminal
+from tests.terminals import Tmux, terminal
 from tests.waiting import PATIENCE, wait_for
 from tests.zoo.ledger import Ledger
 
@@ -42,6 +42,9 @@ async def main():
 
 anyio.run(main)
 """
+MARKDOWN = MODEL.replace(
+    '"Let me see.", (*notes, Use("zoo_ask", {}))', repr("Do **this**:\n\n- first\n- second\n")
+)
 
 
 @contextmanager
@@ -54,9 +57,9 @@ def chatting(home, *arguments):
 
 
 @contextmanager
-def scripted():
+def scripted(program=MODEL):
     with subprocess.Popen(
-        [sys.executable, "-c", MODEL, ROOT / "examples"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, ROOT / "examples"], stdout=subprocess.PIPE, text=True
     ) as model:
         try:
             yield model.stdout.readline().split(), model.stdout
@@ -152,6 +155,44 @@ def test_without_a_model_commands_work_and_it_says_how_to_name_one(home):
         person.reads("no command '/nothing'")
         person.type("/model openai/some-model")
         person.reads("model: openai/some-model")
+
+
+WITHOUT_LIBRARY = """
+import sys
+sys.modules["openai"] = None
+from multitap.cli.app import start
+start()
+"""
+
+
+@pytest.mark.slow
+def test_a_missing_library_is_reported_before_the_first_message(home):
+    configure(home, "openai", "http://127.0.0.1:9")
+    command = [sys.executable, "-c", WITHOUT_LIBRARY, "-c", str(home / "multitap.toml"), "chat"]
+    with terminal(command, NO_COLOR="1") as person:
+        person.reads("a model of 'openai' needs its client library")
+        person.reads("> ")
+        person.type("/call notebook_write title=a text=b")
+        person.reads("note://a")
+
+
+@pytest.mark.slow
+def test_an_answer_in_markdown_is_formatted(home, tmp_path_factory):
+    with scripted(MARKDOWN) as (urls, _):
+        configure(home, "openai", urls[0])
+        command = [sys.executable, "-m", "multitap", "-c", str(home / "multitap.toml"), "chat"]
+        screen = Tmux(tmp_path_factory.mktemp("t"), command, NO_COLOR="1", OPENAI_API_KEY="k")
+        try:
+            screen.shows("(?m)^>")
+            screen.type("How?")
+            screen.press("Enter")
+            answer = screen.shows(r"so far\]")
+        finally:
+            screen.kill()
+
+    assert "**" not in answer
+    assert "Do this:" in answer
+    assert " • first" in answer
 
 
 @pytest.mark.slow

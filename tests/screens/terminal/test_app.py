@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import anyio
 import msgspec
 import pytest
+from mcp.server import MCPServer
 from textual import events
 
 from multitap import Settings, StdioServer, open_hub
@@ -26,6 +27,7 @@ from multitap.gateway.gateway import open_gateway
 from multitap.screens.terminal.app import Terminal
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.call_dialog import ResultWindow, WaitingWindow
+from multitap.screens.terminal.key_bar import KeyBar
 from multitap.screens.terminal.windows import (
     NOTHING,
     AnswerWindow,
@@ -241,7 +243,140 @@ async def test_before_the_gateway_answers_nothing_is_said_about_servers(state):
         await pilot.pause()
 
         assert detail(app) == ""
+        assert "no servers" not in "\n".join(lines(app))
         assert "server" not in app.view.title.replace("gateway", "")
+
+
+async def test_an_empty_list_says_what_to_do_and_offers_it(state):
+    async with opened(state) as (app, pilot, gateway):
+        gateway.hub.apply(Settings(state_dir=state))
+        await until(lambda: not app.view.servers)
+        await until(lambda: "There are no servers yet." in "\n".join(lines(app)))
+
+        assert "no servers yet" in app.view.title
+        assert app.check_action("act", ("import",))
+        assert not app.check_action("act", ("restart",))
+        await pilot.press("a")
+        assert app.query_one("#prompt").value == "/mcp add "
+        await pilot.press("escape", "3")
+        await until(lambda: "No server offers a tool." in "\n".join(lines(app)))
+
+
+async def test_typed_commands_that_change_files_run_at_the_terminal_and_are_applied(state):
+    async with opened(state) as (app, pilot, _):
+        ran = []
+
+        async def run(*words, wait):
+            ran.append((*words, wait))
+
+        app._keys._run = run
+        await pilot.press("slash", *"mcp add https://mcp.example.com/ -t http", "enter")
+        await until(lambda: ran)
+        await pilot.press("slash", *"mcp remove nobody", "enter")
+        await until(lambda: any("nobody" in str(one.message) for one in app._notifications))
+
+        assert ran == [("add", "https://mcp.example.com/", "-t", "http", True)]
+
+
+async def test_a_replay_without_recorded_arguments_says_why_its_form_is_empty(state):
+    async with opened(state) as (app, pilot, gateway):
+        settings = msgspec.structs.replace(gateway.hub.settings, record="errors")
+        gateway.hub.apply(settings)
+        await gateway.hub.call("calculator_add", {"a": 1, "b": 2})
+        await pilot.press("2")
+        await until(lambda: lines(app)[1].strip() != "")
+        await pilot.press("r")
+        await until(lambda: isinstance(app.screen, FormWindow))
+
+        words = str(app.screen.query("#words Static").first().render())
+        assert "The arguments of this call were not kept" in words
+        assert 'record = "all"' in words
+
+
+async def test_the_time_bar_is_seen_in_the_selected_row(state):
+    async with opened(state) as (app, pilot, gateway):
+        await gateway.hub.call("calculator_add", {"a": 1, "b": 2})
+        await pilot.press("2")
+        await until(lambda: "█" in lines(app)[1])
+
+        strip = app.screen_stack[0].query_one(Board).list.render_line(1)
+        bars = [segment for segment in strip if "█" in segment.text]
+        others = [segment for segment in strip if "calculator" in segment.text]
+        assert bars
+        assert not any(segment.style.reverse for segment in bars)
+        assert all(segment.style.reverse for segment in others)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+async def test_no_key_is_cut(state, width):
+    async with opened(state, size=(width, 30)) as (app, _, gateway):
+        gateway.hub.withheld = (Withheld("server", "new", "x", "y", project="/shop"),)
+        await until(lambda: app.view.withheld)
+        await until(lambda: "T Trust" in key_lines(app))
+
+        assert all(len(line) <= width for line in key_lines(app).splitlines())
+        assert "? Help" in key_lines(app)
+        assert key_lines(app).endswith("q Quit")
+        bar = app.query_one(KeyBar)
+        await until(lambda: bar.size.height == len(key_lines(app).splitlines()))
+
+
+def key_lines(app):
+    return str(app.screen_stack[0].query_one(KeyBar).render())
+
+
+async def test_a_wide_terminal_shows_more_of_the_selected_row_beside_the_list(state):
+    async with opened(state, size=(200, 50)) as (app, pilot, gateway):
+        await gateway.hub.call("calculator_add", {"a": 1, "b": 2})
+        await until(lambda: "LATEST CALLS" in detail(app))
+        listed, panel = app.query_one(Board).list, app.query_one("#detail")
+
+        assert "divide  Divide one number by another." in detail(app)
+        assert panel.region.x >= listed.region.right
+        assert panel.size.height > 30
+        await pilot.press("3")
+        await until(lambda: '"properties"' in detail(app))
+        await pilot.resize_terminal(80, 24)
+        await until(lambda: panel.region.y >= listed.region.bottom)
+
+
+async def test_every_field_of_a_form_has_an_outline(state):
+    async with opened(state) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.press("3", "c")
+        await until(lambda: isinstance(app.screen, FormWindow))
+
+        fields = app.screen.query("Input")
+        assert len(fields) == 2
+        assert {edge for field in fields for edge, _ in field.styles.border} == {"round"}
+
+
+async def test_markdown_in_a_result_is_formatted_and_its_source_is_a_key_away(state):
+    server = MCPServer("writer")
+
+    @server.tool()
+    def report() -> str:
+        """Write a report."""
+        return "# Report\n\nIt is **fine**.\n"
+
+    async with opened(state, writer=LocalServer(server=server)) as (app, pilot, _):
+        await until(lambda: app.view.tools)
+        await pilot.press("slash", *"call writer_report", "enter")
+        await until(lambda: isinstance(app.screen, ResultWindow))
+        words = app.screen.query_one("#words")
+
+        assert "**" not in shown(app, words)
+        assert "It is fine." in shown(app, words)
+        await pilot.press("m")
+        await until(lambda: "**fine**" in shown(app, words))
+
+
+def shown(app, widget):
+    """The cells of a widget, as text."""
+    region = widget.region
+    return "\n".join(
+        "".join(segment.text for segment in widget.render_line(y)) for y in range(region.height)
+    )
 
 
 async def test_a_question_of_a_server_is_answered_in_a_form(state):

@@ -75,6 +75,41 @@ def test_the_screen_says_soon_which_server_fails_why_and_which_key_helps(tmux):
     assert "6 servers" in screen
 
 
+def test_from_the_first_paint_on_nothing_is_called_empty_that_is_not(tmux):
+    shown = []
+
+    def is_up():
+        shown.append(tmux.screen())
+        return "5 of 6 servers connected" in shown[-1]
+
+    wait_for(is_up)
+
+    assert any("onnecting" in screen for screen in shown)
+    assert not [screen for screen in shown if "no servers" in screen.lower()]
+    assert "q Quit" in tmux.shows("press r")
+
+
+def test_without_servers_the_screen_offers_to_add_one_and_does(home, tmp_path_factory):
+    command = [sys.executable, "-m", "multitap"]
+    screen = Tmux(tmp_path_factory.mktemp("t"), command, NO_COLOR="1")
+    try:
+        screen.shows("There are no servers yet")
+        offered = screen.shows("i Import")
+        screen.press("a")
+        screen.shows("/mcp add")
+        screen.type(f"sums -- {sys.executable} -m multitap.demo.servers.calculator")
+        screen.press("Enter")
+        added = screen.shows("Press Enter to go back")
+        screen.press("Enter")
+        after = screen.shows("1 of 1 server connected")
+    finally:
+        screen.kill()
+
+    assert "a  adds one" in offered
+    assert "sums: 3 tools" in added
+    assert "sums" in after
+
+
 def test_a_project_is_reviewed_and_trusted_by_a_key_and_its_servers_appear(home, tmp_path_factory):
     (home / "multitap.toml").write_text(f"[servers]\ncalm = {toml(zoo('good'))}\n")
     command = [sys.executable, "-m", "multitap"]

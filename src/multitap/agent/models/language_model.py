@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from enum import StrEnum
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -168,13 +169,21 @@ def _connect(config: ModelConfig, retries: int) -> AbstractAsyncContextManager[M
 
 def _load(library: str) -> None:
     """Import a client library in a thread, because it takes a second."""
-    try:
-        import_module(library)
-    except ModuleNotFoundError:
+    require_library(library)
+    import_module(library)
+
+
+def require_library(library: str) -> None:
+    """Check that the client library of a provider is installed, without importing it.
+
+    Raises:
+        ModelError: It is not.
+    """
+    if find_spec(library) is None:
         raise ModelError(
             f"a model of {library!r} needs its client library",
             hint="pip install 'multitap[chat]'",
-        ) from None
+        )
 
 
 def for_model(

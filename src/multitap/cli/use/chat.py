@@ -16,6 +16,7 @@ from anyio import from_thread, to_thread
 
 from multitap.agent.approval import ALLOW, Verdict, deny, unless_read_only
 from multitap.agent.engine import Engine
+from multitap.agent.models.language_model import require_library
 from multitap.catalog.schemas.typed_arguments import texts, to_arguments, words
 from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions, server_options
@@ -34,7 +35,7 @@ from multitap.cli.use.chat_lines import (
     typed_turn,
 )
 from multitap.config import Loaded, ModelConfig
-from multitap.errors import MultitapError, UnknownName
+from multitap.errors import ModelError, MultitapError, UnknownName
 from multitap.hub.hub import Hub
 from multitap.screens.typed_commands import TypedCommand, typed_command
 from multitap.screens.view import stats_words
@@ -60,6 +61,10 @@ class ServerCommands:
         Raises:
             MultitapError: It cannot be done.
         """
+        if command.verb in {"add", "import", "remove", "rename"}:
+            await self._run(command.verb, *command.words)
+            self._reload()
+            return
         server = self._require_known(command.about) if command.about else ""
         match command.verb:
             case "tools":
@@ -335,7 +340,9 @@ class Chat:
         if arguments:
             self._engine.model = model_named(arguments[0], self._engine.settings.model)
         model = self._engine.chosen_model
-        note(f"model: {model.provider}/{model.name}" if model else NO_MODEL)
+        if model is not None:
+            note(f"model: {model.provider}/{model.name}")
+        _check_model(self._engine)
 
     async def _call(self, arguments: tuple[str, ...]) -> None:
         if not arguments:
@@ -399,6 +406,19 @@ def chat(options: CommonOptions, **typed: Any) -> int:
     return Exit.DONE
 
 
+def _check_model(engine: Engine) -> None:
+    """Say now, not after the first message, if there can be no answer."""
+    model = engine.chosen_model
+    if model is None:
+        note(NO_MODEL)
+    elif isinstance(model, ModelConfig):
+        try:
+            require_library(model.provider)
+        except ModelError as exc:
+            complain(str(exc), exc.hint)
+            note("until then, only `/call TOOL key=value` and the other commands work")
+
+
 async def _talk(loaded: Loaded, options: CommonOptions, choice: ChatOptions) -> None:
     settings = adapt(loaded, options, lambda _name, _config: {})
     # one lock for both: the chat and a server must not ask at the same time
@@ -417,8 +437,7 @@ async def _talk(loaded: Loaded, options: CommonOptions, choice: ChatOptions) -> 
         if choice.resume:
             engine.history = chats.load(path)
             note(f"continuing {path}")
-        if engine.chosen_model is None:
-            note(NO_MODEL)
+        _check_model(engine)
         # not for all of them: tools of a slow server are available in a later turn
         async with progress(hub):
             with anyio.move_on_after(options.patience()):

@@ -8,7 +8,7 @@ import sys
 import time
 from collections import deque
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 import msgspec
@@ -21,12 +21,16 @@ from multitap.config import ModelConfig
 from multitap.errors import BadArguments, MultitapError, counted, quoted, shortened
 from multitap.printable import printable
 
+if TYPE_CHECKING:
+    from multitap.screens.markdown import MarkdownStream
+
 HELP = """\
 @SERVER:URI                    add a resource to the conversation
 /SERVER:PROMPT key=value       go on with a prompt
 /call TOOL key=value           call a tool yourself
 /mcp [tools|restart|enable|disable|login|logs|stats|reload] [SERVER]
-                               the servers: their state, or what you want of them
+                               the servers: their state, or what to do with them
+/mcp add WHAT                  add a server; also `remove`, `rename` and `import`
 /tools [WORD]                  the tools
 /show [NUMBER]                 a tool call with its whole result; the last one, or one before
 /model [NAME]                  show or change the model
@@ -111,10 +115,14 @@ class ChatPrinting:
         self.finished: deque[ToolFinished] = deque(maxlen=MOST_KEPT)
         """The tool calls that were shown in a line, for `/show`."""
         self._in_line = False
+        self._markdown = _markdown_stream()
+        """Formats answers; None if nobody sees them, as in a pipe."""
 
     def show(self, step: Step, model: Model | ModelConfig | None) -> None:
         """Print a step; `model` determines the price."""
         match step:
+            case TextDelta(text) if self._markdown is not None:
+                self._markdown.feed(text)
             case TextDelta(text):
                 click.echo(printable(text), nl=False)
                 self._in_line = not text.endswith("\n")
@@ -158,6 +166,8 @@ class ChatPrinting:
 
     def end_line(self) -> None:
         """Start a new line, unless at the beginning of one."""
+        if self._markdown is not None:
+            self._markdown.end()
         if self._in_line:
             click.echo()
             self._in_line = False
@@ -166,6 +176,16 @@ class ChatPrinting:
     def _dim(text: str) -> None:
         line = shortened(one_line(text), _LINE)
         click.echo(colour_text(f"  {line}", "bright_black", sys.stdout))
+
+
+def _markdown_stream() -> "MarkdownStream | None":
+    if not sys.stdout.isatty() or os.environ.get("TERM", "dumb") == "dumb":
+        return None
+    from rich.console import Console  # noqa: PLC0415 - slow to import, and not for pipes
+
+    from multitap.screens.markdown import MarkdownStream  # noqa: PLC0415 - the same
+
+    return MarkdownStream(sys.stdout, Console(file=sys.stdout))
 
 
 def price(usage: Usage, model: Model | ModelConfig | None) -> float | None:

@@ -158,6 +158,10 @@ Esc        back to the list; close a window
 q          leave"""
 
 
+_COMMANDS = frozenset({"add", "import", "remove", "rename"})
+"""What has its own dialogue at the prompt: it shows what would change, and asks."""
+
+
 class KeyActions:
     """Acts on the row under the cursor, or on the object of a command.
 
@@ -192,6 +196,8 @@ class KeyActions:
             self._help()
         elif verb == "trust":
             await self._trust()
+        elif verb == "import":
+            await self._change(TypedCommand("import"))
         elif server := self._board.selected.server:
             await self._on_server(verb, server)
         elif call := self._board.selected.call:
@@ -207,6 +213,9 @@ class KeyActions:
 
     async def obey(self, command: TypedCommand) -> None:
         """Run a typed command."""
+        if command.verb in _COMMANDS:
+            await self._change(command)
+            return
         match command.verb:
             case "servers":
                 self._board.visit(places.SERVERS.name)
@@ -224,7 +233,7 @@ class KeyActions:
                 await self._reload()
             case "help":
                 self._help()
-            case "quit":
+            case _:
                 self._app.exit()
 
     async def _on_server(self, verb: str, server: ServerRow) -> None:
@@ -284,6 +293,13 @@ class KeyActions:
         # the gateway would notice by itself, but a person is waiting
         await self._view.client.reload()
 
+    async def _change(self, command: TypedCommand) -> None:
+        """Run a command that changes files, keep what it printed, and use the new files."""
+        if command.verb in {"remove", "rename"}:
+            self._require_server(command.about)
+        await self._run(command.verb, *command.words, wait=True)
+        await self._view.client.reload()
+
     async def _reload(self) -> None:
         self._report(await self._view.client.reload())
 
@@ -305,8 +321,11 @@ class KeyActions:
 
         self._app.push_screen(TextWindow(f"stderr of {server}", source=read_stderr))
 
-    async def _run(self, *arguments: str) -> None:
-        """Suspend the screen and run a command of the program, as if it were typed."""
+    async def _run(self, *arguments: str, wait: bool = False) -> None:
+        """Suspend the screen and run a command of the program, as if it were typed.
+
+        `wait` keeps its output until the person presses Enter, even if it succeeds.
+        """
         # a login prints, asks and may open a browser: it needs the terminal for itself
         with self._app.suspend():
             started = await asyncio.create_subprocess_exec(*self._program, *arguments)
@@ -315,7 +334,7 @@ class KeyActions:
             finally:
                 if started.returncode is None:  # the screen is closing: leave nothing running
                     started.terminate()
-            if code:
+            if code or wait:
                 await _wait_for_enter()
 
     def _require_server(self, server: str) -> str:

@@ -12,7 +12,7 @@ from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.suggester import Suggester
 from textual.widget import Widget
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 from textual.worker import Worker
 
 from multitap.control.methods import Control
@@ -22,6 +22,7 @@ from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import places
 from multitap.screens.terminal.actions import KeyActions
 from multitap.screens.terminal.board import Board
+from multitap.screens.terminal.key_bar import KeyBar
 from multitap.screens.terminal.row_list import RowList
 from multitap.screens.terminal.windows import NOTHING, Desktop
 from multitap.screens.typed_commands import complete, typed_command
@@ -122,6 +123,12 @@ class OrderedKeysApp(App[None]):
 
 BEAT = 1.0
 """Seconds between two refreshes of everything except the counters."""
+WIDE = 150
+"""Columns from which on details are beside the list."""
+_WHAT_TO_ADD = (
+    "Type an address, a package (npm:NAME, pypi:NAME), a name that `multitap search` finds, "
+    "or NAME -- COMMAND. You see what it would run before anything starts."
+)
 _IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
 """Actions whose keys do not work in an input line or a window."""
 
@@ -150,8 +157,12 @@ class Terminal(OrderedKeysApp):
     CSS = """
     #title { height: 1; background: $panel; }
     #prompt { height: 1; border: none; padding: 0 1; }
+    .-wide #middle { layout: horizontal; }
+    .-wide #middle ContentSwitcher { width: 3fr; }
+    .-wide #detail { width: 2fr; height: 1fr; max-height: 100%; border-left: solid $primary; }
     """
     ENABLE_COMMAND_PALETTE = False
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]  # noqa: RUF012 - as Textual has it
     BINDINGS = [  # noqa: RUF012 - as Textual declares them
         *(
             Binding(str(number), f"place({place.name!r})", place.title, show=False)
@@ -182,7 +193,7 @@ class Terminal(OrderedKeysApp):
         return HangupDriver
 
     def compose(self) -> ComposeResult:
-        yield Static("multitap", id="title", markup=False)
+        yield Static("multitap: connecting", id="title", markup=False)
         yield self._board
         yield Input(
             placeholder="/mcp, /call TOOL key=value, /help",
@@ -190,7 +201,7 @@ class Terminal(OrderedKeysApp):
             suggester=CommandSuggester(self.view),
             select_on_focus=False,
         )
-        yield Footer(compact=True, show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         self._board.list.focus()
@@ -201,15 +212,26 @@ class Terminal(OrderedKeysApp):
         self._look_again()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether a key works in the current place; the footer shows those that do."""
+        """Whether a key works in the current place; the last line shows those that do."""
         if action not in _IN_THE_LIST:
             return True
         if len(self.screen_stack) > 1 or isinstance(self.focused, Input):
             return False
         verb = parameters[0] if action == "act" and parameters else "help"
-        if verb == "trust" and not self.view.withheld:
-            return False
-        return verb == "help" or verb in self._board.place.verbs
+        return verb == "help" or (verb in self._board.place.verbs and self._helps(verb))
+
+    def _helps(self, verb: object) -> bool:
+        """Whether a verb has an effect now: a narrow terminal has room for few keys."""
+        match verb:
+            case "trust":
+                return bool(self.view.withheld)
+            case "import":
+                return not self.view.servers
+            case "login":
+                server = self._board.selected.server
+                return server is not None and server.key == "o"
+            case _:
+                return verb in places.WITHOUT_ROW or self._board.list.current is not None
 
     def _keep_up(self, group: str, work: Callable[[], Awaitable[None]]) -> None:
         """Start a refresh, unless the last one is still running."""
@@ -283,10 +305,10 @@ class Terminal(OrderedKeysApp):
     def action_filter(self) -> None:
         self._board.type_filter()
 
-    def action_prompt(self) -> None:
+    def action_prompt(self, start: str = "/") -> None:
         box = self.query_one("#prompt", Input)
-        box.value = "/"
-        box.cursor_position = 1  # after the slash, otherwise the next letter would go before it
+        box.value = start
+        box.cursor_position = len(start)  # otherwise the next letter would go before it
         self.screen.set_focus(box)
 
     def action_to_list(self) -> None:
@@ -296,7 +318,15 @@ class Terminal(OrderedKeysApp):
 
     def action_act(self, verb: str) -> None:
         """Run the action of a key on the row under the cursor."""
-        self._try(self._keys.act(verb))
+        if verb == "add":
+            self.action_prompt("/mcp add ")
+            self.notify(_WHAT_TO_ADD, markup=False)
+        else:
+            self._try(self._keys.act(verb))
+
+    @on(RowList.CursorMoved)
+    def _on_moved(self) -> None:
+        self.refresh_bindings()  # some keys are for certain rows only
 
     @on(RowList.Chosen)
     def _on_chosen(self) -> None:

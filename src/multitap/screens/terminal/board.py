@@ -5,14 +5,14 @@ from contextlib import suppress
 
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.widgets import ContentSwitcher, Input, Static, Tab, Tabs
 
 from multitap.control.messages import ToolLine
 from multitap.errors import BadArguments
 from multitap.printable import printable
-from multitap.screens.live_view import LiveView
+from multitap.screens.live_view import LiveView, name_few
 from multitap.screens.terminal import places
 from multitap.screens.terminal.places import (
     AccessItem,
@@ -88,6 +88,7 @@ class Board(Vertical):
     Board { height: 1fr; }
     Board Tabs { height: 2; }
     Board ContentSwitcher, Board RowList { height: 1fr; }
+    Board #middle { height: 1fr; }
     Board #detail { height: auto; max-height: 6; padding: 0 1; }
     Board #filter { height: 1; border: none; padding: 0 1; }
     Board #filter.unused { display: none; }
@@ -119,10 +120,14 @@ class Board(Vertical):
         )
         hint = "server:NAME status:error >500ms text"
         yield Input(placeholder=hint, id="filter", classes="unused")
-        with ContentSwitcher(initial=places.SERVERS.name):
-            for place in places.PLACES:
-                yield RowList(place.header, name=place.name, spare=place.spare)
-        yield Static("", id="detail", markup=False)
+        with Container(id="middle"):
+            with ContentSwitcher(initial=places.SERVERS.name):
+                for place in places.PLACES:
+                    yield RowList(
+                        place.header, name=place.name, spare=place.spare, drawn=place.drawn
+                    )
+            # below the list; beside it in a wide terminal, with more in it
+            yield Static("", id="detail", markup=False)
 
     @property
     def place(self) -> ScreenPlace:
@@ -185,7 +190,7 @@ class Board(Vertical):
                 rows = places.log_lines(view.log)
             case _:
                 rows = [access_row(*item) for item in access_items(view, record_filter)]
-        self.list.show(rows)
+        self.list.show(rows, "" if rows else self._nothing())
         self._explain()
 
     @on(Tabs.TabActivated)
@@ -215,13 +220,15 @@ class Board(Vertical):
     @on(RowList.CursorMoved)
     def _explain(self) -> None:
         """Show what is wrong with the current row, and which key helps."""
-        text = "" if self.list.current else self._nothing()
+        is_wide, view, text = self.screen.has_class("-wide"), self._view, ""
         if server := self.selected.server:
             text = places.server_words(server)
+            if is_wide:
+                text += places.server_story(server, view.tools.values(), view.calls)
         elif call := self.selected.call:
             text = places.call_words(call)
         elif tool := self.selected.tool:
-            text = tool.description
+            text = places.tool_story(tool) if is_wide else tool.description
         elif client := self.selected.client:
             text = places.client_words(client)
         elif item := self.selected.access:
@@ -229,10 +236,17 @@ class Board(Vertical):
         self.query_one("#detail", Static).update(printable(text))
 
     def _nothing(self) -> str:
-        if self._filter(self.place.name).text:
-            return "Nothing matches the filter; `f` changes it."
+        """Why the list is empty, and what to do."""
+        view = self._view
         # before the gateway has answered, nobody knows whether there is anything
-        return self.place.empty if self._view.has_answered else ""
+        if not view.has_answered:
+            return view.trouble or "Connecting to the gateway…"
+        if self._filter(self.place.name).text:
+            return "Nothing matches the filter; f changes it."
+        starting = [row.name for row in view.servers if row.state in {"connecting", "waiting"}]
+        if self.place is places.TOOLS and (starting or view.has_new_tools):
+            return f"Servers are starting: {name_few(starting)}" if starting else "Loading…"
+        return self.place.empty
 
     def _clients(self) -> Sequence[ClientRow]:
         record_filter = self._filter(places.CLIENTS.name)

@@ -21,6 +21,7 @@ from multitap.errors import MultitapError
 from multitap.printable import printable
 from multitap.results import ToolResult
 from multitap.screens.live_view import LiveView
+from multitap.screens.markdown import ShownMarkdown, is_markdown
 from multitap.screens.terminal.windows import (
     WINDOW_STYLE,
     Desktop,
@@ -31,6 +32,10 @@ from multitap.screens.terminal.windows import (
 from multitap.screens.typed_commands import TypedCommand
 from multitap.store.tables import CallRecord
 
+NO_ARGUMENTS = (
+    "The arguments of this call were not kept, so fill them in. "
+    'With `record = "all"` in multitap.toml, later calls are kept.'
+)
 LONGEST = 100_000
 """Characters of a result that are shown; more would slow down the screen."""
 
@@ -43,6 +48,7 @@ class ResultWindow(ModalScreen[None]):
         Binding("escape,q,enter", "dismiss", "Close"),
         Binding("s", "save", "Save"),
         Binding("o", "open", "Open the picture"),
+        Binding("m", "toggle_markdown", "Markdown"),
     ]
 
     def __init__(self, name: str, result: ToolResult, desktop: Desktop) -> None:
@@ -50,14 +56,25 @@ class ResultWindow(ModalScreen[None]):
         self._tool = name
         self.result = result
         self._desktop = desktop
+        self._is_markdown = is_markdown(result.text[:LONGEST])
+        self._is_formatted = self._is_markdown
 
     def compose(self) -> ComposeResult:
         with Vertical() as window:
             window.border_title = f"{self._tool}: {'failed' if self.result.is_error else 'ok'}"
             viewer = "o: open the picture, " if self.result.images else ""
-            window.border_subtitle = f"s: save, {viewer}Esc: close"
+            source = "m: formatted or source, " if self._is_markdown else ""
+            window.border_subtitle = f"s: save, {viewer}{source}Esc: close"
             with VerticalScroll(can_focus=True):
-                yield Static(self.words, markup=False, id="words")
+                yield Static(self._shown, markup=False, id="words")
+
+    @property
+    def _shown(self) -> str | ShownMarkdown:
+        return ShownMarkdown(self.words) if self._is_formatted else self.words
+
+    def action_toggle_markdown(self) -> None:
+        self._is_formatted = self._is_markdown and not self._is_formatted
+        self.query_one("#words", Static).update(self._shown)
 
     @property
     def words(self) -> str:
@@ -112,11 +129,12 @@ class CallDialog:
         self._view = view
         self._desktop = desktop
 
-    async def fill_and_call(self, tool: ToolLine, start: Mapping[str, Any] | None = None) -> None:
+    async def fill_and_call(
+        self, tool: ToolLine, start: Mapping[str, Any] | None = None, remark: str = ""
+    ) -> None:
         """Ask for the arguments, starting with these values, and call the tool."""
-        form = FormWindow(
-            f"call {tool.name}", tool.description, tool.input_schema, start, is_call=True
-        )
+        message = "\n\n".join(filter(None, (remark, tool.description)))
+        form = FormWindow(f"call {tool.name}", message, tool.input_schema, start, is_call=True)
         filled = await self._app.push_screen_wait(form)
         if filled is not None:
             await self._call(tool.name, filled)
@@ -144,7 +162,9 @@ class CallDialog:
         tool = self._view.tool_of(call)
         if tool is None:
             raise MultitapError(f"{call.server} no longer has {call.tool}")
-        await self.fill_and_call(tool, await self._view.arguments(call))
+        arguments = await self._view.arguments(call)
+        remark = "" if arguments is not None else NO_ARGUMENTS
+        await self.fill_and_call(tool, arguments, remark)
 
     async def compare(self, call: CallRecord) -> None:
         """Show how a call differs from the last good call of the same tool."""

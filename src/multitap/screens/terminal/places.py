@@ -1,5 +1,6 @@
 """The six places of the screen: their columns, keys and rows."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -38,8 +39,10 @@ class ScreenPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Columns that a narrow terminal leaves out, in this order."""
     verbs: frozenset[str] = frozenset()
     """The verbs of `KEYS` that work in this place."""
+    drawn: tuple[str, ...] = ()
+    """Columns with bars and sparklines."""
     empty: str = ""
-    """The text for an empty list."""
+    """The text for an empty list: why it is empty, and what to do."""
 
 
 SERVERS = ScreenPlace(
@@ -60,16 +63,23 @@ SERVERS = ScreenPlace(
         "NOTE",
     ),
     spare=("ERA", "TOKENS", "RESTARTS", "CALLS", "TREND", "P95", "LEVEL"),
-    verbs=frozenset({"restart", "switch", "login", "log", "tools", "trust"}),
-    empty="There are no servers; `multitap add NAME` adds one.",
+    drawn=("TREND",),
+    verbs=frozenset({"add", "import", "restart", "switch", "login", "log", "tools", "trust"}),
+    empty="""There are no servers yet.
+
+a  adds one: an address, a package, or a name that `multitap search` finds
+i  imports those of Claude, Cursor, VS Code, Codex and other clients""",
 )
 CALLS = ScreenPlace(
     name="calls",
     title="Calls",
     header=("AT", "SERVER", "TOOL", "STATUS", "TOOK", "WHERE TIME WENT", "CLIENT", "NOTE"),
     spare=("AT", "CLIENT"),
+    drawn=("WHERE TIME WENT",),
     verbs=frozenset({"replay", "compare"}),
-    empty="No calls yet. They appear here as clients make them; `c` in Tools makes one.",
+    empty="""There are no calls yet. They appear here as clients make them.
+
+3  goes to Tools, where c calls one""",
 )
 TOOLS = ScreenPlace(
     name="tools",
@@ -77,7 +87,9 @@ TOOLS = ScreenPlace(
     header=("TOOL", "SERVER", "TOKENS", "DESCRIPTION"),
     spare=("SERVER", "TOKENS"),
     verbs=frozenset({"call"}),
-    empty="No server offers a tool.",
+    empty="""No server offers a tool.
+
+1  goes to Servers, where a adds one and l shows what one wrote""",
 )
 CLIENTS = ScreenPlace(
     name="clients",
@@ -85,14 +97,18 @@ CLIENTS = ScreenPlace(
     header=("CLIENT", "VERSION", "ERA", "PROFILE", "TOKEN", "CALLS", "BUSY", "CAN BE ASKED"),
     spare=("VERSION", "TOKEN", "BUSY"),
     verbs=frozenset({"calls"}),
-    empty="No client is connected; `multitap install CLIENT` configures one.",
+    empty="""No client is connected.
+
+`multitap install CLIENT` gives a client all of your servers""",
 )
 ACCESS = ScreenPlace(
     name="access",
     title="Access",
     header=("KIND", "NAME", "STATE", "NOTE"),
     verbs=frozenset({"revoke", "new"}),
-    empty="There are no tokens, no questions, and nothing to review.",
+    empty="""There are no tokens, no questions, and nothing to review.
+
+n  creates a token, which lets a client in from another machine""",
 )
 LOG = ScreenPlace(
     name="log",
@@ -103,6 +119,8 @@ LOG = ScreenPlace(
 PLACES = (SERVERS, CALLS, TOOLS, CLIENTS, ACCESS, LOG)
 
 KEYS = (
+    ("a", "add", "Add"),
+    ("i", "import", "Import"),
     ("r", "restart", "Restart"),
     ("r", "replay", "Replay"),
     ("e", "switch", "On/off"),
@@ -117,6 +135,8 @@ KEYS = (
     ("n", "new", "New token"),
 )
 """Key, verb and label; two verbs share a key if no place has both."""
+WITHOUT_ROW = frozenset({"add", "import", "trust", "new"})
+"""Verbs that need no row."""
 
 
 def place_named(name: str) -> ScreenPlace:
@@ -161,9 +181,9 @@ def server_lines(rows: Sequence[ServerRow], recent: RecentCalls) -> list[Row]:
 def server_words(row: ServerRow) -> str:
     """What is wrong with a server, the key that helps, and values that the list may leave out."""
     facts = (
-        f"{row.tools} tools" if row.tools else "",
-        f"{row.tokens:,} tokens" if row.tokens else "",
-        f"{row.calls:,} calls" if row.calls else "",
+        counted(row.tools, "tool") if row.tools else "",
+        counted(row.tokens, "token") if row.tokens else "",
+        counted(row.calls, "call") if row.calls else "",
         f"p95 {duration(row.p95)}" if row.p95 else "",
         f"restarted {counted(row.restarts, 'time')}" if row.restarts else "",
         f"health check {duration(row.latency)}" if row.latency else "",
@@ -173,6 +193,42 @@ def server_words(row: ServerRow) -> str:
     )
     lines = (row.reason, row.fix, _HELPS.get(row.key), ", ".join(filter(None, facts)))
     return "\n".join(filter(None, lines))
+
+
+MOST_SHOWN = 12
+"""Tools and calls of one server beside the list of a wide terminal."""
+
+
+def server_story(row: ServerRow, tools: Iterable[ToolLine], calls: Iterable[CallRecord]) -> str:
+    """The tools and the latest calls of a server, for a wide terminal."""
+    own = [
+        f"{tool.tool}  {_first_line(tool.description)}" for tool in tools if tool.server == row.name
+    ]
+    made = [
+        f"{_clock(call.at)}  {call.tool}  {call.outcome.value}  {duration(call.seconds)}"
+        for call in {call_key(call): call for call in calls if call.server == row.name}.values()
+    ]
+    parts = [("TOOLS", own), ("LATEST CALLS", made)]
+    return "".join(
+        "\n".join(("\n", title, *lines[:MOST_SHOWN], *_rest(lines)))
+        for title, lines in parts
+        if lines
+    )
+
+
+def _rest(lines: Sequence[str]) -> Iterator[str]:
+    if len(lines) > MOST_SHOWN:
+        yield f"and {len(lines) - MOST_SHOWN:,} more"
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")
+
+
+def tool_story(tool: ToolLine) -> str:
+    """What a tool does and takes."""
+    schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
+    return f"{tool.description}\n\n{schema}"
 
 
 def call_lines(records: Iterable[CallRecord], passes: Callable[[CallRecord], bool]) -> list[Row]:
@@ -248,7 +304,7 @@ def client_words(client: ClientRow) -> str:
     """What a client called last."""
     profile = f"profile {client.profile}, " if client.profile else ""
     last = ", ".join(client.tools[:5]) or "nothing yet"
-    return f"{profile}{client.calls:,} calls seen; called last: {last}"
+    return f"{profile}{counted(client.calls, 'call')} seen; called last: {last}"
 
 
 def log_lines(activities: Iterable[Activity]) -> list[Row]:

@@ -52,6 +52,7 @@ class RowList(ScrollView, can_focus=True):
         header: The names of the columns; the last one gets the remaining width.
         name: The name of the list.
         spare: The columns that a narrow list leaves out, in this order.
+        drawn: The columns with pictures made of blocks, which stay as they are under the cursor.
     """
 
     BINDINGS = [  # noqa: RUF012 - as Textual declares them
@@ -75,11 +76,20 @@ class RowList(ScrollView, can_focus=True):
     class CursorMoved(Message):
         """Another row is the current one."""
 
-    def __init__(self, header: Sequence[str], *, name: str, spare: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        header: Sequence[str],
+        *,
+        name: str,
+        spare: Sequence[str] = (),
+        drawn: Sequence[str] = (),
+    ) -> None:
         super().__init__(id=name)
         self._header = (*header,)
         self._spare = tuple(map(self._header.index, spare))
+        self._drawn = frozenset(map(self._header.index, drawn))
         self._rows: tuple[Row, ...] = ()
+        self._empty: tuple[str, ...] = ()
         self._widths: dict[int, int] = {}
         """The widths of the visible columns."""
 
@@ -87,10 +97,14 @@ class RowList(ScrollView, can_focus=True):
     def current(self) -> Row | None:
         return self._rows[self.cursor] if self.cursor < len(self._rows) else None
 
-    def show(self, rows: Sequence[Row]) -> None:
-        """Show these rows from now on; a cursor that was moved stays with its row."""
+    def show(self, rows: Sequence[Row], empty: str = "") -> None:
+        """Show these rows from now on; a cursor that was moved stays with its row.
+
+        `empty` is shown if there are none.
+        """
         before = self.current
         self._rows = tuple(rows)
+        self._empty = () if rows else ("", *empty.splitlines())
         if self.cursor and before is not None:
             same = (number for number, row in enumerate(self._rows) if row.key == before.key)
             self.cursor = next(same, min(self.cursor, max(0, len(self._rows) - 1)))
@@ -102,15 +116,16 @@ class RowList(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         number = y - 1 + self.scroll_offset.y if y else -1
-        if number >= len(self._rows):
-            return Strip.blank(self.size.width, Style.null())
         if number < 0:
             return self._line(self._header, _HEAD)
+        if number < len(self._empty):
+            text = set_cell_size(f" {self._empty[number]}", self.size.width)
+            return Strip([Segment(text, Style.null())])
+        if number >= len(self._rows):
+            return Strip.blank(self.size.width, Style.null())
         row = self._rows[number]
         style = _STYLES[row.tone]
-        if number == self.cursor:
-            style += _CURSOR
-        return self._line(row.cells, style)
+        return self._line(row.cells, style, style + _CURSOR if number == self.cursor else style)
 
     def action_move(self, by: int) -> None:
         if self._rows:
@@ -157,12 +172,17 @@ class RowList(ScrollView, can_focus=True):
             del widths[column]
         return widths
 
-    def _line(self, cells: Sequence[str], style: Style) -> Strip:
-        fixed = (
-            set_cell_size(_one_line(cells[column]), width) for column, width in self._widths.items()
-        )
-        text = _GAP.join((*fixed, _one_line(cells[-1])))
-        return Strip([Segment(set_cell_size(text, self.size.width), style)])
+    def _line(self, cells: Sequence[str], style: Style, marked: Style | None = None) -> Strip:
+        marked = marked or style
+        segments: list[Segment] = []
+        for column, width in self._widths.items():
+            text = set_cell_size(_one_line(cells[column]), width)
+            # reversed, a block and the space beside it would change places
+            segments.append(Segment(text, style if column in self._drawn else marked))
+            segments.append(Segment(_GAP, marked))
+        room = max(0, self.size.width - sum(segment.cell_length for segment in segments))
+        segments.append(Segment(set_cell_size(_one_line(cells[-1]), room), marked))
+        return Strip(segments).crop(0, self.size.width)
 
 
 def _one_line(text: str) -> str:

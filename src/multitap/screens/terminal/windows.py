@@ -157,7 +157,12 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
             a server has only simple fields, with checks defined by the protocol.
     """
 
-    CSS = WINDOW_STYLE.format(name="FormWindow") + "FormWindow #words { max-height: 6; }"
+    CSS = (
+        WINDOW_STYLE.format(name="FormWindow")
+        + "FormWindow #words { max-height: 6; }"
+        + "FormWindow Input { height: 3; border: round $border-blurred; }"
+        + "FormWindow Input:focus { border: round $border; }"
+    )
     BINDINGS = [  # noqa: RUF012 - as Textual has it
         Binding("escape", "leave", "Cancel"),
         Binding("ctrl+s", "submit", "Send"),
@@ -194,7 +199,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
             with VerticalScroll(can_focus=False):
                 for number, field in enumerate(self._fields):
                     yield Static(_label(field), markup=False)
-                    yield Input(self._start(field), id=f"field-{number}", compact=True)
+                    yield Input(self._start(field), id=f"field-{number}")
                 yield Static("", id="complaint", classes="wrong", markup=False)
 
     def on_mount(self) -> None:

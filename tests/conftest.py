@@ -1,6 +1,7 @@
 """Nothing a test does may be left behind: no process, task, descriptor or thread."""
 
 import asyncio
+import faulthandler
 import gc
 import inspect
 import os
@@ -24,7 +25,12 @@ hypothesis.settings.register_profile("any machine", deadline=None)  # one that i
 hypothesis.settings.load_profile("any machine")
 
 
-def pytest_configure():
+TERMINAL = pytest.StashKey[int]()
+"""Where a worker's stacks go."""
+
+
+def pytest_configure(config):
+    config.stash[TERMINAL] = os.dup(2)  # before it is captured
     # servers of tests lie anywhere; those about sandboxes say that they want them
     os.environ["MULTITAP_SANDBOX"] = "off"
     # a suite that a shell runs in the background ignores Ctrl-C, and so would all that it starts
@@ -33,6 +39,19 @@ def pytest_configure():
     # likewise SIGHUP under `nohup`; a handler is not inherited, and the suite still survives it
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item, settings):
+    # a worker's own words about a timeout get lost, and all that is seen is that it crashed
+    if hasattr(item.config, "workerinput"):
+        terminal = item.config.stash[TERMINAL]
+        faulthandler.dump_traceback_later(0.95 * settings.timeout, file=terminal)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_cancel_timer():
+    faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_collection_finish():

@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def make_fast(folder, tests, *options):
+def make_fast(folder, tests, *options, **environment):
     """`make fast` in a project that has only these tests."""
     shutil.copy(ROOT / "Makefile", folder)
     (folder / ".venv").symlink_to(sys.prefix)
@@ -40,7 +40,7 @@ def make_fast(folder, tests, *options):
     return subprocess.run(
         command,
         cwd=folder,
-        env=own,
+        env=own | environment,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -69,3 +69,20 @@ def test_other_failures_are_final(tmp_path, tests, options):
 
     assert ended.returncode == 2
     assert "again, alone" not in ended.stdout
+
+
+def test_a_test_that_hangs_in_a_worker_shows_where(tmp_path):
+    hanging = """
+import threading
+import pytest
+
+@pytest.mark.timeout(2)
+def test_hanging():
+    threading.Event().wait(60)
+"""
+    hooks = "pytest_configure, pytest_timeout_set_timer, pytest_timeout_cancel_timer"
+    (tmp_path / "conftest.py").write_text(f"from tests.conftest import {hooks}\n")
+    ended = make_fast(tmp_path, hanging, "RETRY=0", PYTHONPATH=str(ROOT))
+
+    assert ended.returncode == 2
+    assert "in test_hanging" in ended.stderr

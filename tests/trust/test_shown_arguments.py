@@ -2,6 +2,7 @@
 
 import json
 import re
+from operator import mul
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,16 @@ from multitap.trust.shown_arguments import LONGEST, show_arguments, write_lines
 
 SECRET = "hunter2hunter2"
 REDACT = Redactor([SECRET])
+# what is long repeats itself: drawing every character takes longer than all the rest
+texts = st.builds(mul, st.text(max_size=20), st.sampled_from([1, 1, 100]))
+names = st.text(max_size=20)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=2000),
-    lambda inner: st.lists(inner, max_size=80) | st.dictionaries(st.text(max_size=20), inner),
-    max_leaves=200,
+    st.none() | st.booleans() | st.integers() | texts,
+    lambda inner: (
+        st.builds(mul, st.lists(inner, max_size=4), st.sampled_from([1, 20]))
+        | st.dictionaries(names, inner, max_size=8)
+    ),
+    max_leaves=12,
 )
 
 
@@ -96,7 +103,7 @@ def test_names_that_look_the_same_once_they_are_shortened_are_all_shown():
     assert len(show(arguments)) == 5
 
 
-@given(st.dictionaries(st.text(max_size=30), values, max_size=60))
+@given(st.dictionaries(names, values, max_size=12) | st.dictionaries(names, texts, max_size=60))
 def test_nothing_is_left_out_without_a_word(arguments):
     shown = show(arguments)
     text = json.dumps(shown, ensure_ascii=False)

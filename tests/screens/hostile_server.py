@@ -14,8 +14,25 @@ SCRIPT = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 TURNED = "safe\u202etxt.exe\u200b"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>parent.hacked=1</script></svg>'
 
+REPORT = f"""# Report
 
-def png(width=2, height=3):
+It is **bold** and `code`, {SCRIPT}
+
+- one ![x](https://example.com/picture.png "t")
+- [safe](https://example.com/a)
+- [evil](javascript:window.hacked=1)
+
+| a | b |
+|---|---|
+| 1 | {SCRIPT} |
+
+```html
+{SCRIPT}
+```
+"""
+
+
+def png(width=2, height=3, note=b""):
     """A red picture."""
 
     def chunk(kind, data):
@@ -24,7 +41,9 @@ def png(width=2, height=3):
 
     rows = b"".join(b"\0" + b"\xff\x00\x00" * width for _ in range(height))
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    parts = chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")
+    parts = [chunk(b"IHDR", head), chunk(b"IDAT", zlib.compress(rows)), chunk(b"IEND", b"")]
+    if note:
+        parts.insert(1, chunk(b"tEXt", b"Comment\0" + note))
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
@@ -53,6 +72,8 @@ SIZE = {
 TOOLS = [
     types.Tool(name="draw", title=SCRIPT, description=f"{SCRIPT} {TURNED}", input_schema=SIZE),
     types.Tool(name="say", description="Texts, links, sounds.", input_schema={"type": "object"}),
+    types.Tool(name="picture", description="A picture.", input_schema={"type": "object"}),
+    types.Tool(name="report", description="Markdown.", input_schema={"type": "object"}),
     types.Tool(name="fail", description="Fails.", input_schema={"type": "object"}),
 ]
 
@@ -77,6 +98,11 @@ async def call_tool(context, params):
                 types.ResourceLink(name=SCRIPT, uri="javascript:window.hacked=1"),
                 types.ResourceLink(name="page", uri="https://example.invalid/"),
             ]
+        case "picture":
+            data = encoded(png(note=b"x" * 2000))
+            blocks = [types.ImageContent(data=data, mime_type="image/png")]
+        case "report":
+            blocks = [types.TextContent(text=REPORT)]
         case _:
             print(SCRIPT, file=sys.stderr, flush=True)
             failed = types.TextContent(text=f"it failed: {SCRIPT}")

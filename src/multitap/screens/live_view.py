@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ MOST_NAMES = 4
 """Names in the first line; the list has all of them."""
 MOST_READ = 20
 """The maximum number of servers whose standard error is read every second."""
+_DATA = re.compile(r"[A-Za-z0-9+/]{400,}={0,2}")
 _NOT_KEPT = 'Its content is not kept; set `record = "errors"` or `"all"` to keep it.'
 
 
@@ -199,7 +201,7 @@ class LiveView:
             return "Its content is no longer kept."
         if exchange is None:
             return _NOT_KEPT
-        request, response = indent_json(exchange.arguments), indent_json(exchange.result)
+        request, response = map(_readable, (exchange.arguments, exchange.result))
         return f"request\n{request}\n\nresponse\n{response}"
 
     async def arguments(self, call: CallRecord) -> Mapping[str, Any] | None:
@@ -237,6 +239,14 @@ class LiveView:
     def _on_lost(self, exc: MultitapError) -> None:
         self.trouble = str(exc)
         self.about = None  # another gateway may have replaced it
+
+
+def _readable(text: str) -> str:
+    """Indented JSON in which pictures and other data are named with their size."""
+    return _DATA.sub(
+        lambda data: f"{data[0][:24]}… ({len(data[0]) * 3 // 4096:,} KB of base64)",
+        indent_json(text),
+    )
 
 
 def _quoted(word: str) -> str:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -394,7 +395,7 @@ async def test_pins_tokens_and_audit_are_in_one_place(served, page):
 async def test_clients_are_listed_with_what_they_called(served, page):
     async with Client(f"{served.url}/mcp", mode="legacy") as client:
         await client.call_tool("zoo_pid", {})
-        await visit(page, "4", "mcp")
+        await visit(page, "4", "2025-")  # those with a session come first
         await page.press("ArrowDown", "Enter")
         await dialog(page, "pid")
         await closed(page)
@@ -529,6 +530,110 @@ def _axe(folder):
     return file.read_text(encoding="utf-8")
 
 
+async def test_a_kept_picture_is_shown_as_a_picture_and_its_data_is_named(served, page):
+    await call(served, "hostile_picture")
+    await page.press("2")
+    await filtered(page, "tool:picture")
+    await on_row(page, "picture")
+    await page.press("Enter")
+    await page.until(f"{DIALOG}?.querySelector('img')?.naturalWidth > 0")
+    await page.click("Raw answer", inside=DIALOG)
+
+    assert await page.run("[...document.querySelectorAll('dialog img')].length") == 1
+    assert not await page.run(f"/[A-Za-z0-9+/]{{400}}/.test({DIALOG}.innerText)")
+    await closed(page)
+
+
+async def test_markdown_of_a_tool_is_formatted_and_harmless(served, page):
+    await visit(page, "3", "hostile_report")
+    await filtered(page, "tool:hostile_report")
+    await on_row(page, "hostile_report")
+    await page.press("c")
+    await dialog(page, "Call")
+    await page.press("Enter")
+    await page.until(f"!!{DIALOG}?.querySelector('.markdown')")
+    tags = await page.run(
+        f"[...{DIALOG}.querySelectorAll('.markdown *')].map((one) => one.tagName)"
+    )
+    words = await page.run(f"{DIALOG}.querySelector('.markdown').innerText")
+    await page.click("Source", inside=DIALOG)
+    shown = f"[...{DIALOG}.querySelectorAll('pre')].find((one) => one.checkVisibility())"
+    source = await page.run(f"{shown}.innerText")
+
+    assert {"H3", "STRONG", "UL", "LI", "TABLE", "PRE", "CODE", "A"} <= {*tags}
+    assert not {"IMG", "SCRIPT", "IFRAME"} & {*tags}
+    assert "<img src=x onerror=" in words
+    assert "javascript:" in words  # shown as text
+    assert "**bold**" in source
+    links = await page.run(f"[...{DIALOG}.querySelectorAll('.markdown a')].map((one) => one.href)")
+    assert links == ["https://example.com/a"]
+    await closed(page)
+
+
+async def test_times_are_shown_one_way_and_counts_have_their_plurals(served, page):
+    async with Client(f"{served.url}/mcp", mode="legacy") as client:
+        await client.call_tool("zoo_pid", {})
+        await page.until("document.querySelector('.axis-words')?.innerText")
+        times = await page.run("document.querySelector('.axis-words').innerText")
+        await page.press("4")
+        words = await page.until(
+            "/^[1-9].*session/.exec(document.querySelector('main .quiet')?.innerText)?.[0]"
+        )
+
+    assert re.match(r"\d\d:\d\d:\d\d\b", times)
+    assert words.endswith("session") == words.startswith("1 ")
+
+
+async def test_before_the_first_answer_the_page_says_that_it_loads(served, browser):
+    async with browser.page() as page:
+        await page.say(
+            "Page.addScriptToEvaluateOnNewDocument",
+            source="""window.texts = new Set(); new MutationObserver(() =>
+                window.texts.add(document.querySelector('.empty')?.innerText ?? '')
+            ).observe(document, { childList: true, subtree: true, characterData: true });""",
+        )
+        await page.visit(await served.new_link())
+        await page.sees("live")
+        await page.until("document.querySelectorAll('tbody tr').length >= 4")
+        texts = await page.run("[...window.texts]")
+
+    assert "Loading…" in texts
+    assert {*texts} <= {"", "Loading…"}
+
+
+async def test_without_servers_the_page_says_what_to_do(browser):
+    async with open_served("[servers]\n") as served, browser.page() as page:
+        await page.visit(await served.new_link())
+        await page.sees("There are no servers yet.")
+        await page.press("3")
+        await page.sees("No server offers a tool.")
+        await page.press("4")
+        await page.sees("multitap install CLIENT")
+
+        assert page.complaints == []
+
+
+async def test_on_a_phone_every_action_is_within_reach_and_fields_have_outlines(served, browser):
+    async with browser.page(size=(390, 844)) as page:
+        await page.visit(await served.new_link())
+        await page.until("document.querySelectorAll('tbody tr').length >= 4")
+        for place in ("1", "2", "3", "5"):
+            await page.press(place)
+            await page.until("document.querySelector('main').children.length > 1")
+            outside = await page.run(
+                "[...document.querySelectorAll('main button, header button')]"
+                ".map((one) => one.getBoundingClientRect())"
+                ".filter((box) => box.width && (box.left < 0 || box.right > innerWidth)).length"
+            )
+            assert (place, outside) == (place, 0)
+            assert await page.run("document.documentElement.scrollWidth <= innerWidth"), place
+        colours = await page.run(
+            "[...document.querySelectorAll('input, select')].map((one) => "
+            "[getComputedStyle(one).borderTopColor, getComputedStyle(one).borderTopWidth].join())"
+        )
+        assert {*colours} == {"rgb(129, 139, 152),1px"}  # 3.4:1 on white
+
+
 async def test_a_project_that_is_not_trusted_is_shown_and_stays_untrusted(browser):
     config = f'[servers.zoo]\ncommand = "{sys.executable}"\nargs = ["{SERVER}", "good"]\n'
     async with open_served(config, named=False) as served, browser.page() as page:
@@ -542,7 +647,7 @@ async def test_a_project_that_is_not_trusted_is_shown_and_stays_untrusted(browse
         await closed(page)
         async with browser.page(scripts=False) as plain:
             await plain.visit(await served.new_link())
-            await plain.sees("is not trusted and not used: run `multitap trust`")
+            await plain.sees("zoo: not trusted; it comes with a project that you have not trusted")
         assert json.loads(await served.multitap("trust", "--list", "--json")) == []
         await served.multitap("trust", "--yes")
         await page.until("document.querySelector('tbody tr')?.innerText.includes('connected')")

@@ -73,12 +73,14 @@ async def place_page(control: ControlService, place: str) -> Markup:
         element("p", element("code", "multitap"), " shows the same in a terminal."),
         status,
     )
-    return _page(PLACES[place], element("main", note, id="main"))
+    return _page(PLACES[place], element("main", note, id="main", data_place=place))
 
 
 def _status(state: GatewayState) -> Content:
     rows = server_rows(state, None, {})
-    lines = (f"{row.name}: {row.state} {row.reason} {row.fix}".rstrip() for row in rows)
+    lines = (
+        f"{row.name}: {'; '.join(filter(None, (row.state, row.reason, row.fix)))}" for row in rows
+    )
     return [
         *(element("p", trouble, class_="note error") for trouble in state.degraded),
         element("ul", *(element("li", line) for line in lines)),

@@ -1,6 +1,6 @@
 // Access: tokens, questions that wait for a person, tools that changed, the audit log.
 
-import { button, h, moment, Table } from "./dom.js";
+import { button, counted, h, moment, Table } from "./dom.js";
 import { attempt, code, confirm, differenceView, open } from "./dialogs.js";
 import { ask } from "./gateway.js";
 import { answer } from "./questions.js";
@@ -89,7 +89,7 @@ export default function access(app) {
     };
     return h("div", { class: "card warning" }, h("div", { class: "heading" }, h("h3", {}, one.server), button("Accept", accept)),
       one.package && h("p", {}, `package ${one.package}`),
-      one.tools.map((tool) => h("details", {}, h("summary", {}, `${tool.tool} (${tool.change})`, tool.findings.length > 0 && h("strong", {}, ` ${tool.findings.length} findings`)),
+      one.tools.map((tool) => h("details", {}, h("summary", {}, `${tool.tool} (${tool.change})`, tool.findings.length > 0 && h("strong", {}, ` ${counted(tool.findings.length, "finding")}`)),
         tool.findings.map((words) => h("p", { class: "note error" }, words)), differenceView([...tool.difference]))));
   }
 

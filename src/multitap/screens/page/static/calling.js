@@ -7,13 +7,14 @@ import { answer } from "./questions.js";
 import { resultView } from "./results.js";
 import { formFor } from "./forms.js";
 
-export function callTool(tool, known) {
+export function callTool(tool, known, remark = "") {
   const form = formFor(tool.inputSchema, known);
   const out = h("div", { class: "outcome", "aria-live": "polite" });
   const submit = h("button", { type: "submit", class: "primary" }, "Call");
   let under = null;
   const stop = button("Stop", () => under?.abort(), { hidden: true });
   const view = h("form", { onsubmit: (event) => { event.preventDefault(); call(); } },
+    remark && h("p", { class: "note" }, remark),
     tool.description && h("p", { class: "said" }, tool.description),
     form.node, h("div", { class: "buttons" }, submit, stop, form.toggle), out);
 

@@ -1,13 +1,15 @@
 // Calls: one row each, as they happen, with details, replay, and a comparison with the last good one.
 
-import { button, clock, duration, h, indented, Table } from "./dom.js";
+import { button, clock, duration, h, readable, Table } from "./dom.js";
 import { attempt, code, differenceView, difference, open, tell } from "./dialogs.js";
 import { phaseBar, phaseWords } from "./charts.js";
 import { ask } from "./gateway.js";
 import { callTool } from "./calling.js";
+import { resultView } from "./results.js";
 
 const TONES = { error: "warning", refused: "warning", failed: "error", timeout: "error" };
 const MOST = 300;
+const NO_ARGUMENTS = 'The arguments of this call were not kept, so fill them in. With record = "all" in multitap.toml, later calls are kept.';
 const NOT_KEPT = 'Its content is not kept; set record = "errors" or "all" to keep it.';
 
 export const fields = (call) => ({
@@ -19,8 +21,17 @@ async function exchange(call) {
   return call.exchange ? ask("exchange", { exchange_id: call.exchange }) : null;
 }
 
+// pictures as pictures: what was kept is a result, unless it was too long
+function answered(text) {
+  try {
+    const result = JSON.parse(text);
+    if (Array.isArray(result?.content)) return resultView(result);
+  } catch { /* it was cut */ }
+  return code(readable(text));
+}
+
 function said(kept) {
-  return kept ? `request\n${indented(kept.arguments)}\n\nresponse\n${indented(kept.result)}` : "";
+  return kept ? `request\n${readable(kept.arguments)}\n\nresponse\n${readable(kept.result)}` : "";
 }
 
 const quoted = (word) => `"${String(word).replace(/["\\]/g, "\\$&")}"`;
@@ -36,20 +47,20 @@ export default function calls(app) {
     { title: h("span", { class: "legend" }, ["queue", "connect", "server", "encode"].map((one) => h("span", { class: one }, one))), cell: (call) => phaseBar(call, call.longest) },
     { title: "Note", class: "words", cell: (call) => call.error ?? "" },
   ], {
-    label: "Calls", key: (call) => call.key, tone: (call) => TONES[call.outcome] ?? "quiet", open: details, empty: "No matching calls.",
+    label: "Calls", key: (call) => call.key, tone: (call) => TONES[call.outcome] ?? "quiet", open: details, empty: "There are no calls yet. They appear here as clients make them; a tool in Tools has a form to call it.",
     actions: () => [["Replay", replay], ["Compare", compare]],
   });
-  let past = [];
-  let asked = "";
+  let past = null;
+  let asked = null;
 
   async function replay(call) {
     const tools = await attempt(() => app.tools());
     const tool = tools?.find((one) => one.server === call.server && one.tool === call.tool);
     if (!tool) { tell(`${call.server} no longer has ${call.tool}.`, "error"); return; }
     const kept = await attempt(() => exchange(call));
-    let known = {};
-    try { known = JSON.parse(kept?.arguments ?? "{}"); } catch { /* it was cut */ }
-    callTool(tool, known);
+    let known = null;
+    try { known = JSON.parse(kept?.arguments ?? "null"); } catch { /* it was cut */ }
+    callTool(tool, known ?? {}, known ? "" : NO_ARGUMENTS);
   }
 
   async function compare(call) {
@@ -72,7 +83,7 @@ export default function calls(app) {
       ["Sent", `${(call.bytes_out ?? 0).toLocaleString("en")} bytes`], ["Received", `${(call.bytes_in ?? 0).toLocaleString("en")} bytes`], ...(call.error ? [["Error", call.error]] : [])];
     open(`${call.server} ${call.tool} at ${clock(call.at)}`, [
       h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
-      kept ? [h("h3", {}, "Request"), code(indented(kept.arguments)), h("h3", {}, "Response"), code(indented(kept.result))] : h("p", { class: "quiet" }, NOT_KEPT),
+      kept ? [h("h3", {}, "Request"), code(readable(kept.arguments)), h("h3", {}, "Response"), answered(kept.result)] : h("p", { class: "quiet" }, NOT_KEPT),
       h("div", { class: "buttons" }, button("Replay", () => replay(call)), button("Compare with the last good one", () => compare(call)))], { wide: true });
   }
 
@@ -86,6 +97,7 @@ export default function calls(app) {
   }
 
   function show() {
+    if (!past) return;
     const live = app.filtered(app.calls, fields);
     const newest = new Map();
     for (const call of [...live].reverse().concat(app.filtered(past, fields))) {
@@ -94,7 +106,7 @@ export default function calls(app) {
     }
     const shown = [...newest.values()].sort((a, b) => b.at - a.at).slice(0, MOST);
     const longest = Math.max(0, ...shown.map((one) => one.seconds));
-    table.show(shown.map((one) => ({ ...one, longest })));
+    table.show(shown.map((one) => ({ ...one, longest })), app.empty("calls"));
   }
 
   return {

@@ -1,6 +1,6 @@
 // Small charts of values over time, drawn as SVG.
 
-import { duration, h, svg } from "./dom.js";
+import { clock, duration, h, svg } from "./dom.js";
 
 const WIDTH = 320, HEIGHT = 56;
 const PHASES = [["queued", "queue"], ["connecting", "connect"], ["server", "server"], ["encoding", "encode"]];
@@ -59,7 +59,7 @@ export function chart(title, lines, { start, step, words }) {
     end();
     return parts;
   });
-  const since = new Date(start * 1000).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+  const since = clock(start);
   const latest = lines.map(([name, values]) => `${name} at most ${words(Math.max(0, ...values.filter((one) => one !== null)))}`).join(", ");
   return h("figure", { class: "chart" },
     h("figcaption", {}, h("span", {}, title), h("span", { class: "peak" }, words(all.length ? Math.max(...all) : 0))),

@@ -1,6 +1,6 @@
 // Clients: who is connected, what they can be asked, what they called.
 
-import { clock, duration, h, number, Table } from "./dom.js";
+import { clock, counted, duration, h, number, Table } from "./dom.js";
 import { attempt, open } from "./dialogs.js";
 import { ask } from "./gateway.js";
 
@@ -15,7 +15,7 @@ export default function clients(app) {
     { title: "Under way", class: "figure", cell: (one) => number(one.requests) },
     { title: "Calls", class: "figure", cell: (one) => number(one.calls) },
     { title: "Called last", class: "words", cell: (one) => one.tools.slice(0, 3).join(", ") },
-  ], { label: "Clients", key: (one) => one.key, tone: () => "quiet", open: details, empty: "No client has connected or called anything yet." });
+  ], { label: "Clients", key: (one) => one.key, tone: () => "quiet", open: details, empty: ["No client is connected. In a terminal, ", h("code", {}, "multitap install CLIENT"), " gives a client all of your servers."] });
   const words = h("p", { class: "quiet" });
 
   async function details(one) {
@@ -32,9 +32,10 @@ export default function clients(app) {
     node: h("div", {}, words, table.node), table, keys: {}, help: "Enter shows what a client called",
     show() {
       const figures = app.state.figures ?? { sessions: 0, waiting: 0, private_links: 0 };
-      words.textContent = `${figures.sessions} sessions, ${figures.waiting} calls wait for an answer of their client, ${figures.private_links} sessions with servers belong to one client`;
+      words.textContent = [counted(figures.sessions, "session"), figures.waiting > 0 && `${counted(figures.waiting, "call")} waiting for an answer of the client`,
+        figures.private_links > 0 && `${counted(figures.private_links, "connection")} to servers used by one client only`].filter(Boolean).join(", ");
       const rows = (app.state.clients ?? []).map((one, at) => ({ ...one, key: `${at} ${one.caller}` }));
-      table.show(app.filtered(rows, (one) => ({ client: one.caller, kind: "client", text: one.tools.join(" ") })));
+      table.show(app.filtered(rows, (one) => ({ client: one.caller, kind: "client", text: one.tools.join(" ") })), app.empty("clients"));
     },
   };
 }

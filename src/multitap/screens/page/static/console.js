@@ -1,6 +1,6 @@
 // The page: six places, one stream, the same keys as in the terminal.
 
-import { button, clean, h } from "./dom.js";
+import { button, clean, counted, h } from "./dom.js";
 import { ask, follow, leave, whenLocked } from "./gateway.js";
 import { attempt, complain, open, tell } from "./dialogs.js";
 import { parse } from "./filters.js";
@@ -18,7 +18,6 @@ const MOST_CALLS = 500;
 const MOST_NAMES = 4;
 
 // Names in one line: the first ones, and how many more there are.
-const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 const few = (names) => names.slice(0, MOST_NAMES).join(", ") + (names.length > MOST_NAMES ? ` and ${names.length - MOST_NAMES} more` : "");
 
 class App {
@@ -111,6 +110,9 @@ class App {
     this.here.looked = 0;
     this.show();
   }
+
+  // The text for an empty list: that of the place, unless a filter is the reason.
+  empty(noun) { return this.filter ? `No ${noun} match the filter.` : undefined; }
 
   filtered(rows, fields) { return rows.filter((row) => this.#passes(fields(row))); }
 
@@ -222,4 +224,4 @@ class App {
 }
 
 // without a key there is nothing to do: the served page says how to get one
-if (document.querySelector("header.top")) new App();
+if (document.querySelector("main[data-place]")) new App();

@@ -58,6 +58,7 @@ export function duration(seconds) {
 }
 
 const two = (number) => String(number).padStart(2, "0");
+export const counted = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
 export const number = (value) => (value ? value.toLocaleString("en") : "-");
 
 export function clock(at) {
@@ -71,8 +72,13 @@ export function moment(at) {
   return `${day.getFullYear()}-${two(day.getMonth() + 1)}-${two(day.getDate())} ${two(day.getHours())}:${two(day.getMinutes())}`;
 }
 
-export function indented(text) {
-  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+// Data that nobody reads, such as a picture: its size is enough.
+const DATA = /[A-Za-z0-9+/]{400,}={0,2}/g;
+
+export function readable(text) {
+  let indented = text;
+  try { indented = JSON.stringify(JSON.parse(text), null, 2); } catch { /* it was cut */ }
+  return indented.replace(DATA, (data) => `${data.slice(0, 24)}… (${Math.round((data.length * 3) / 4 / 1024).toLocaleString("en")} KB of base64)`);
 }
 
 // A table that keeps its row elements while their cells change, so that the focus stays.
@@ -80,15 +86,17 @@ export class Table {
   constructor(columns, { label, key, tone = () => "", open, actions, empty = "Nothing yet." }) {
     Object.assign(this, { columns, key, tone, open, actions, rows: new Map() });
     this.body = h("tbody");
-    this.note = h("p", { class: "empty" }, empty);
+    this.empty = empty;
+    // nobody knows yet whether there is anything
+    this.note = h("div", { class: "empty", role: "status" }, "Loading…");
     const titles = columns.map((one) => h("th", { scope: "col", class: one.class }, one.title));
     if (actions) titles.push(h("th", { scope: "col" }, h("span", { class: "unseen" }, "Actions")));
     const table = h("table", {}, h("thead", {}, h("tr", {}, titles)), this.body);
-    this.scroll = h("div", { class: "scroll", role: "region", "aria-label": label, tabindex: 0 }, table);
+    this.scroll = h("div", { class: "scroll", hidden: true, role: "region", "aria-label": label, tabindex: 0 }, table);
     this.node = h("div", { class: "list" }, this.scroll, this.note);
   }
 
-  show(values) {
+  show(values, empty = this.empty) {
     const seen = new Set();
     let before = null;
     for (const value of values) {
@@ -110,6 +118,8 @@ export class Table {
       this.rows.delete(key);
     }
     this.note.hidden = seen.size > 0;
+    // kept while it is the same: a button in it may have the focus
+    if (!seen.size && this.shown !== empty) { this.shown = empty; this.note.replaceChildren(...nodes(empty)); }
     this.scroll.hidden = seen.size === 0;
     // move the focus if its row is removed
     if ((this.wanted || isLost) && seen.size) this.move(0);
@@ -119,7 +129,7 @@ export class Table {
     const row = { node: h("tr"), cells: [], drawn: null, value: null };
     row.node.row = row;
     this.columns.forEach((column, index) => {
-      const cell = h("td", { class: column.class });
+      const cell = h("td", { class: column.class, "data-title": index > 0 && typeof column.title === "string" ? column.title : undefined });
       if (index === 0 && this.open) {
         row.main = button("", () => this.open(row.value), { class: "main" });
         cell.append(row.main);
@@ -143,6 +153,7 @@ export class Table {
     this.columns.forEach((column, index) => {
       const target = index === 0 && row.main ? row.main : row.cells[index];
       target.replaceChildren(...nodes(column.cell(row.value)));
+      row.cells[index].classList.toggle("bare", ["", "-"].includes(row.cells[index].textContent) && !row.cells[index].querySelector("svg"));
     });
     if (!row.actions) return;
     // buttons are recreated only if they differ: one of them may have the focus

@@ -13,7 +13,7 @@ export default function log(app) {
     { title: "Kind", class: "quiet", cell: (one) => one.kind },
     { title: "Server", cell: (one) => one.server ?? "" },
     { title: "What", class: "words long", cell: (one) => one.text },
-  ], { label: "Log", key: (one) => one.key, tone: (one) => (QUIET.includes(one.level) ? "quiet" : one.level === "warning" ? "warning" : "error"), empty: "Nothing fits." });
+  ], { label: "Log", key: (one) => one.key, tone: (one) => (QUIET.includes(one.level) ? "quiet" : one.level === "warning" ? "warning" : "error"), empty: "Nothing has happened yet." });
   const text = h("pre", { class: "code tall", tabindex: 0, "aria-label": "stderr", hidden: true });
   const source = h("select", { "aria-label": "Source", onchange: () => look() }, h("option", { value: "" }, "Events and calls"));
   const node = h("div", {}, h("div", { class: "choices" }, source), table.node, text);
@@ -34,7 +34,7 @@ export default function log(app) {
       seen.set(key, (seen.get(key) ?? 0) + 1);
       return { ...one, key: `${key} ${seen.get(key)}` };
     });
-    table.show(rows);
+    table.show(rows, app.empty("entries"));
   }
 
   function show() {

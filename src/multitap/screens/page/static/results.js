@@ -1,7 +1,8 @@
 // The result of a tool: texts, pictures, sounds, links.
 
-import { h, link } from "./dom.js";
+import { h, link, readable } from "./dom.js";
 import { code } from "./dialogs.js";
+import { textView } from "./markdown.js";
 
 // pixel formats only: an SVG may contain scripts and links
 const PICTURES = /^image\/(png|jpeg|gif|webp|avif|bmp)$/;
@@ -26,13 +27,13 @@ function media(kind, type, data) {
 
 function block(one) {
   switch (one?.type) {
-    case "text": return code(one.text ?? "");
+    case "text": return textView(String(one.text ?? ""));
     case "image": case "audio": return media(one.type, one.mimeType, one.data);
     case "resource_link": return h("p", {}, h("strong", {}, one.title ?? one.name ?? "resource"), " ", link(one.uri), " ", one.mimeType);
     case "resource": {
       const inside = one.resource ?? {};
       const name = h("p", {}, h("code", {}, inside.uri), " ", inside.mimeType);
-      return h("div", {}, name, typeof inside.text === "string" ? code(inside.text) : media("data", inside.mimeType, inside.blob));
+      return h("div", {}, name, typeof inside.text === "string" ? textView(inside.text) : media("data", inside.mimeType, inside.blob));
     }
     default: return code(JSON.stringify(one, null, 2));
   }
@@ -43,11 +44,11 @@ export function resultView(result) {
   const structured = result?.structuredContent;
   const raw = h("details", {}, h("summary", {}, "Raw answer"));
   // a long answer is formatted only when it is opened
-  raw.addEventListener("toggle", () => { if (raw.children.length === 1) raw.append(code(JSON.stringify(result, null, 2).slice(0, 500000))); });
+  raw.addEventListener("toggle", () => { if (raw.children.length === 1) raw.append(code(readable(JSON.stringify(result)).slice(0, 500000))); });
   return h("div", { class: "result" },
     result?.isError && h("p", { class: "note error", role: "alert" }, "The tool reported a failure."),
     blocks.map(block),
     !blocks.length && h("p", { class: "empty" }, "It answered without content."),
-    structured !== undefined && h("details", {}, h("summary", {}, "Structured content"), code(JSON.stringify(structured, null, 2))),
+    structured !== undefined && h("details", {}, h("summary", {}, "Structured content"), code(readable(JSON.stringify(structured)))),
     raw);
 }

@@ -9,6 +9,8 @@ import { logIn } from "./calling.js";
 const SPANS = [["15 minutes", 900], ["1 hour", 3600], ["1 day", 86400]];
 const KEYS = { r: "restart", o: "log in", e: "enable", T: "review" };
 
+const NO_SERVERS = [h("p", {}, "There are no servers yet."), h("p", {}, "In a terminal, ", h("code", {}, "multitap add"), " adds one, and ", h("code", {}, "multitap import"), " adds those of Claude, Cursor, VS Code and other clients.")];
+
 const short = (text) => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
 
 async function logs(row) {
@@ -48,7 +50,7 @@ export default function servers(app) {
     { title: "Era", class: "quiet", cell: (row) => row.era },
     { title: "Level", class: "quiet", cell: (row) => row.level },
   ], {
-    label: "Servers", key: (row) => row.name, tone: (row) => row.tone, open: details, empty: "No matching servers.",
+    label: "Servers", key: (row) => row.name, tone: (row) => row.tone, open: details, empty: NO_SERVERS,
     actions: (row) => [
       ...(row.project ? [["Review", review]] : []), ...(row.project && !row.transport ? [] : [["Restart", restart], [row.state === "disabled" ? "Enable" : "Disable", flip],
       ...(row.state === "needs auth" ? [["Log in", (one) => attempt(() => logIn(one.name))]] : []), ["Logs", logs]]),
@@ -96,7 +98,7 @@ export default function servers(app) {
   return {
     node, table,
     every: 5000, look,
-    show: () => table.show(app.filtered(app.state.servers ?? [], (row) => ({ server: row.name, status: row.state, kind: "server", text: row.reason }))),
+    show: () => table.show(app.filtered(app.state.servers ?? [], (row) => ({ server: row.name, status: row.state, kind: "server", text: row.reason })), app.empty("servers")),
     keys: {
       r: () => table.current && restart(table.current),
       e: () => table.current && flip(table.current),

@@ -14,10 +14,10 @@ export default function tools(app) {
     { title: "Errors", class: "figure errors", cell: (tool) => number(tool.errors) },
     { title: "Description", class: "words long", cell: (tool) => tool.description.slice(0, 300) },
   ], {
-    label: "Tools", key: (tool) => tool.name, tone: () => "quiet", open: details, empty: "No matching tools.",
+    label: "Tools", key: (tool) => tool.name, tone: () => "quiet", open: details, empty: "No server offers a tool.",
     actions: () => [["Call", (tool) => callTool(tool)]],
   });
-  let all = [];
+  let all = null;
 
   function details(tool) {
     const hints = Object.entries(tool.annotations ?? {}).filter(([, value]) => typeof value === "boolean").map(([name, value]) => `${name}: ${value}`);
@@ -31,9 +31,12 @@ export default function tools(app) {
   }
 
   function show() {
+    if (!all) return;
+    const starting = (app.state.servers ?? []).filter((one) => ["connecting", "waiting"].includes(one.state)).map((one) => one.name);
     const figures = app.state.figures?.servers ?? {};
     const rows = all.map((tool) => ({ ...tool, calls: figures[tool.server]?.tools?.[tool.tool]?.calls ?? 0, errors: figures[tool.server]?.tools?.[tool.tool]?.errors ?? 0 }));
-    table.show(app.filtered(rows, (tool) => ({ server: tool.server, tool: tool.name, kind: "tool", text: tool.description })).slice(0, MOST));
+    table.show(app.filtered(rows, (tool) => ({ server: tool.server, tool: tool.name, kind: "tool", text: tool.description })).slice(0, MOST),
+      app.empty("tools") ?? (starting.length ? `Servers are starting: ${starting.join(", ")}` : undefined));
   }
 
   return {

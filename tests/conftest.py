@@ -33,6 +33,8 @@ def pytest_configure(config):
     config.stash[TERMINAL] = os.dup(2)  # before it is captured
     # servers of tests lie anywhere; those about sandboxes say that they want them
     os.environ["MULTITAP_SANDBOX"] = "off"
+    # a gateway in the background would outlive its test; those about it say that they want it
+    os.environ["MULTITAP_ALONE"] = "1"
     # a suite that a shell runs in the background ignores Ctrl-C, and so would all that it starts
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,7 @@ import uvicorn
 from aiohttp import web
 
 from multitap.cli.options import CommonOptions
-from multitap.cli.serve.serve import from_files
+from multitap.cli.serve.gateway import from_files
 from multitap.cli.signals import run_async
 from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.http import HttpFront

@@ -58,7 +58,7 @@ def gateway(request, tmp_path, monkeypatch):
 async def attempted(folder, gateway, level, *, hosts=HOSTS, **changed):
     """What becomes of each probe of a server that is confined at a level."""
     state = folder / "state" / "multitap"
-    (control,) = sockets(state).values()
+    (control,) = sockets(state)
     world = {
         "port": gateway,
         "hosts": list(hosts),

@@ -99,7 +99,8 @@ def repository(tmp_path_factory):
 
 def environment(home):
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    return {**kept, "HOME": str(home), "CANARY": CANARY, "MULTITAP_WAIT": "2"}
+    own = {"HOME": str(home), "MULTITAP_WAIT": "2", "MULTITAP_ALONE": "1"}
+    return {**kept, **own, "CANARY": CANARY}
 
 
 def typed(repository, *words, stdin=""):

@@ -50,7 +50,7 @@ async def open_door(kind, folder, servers=None):
     """
     serve, heard = [*multitap(folder, servers or _two(folder)), "serve"], folder / "heard"
     if kind == "stdio":
-        yield Door(heard, command=[*KEPT, str(heard), *serve])
+        yield Door(heard, command=[*KEPT, str(heard), *serve, "--alone"])
         return
     place = folder / "gateway"
     place.mkdir()

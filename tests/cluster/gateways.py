@@ -89,7 +89,7 @@ class GatewayProcess:
     @property
     def control_socket(self):
         """Where its screens ask."""
-        (found,) = places.sockets(self.state / "multitap").values()
+        (found,) = places.sockets(self.state / "multitap")
         return found
 
     def kill(self):

@@ -202,7 +202,7 @@ def test_a_long_state_directory_has_its_sockets_elsewhere(tmp_path):
         with socket.socket(socket.AF_UNIX) as ours:
             ours.bind(str(path))
             ours.listen()
-            assert sockets(long) == {os.getpid(): path}
+            assert sockets(long) == {path: os.getpid()}
     finally:
         leave(path)
     assert not path.parent.exists()

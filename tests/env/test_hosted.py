@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, MCPError
 
 from multitap.cli.options import CommonOptions
-from multitap.cli.serve.serve import from_files
+from multitap.cli.serve.gateway import from_files
 from multitap.config import HttpServer
 from multitap.env.client import EnvClient
 from multitap.gateway.fronts.access import Access

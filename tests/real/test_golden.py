@@ -129,7 +129,7 @@ async def gateway(way, entries, tmp_path, *, era):
     args = ["-m", "multitap", "-c", str(file), "serve"]
     state = {"XDG_STATE_HOME": str(tmp_path / f"{way}-state")}
     if way == "stdio":
-        async with on_pipes(sys.executable, args, state, era=era) as client:
+        async with on_pipes(sys.executable, [*args, "--alone"], state, era=era) as client:
             assert is_of(client, era)
             yield client
         return

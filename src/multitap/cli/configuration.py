@@ -130,14 +130,22 @@ def problem_json(problem: Problem) -> dict[str, Any]:
 _NAMED = 5
 
 
-def configuration_loader(options: CommonOptions) -> Callable[[], Loaded]:
-    """A function that reads the files again on each call."""
+def configuration_loader(
+    options: CommonOptions, where: Surroundings | None = None
+) -> Callable[[], Loaded]:
+    """A function that reads the files again on each call.
+
+    Args:
+        options: Which files.
+        where: The folder and the variables that count; by default, those of this process.
+    """
     # outside `read`: with `--trust`, a reload must not trust later changes
     projects = Projects(trust_now=options.trust)
 
     def read() -> Loaded:
-        search, _ = at_prompt(Surroundings.here(), options.files, dialect=options.dialect)
-        return load_trusted(search, projects=projects)
+        here = where or Surroundings.here()
+        search, _ = at_prompt(here, options.files, dialect=options.dialect)
+        return load_trusted(replace(search, env=here.env), projects=projects)
 
     return read
 
@@ -175,20 +183,24 @@ def offer_trust(loaded: Loaded) -> bool:
     return ask_in_place(loaded)
 
 
-def announce_seeds(options: CommonOptions) -> None:
+def announce_seeds(
+    options: CommonOptions,
+    where: Surroundings | None = None,
+    write: Callable[[str], None] = note,
+) -> None:
     """Report which file of another design is read, because nobody named it."""
-    where = Surroundings.here()
+    where = where or Surroundings.here()
     _, seeds = at_prompt(where, options.files, dialect=options.dialect)
     if seeds:
-        note(f"reading {seeds[0].path.relative_to(where.folder)} as {seeds[0].title} does")
+        write(f"reading {seeds[0].path.relative_to(where.folder)} as {seeds[0].title} does")
     for other in seeds[1:]:
         path = other.path.relative_to(where.folder)
-        note(f"{path} is left alone; `--config {path}` reads it")
+        write(f"{path} is left alone; `--config {path}` reads it")
     if not seeds and several_environments(where):
-        note("there are several environments; `--config environments/NAME/config.jsonc` reads one")
+        write("there are several environments; `--config environments/NAME/config.jsonc` reads one")
 
 
-def announce_pending(pending: Sequence[Pending]) -> None:
+def announce_pending(pending: Sequence[Pending], write: Callable[[str], None] = note) -> None:
     """Report untrusted parts in one line."""
     for root in dict.fromkeys(part.root for part in pending):
         changed, new = _of(root, pending, TrustState.CHANGED), _of(root, pending, TrustState.NEW)
@@ -200,7 +212,7 @@ def announce_pending(pending: Sequence[Pending]) -> None:
             if changed
             else "",
         )
-        note(f"{'; '.join(filter(None, parts))}: {trust_hint(root)}")
+        write(f"{'; '.join(filter(None, parts))}: {trust_hint(root)}")
 
 
 def _of(root: Path, pending: Sequence[Pending], standing: TrustState) -> list[Pending]:
@@ -247,23 +259,32 @@ def require(loaded: Loaded, name: str) -> None:
     )
 
 
-def explain_emptiness(loaded: Loaded) -> None:
+def explain_emptiness(
+    loaded: Loaded, where: Surroundings | None = None, write: Callable[[str], None] = note
+) -> None:
     """Say what to do when no file names a server; one that cannot be read may name some."""
     if loaded.merged.servers or loaded.errors:
         return
     looked = ", ".join(str(seen.source.path) for seen in loaded.sources if not seen.source.folder)
-    note(f"no servers are configured; looked in {looked}")
-    others = host_files(Surroundings.here())
+    write(f"no servers are configured; looked in {looked}")
+    others = host_files(where or Surroundings.here())
+
+    def suggest(hint: str) -> None:
+        if write is note:
+            advise(hint)
+        else:
+            write(f"hint: {hint}")
+
     here = [file.path.name for file in others if file.project]  # probably intended
     if here:
         # never `--config`: a stranger may have written it, and that would trust it unseen
-        advise(
+        suggest(
             f"`multitap import --project` collects {here[0]} in `multitap.toml`, for you to trust"
         )
     elif others:
-        advise("`multitap import` brings in the servers of your other MCP clients")
+        suggest("`multitap import` brings in the servers of your other MCP clients")
     else:
-        advise(
+        suggest(
             "`multitap import` brings in those of other clients, `multitap add NAME -- COMMAND`"
             " adds one, `multitap search WORD` finds some"
         )

@@ -43,7 +43,8 @@ class RunningGateway(msgspec.Struct, frozen=True):
 
     @property
     def words(self) -> str:
-        where = self.about.url or "on stdio"
+        here = "in the background" if self.about.is_background else "on stdio"
+        where = self.about.url or here
         return f"the gateway with pid {self.about.pid} ({where})"
 
     def ask(self, question: Question[_Answer]) -> _Answer:
@@ -153,7 +154,7 @@ class Target:
 def gateways(loaded: Loaded) -> tuple[RunningGateway, ...]:
     """All running gateways, the latest first; reports those that do not answer."""
     running: list[RunningGateway] = []
-    for pid, path in sockets(loaded.state_directory).items():
+    for path, pid in sockets(loaded.state_directory).items():
         from multitap.control.client import FIRST, ControlClient, wait  # noqa: PLC0415 - asyncio
 
         client = ControlClient(path, f"the gateway with pid {pid}", patience=FIRST)
@@ -174,7 +175,10 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ..
         return ()
     running = gateways(loaded)
     if options.pid is None:
-        return tuple(live for live in running if live.runs(loaded))
+        same = [live for live in running if live.runs(loaded)]
+        # the one of this folder first: others have other values for `${workspaceFolder}`
+        here = str(loaded.search.folder)
+        return tuple(sorted(same, key=lambda live: live.about.folder != here))
     named = tuple(live for live in running if live.about.pid == options.pid)
     if not named:
         others = ", ".join(live.words for live in running) or "no gateway"
@@ -193,8 +197,8 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
         return None
     first, *others = running
     note(f"from {first.words}")
-    if others:
-        pids = ", ".join(str(live.about.pid) for live in others)
+    pids = ", ".join(str(pid) for pid in {live.about.pid for live in others} - {first.about.pid})
+    if pids:
         note(f"more gateways have the same files; choose one with `--live PID`: {pids}")
     return first
 

@@ -5,6 +5,7 @@ import os
 import re
 import select
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
@@ -127,6 +128,17 @@ def colour_text(text: str, colour: Colour | None, stream: TextIO) -> str:
 
 def wants_colour(stream: TextIO) -> bool:
     return can_draw(stream) and not os.environ.get("NO_COLOR")
+
+
+def null_streams() -> tuple[str, ...]:
+    """The standard streams that are /dev/null, so that no client can use them."""
+    null = Path(os.devnull).stat().st_rdev
+    status = {"input": os.fstat(0), "output": os.fstat(1)}
+    return tuple(
+        name
+        for name, file_status in status.items()
+        if stat.S_ISCHR(file_status.st_mode) and file_status.st_rdev == null
+    )
 
 
 def can_draw(stream: TextIO) -> bool:

@@ -223,7 +223,7 @@ class Loaded:
     @property
     def scope(self) -> Scope:
         """Expands variables with their current values."""
-        return Scope.of_process(self.search.folder)
+        return Scope(self.search.env, self.search.folder, Path.home())
 
     @property
     def state_directory(self) -> Path:

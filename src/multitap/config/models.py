@@ -392,6 +392,8 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     others; `auto`: all tools up to `token_budget`, and the three above it."""
     token_budget: Count = 20_000
     """With `tools = "auto"`, estimated tokens that the definitions of all tools may take."""
+    keep: Duration = 600.0
+    """Seconds for which the gateway in the background keeps servers that no client uses."""
 
 
 class ModelConfig(_SecretHolder, frozen=True, kw_only=True):

@@ -50,6 +50,8 @@ class Search:
     first_only: bool = False
     """Whether only the first existing source is used."""
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    """The variables of the one who searches, for what is found and the programs in it."""
 
 
 @dataclass(frozen=True, slots=True)

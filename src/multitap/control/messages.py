@@ -120,6 +120,10 @@ class About(msgspec.Struct, frozen=True):
     """Its configuration files; None if it has none."""
     url: str | None = None
     """Its address for clients; None if it serves its own pipes."""
+    folder: str | None = None
+    """The folder that its clients work in."""
+    is_background: bool = False
+    """Whether it serves all clients of its user in the background."""
 
 
 class GatewayState(msgspec.Struct, frozen=True):

@@ -29,17 +29,30 @@ def folder(state: Path) -> Path:
     return Path("/tmp") / f"multitap-{os.getuid()}-{short}"  # noqa: S108 - see `is_private`
 
 
-def own_socket(state: Path) -> Path:
+def own_socket(state: Path, number: int = 0) -> Path:
     """The socket path of this process, in a folder that only the user can enter.
+
+    Args:
+        state: The state directory.
+        number: Which one it is, if the process has several.
 
     Raises:
         OSError: The folder cannot be created, or is not private.
     """
     place = folder(state)
+    make_folder(place)
+    return place / (f"{os.getpid()}-{number}{_SUFFIX}" if number else f"{os.getpid()}{_SUFFIX}")
+
+
+def make_folder(place: Path) -> None:
+    """Create the folder for sockets if necessary.
+
+    Raises:
+        OSError: It cannot be created, or is not private.
+    """
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not is_private(place):
         raise PermissionError(f"{place} belongs to another user, or other users can access it")
-    return place / f"{os.getpid()}{_SUFFIX}"
 
 
 def leave(path: Path) -> None:
@@ -50,19 +63,23 @@ def leave(path: Path) -> None:
             path.parent.rmdir()
 
 
-def sockets(state: Path) -> dict[int, Path]:
-    """The address of each gateway that answers; sockets of dead ones are removed."""
+def sockets(state: Path) -> dict[Path, int]:
+    """The addresses of gateways that answer, each with its process id.
+
+    Sockets of dead ones are removed.
+    """
     place = folder(state)
     if not is_private(place):
         return {}
-    live_sockets = {pid: path for pid, path in _numbered_sockets(place) if not _is_dead(path)}
-    return dict(sorted(live_sockets.items()))
+    live_sockets = [(pid, path) for pid, path in _numbered_sockets(place) if not _is_dead(path)]
+    return {path: pid for pid, path in sorted(live_sockets)}
 
 
 def _numbered_sockets(place: Path) -> Iterator[tuple[int, Path]]:
     for path in place.glob(f"*{_SUFFIX}"):
-        if path.stem.isdecimal():
-            yield int(path.stem), path
+        pid, _, number = path.stem.partition("-")
+        if pid.isdecimal() and (number.isdecimal() or not number):
+            yield int(pid), path
 
 
 def _is_dead(path: Path) -> bool:

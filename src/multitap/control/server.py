@@ -271,7 +271,7 @@ def _reject(status: int, error: str) -> Rejected:
 
 @asynccontextmanager
 async def open_control(
-    service: ControlService, state: Path, limits: HttpLimits = LIMITS
+    service: ControlService, state: Path, limits: HttpLimits = LIMITS, *, number: int = 0
 ) -> AsyncGenerator[None]:
     """While entered, commands reach the gateway, unless the socket cannot be created.
 
@@ -279,12 +279,13 @@ async def open_control(
         service: Answers them.
         state: The state directory, where commands look for the socket.
         limits: The limits of their connections.
+        number: Which of several sockets of this process it is.
     """
     try:
-        path = places.own_socket(state)
+        path = places.own_socket(state, number)
         app = ControlSocket(service, path)
         places.sockets(state)  # remove the sockets of dead gateways
-        listener = _listen(path)
+        listener = listen(path)
     except (OSError, MultitapError) as exc:
         logger.warning("commands such as `multitap status` cannot reach the gateway: %s", exc)
         yield
@@ -298,7 +299,12 @@ async def open_control(
                 places.leave(path)
 
 
-def _listen(path: Path) -> socket.socket:
+def listen(path: Path) -> socket.socket:
+    """A socket that listens at this path, instead of one that a dead process left there.
+
+    Raises:
+        OSError: It cannot be created.
+    """
     draft = path.with_suffix(".new")
     draft.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -89,6 +89,7 @@ class ControlService(AccessControl, WorkerControl):
         sessions: The ids of its sessions.
         switch: Enables or disables a server in its file, which blocks; None if there is no file.
         link: Makes a new link to the web console; None if there is no console.
+        background: Whether it serves all clients of its user in the background.
     """
 
     workers: "WorkerPeers | None" = None
@@ -104,6 +105,7 @@ class ControlService(AccessControl, WorkerControl):
         sessions: Callable[[], Collection[str]] | None = None,
         switch: Switch | None = None,
         link: Callable[[], str] | None = None,
+        background: bool = False,
     ) -> None:
         super().__init__(gateway)
         self._reloader = reloader
@@ -111,6 +113,7 @@ class ControlService(AccessControl, WorkerControl):
         self._sessions = sessions
         self._switch = switch
         self._link = link
+        self._background = background
         self._started = time.time()
         self.conversations: dict[str, RemoteUser] = {}
         """The actions whose person may be asked something, by their ids."""
@@ -122,6 +125,8 @@ class ControlService(AccessControl, WorkerControl):
             started=self._started,
             files=self._reloader.loaded.files if self._reloader else None,
             url=self._url,
+            folder=str(self._reloader.loaded.search.folder) if self._reloader else None,
+            is_background=self._background,
         )
 
     async def state(self) -> GatewayState:

@@ -345,7 +345,8 @@ class BaseEnvironment:
     @property
     def scope(self) -> Scope:
         """Expands variables in the configuration."""
-        return model_scope(self.files.loaded.search.folder)
+        search = self.files.loaded.search
+        return model_scope(search.folder, search.env)
 
     @property
     def hub(self) -> Hub:

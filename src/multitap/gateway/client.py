@@ -120,6 +120,9 @@ class Client:
         holder: The holder whose share it uses; its principal by default.
         audience: The clients that see the same.
         alone: Whether no other client can use its connection.
+        only: Whether the gateway has no other client, either.
+        first_id: The id of the first question to it; two gateways that one client has in turn
+            must not use the same ones.
     """
 
     def __init__(
@@ -130,6 +133,8 @@ class Client:
         holder: str = "",
         audience: Audience = EVERYBODY,
         alone: bool = False,
+        only: bool = False,
+        first_id: int = 1,
     ) -> None:
         self._alone = alone
         self.outlet = outlet
@@ -138,7 +143,7 @@ class Client:
         self.audience = audience
         self.view: View | None = None
         """The view it last used; `ToolCalls` checks that it is still current."""
-        self.slot_holder: object = None if alone else principal or self
+        self.slot_holder: object = None if only else principal or self
         """Its name among those that use the same server; None if there are no others.
 
         Clients without a name share an address, but no server's time.
@@ -162,7 +167,7 @@ class Client:
         self.has_left = False
         """Whether it has disconnected, or its session has ended."""
         self._asked: dict[bytes, asyncio.Future[Raw]] = {}
-        self._ids = count(1)
+        self._ids = count(first_id)
         self.replicas: OtherReplicas | None = None
         """The rest of the cluster, if there is one."""
 

@@ -646,9 +646,10 @@ async def _run_hub(
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
                 renewals = await stack.enter_async_context(Tasks())
                 logins = Logins(renewals, _login_for(handlers), place.logins)
-                sandboxes = await stack.enter_async_context(open_sandboxes(state))
+                env = None if loaded is None else loaded.search.env
+                sandboxes = await stack.enter_async_context(open_sandboxes(state, env=env))
                 sandboxes.default = settings.sandbox
-                dial = Dialer(spawner, logs, logins, sandboxes)
+                dial = Dialer(spawner, logs, logins, sandboxes, env)
             pins = await stack.enter_async_context(open_pins(locks))
             # entered last and left first: links end before the store and the spawner that they use
             tasks = await stack.enter_async_context(Tasks())

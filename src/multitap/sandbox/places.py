@@ -87,7 +87,7 @@ _ONLY_BY_NAME = (
     *_HISTORIES,
 )
 """In the home folder: opened only by a rule for the place itself, not for a folder around it."""
-_NAMED_BY = (
+NAMED_BY = (
     *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "DOCKER_CONFIG", "GNUPGHOME", "KUBECONFIG"),
     *("GOOGLE_APPLICATION_CREDENTIALS", "NETRC", "NPM_CONFIG_USERCONFIG", "PASSWORD_STORE_DIR"),
     *("PGPASSFILE", "PIP_CONFIG_FILE", "HISTFILE", "CLOUDSDK_CONFIG", "AZURE_CONFIG_DIR"),
@@ -197,7 +197,7 @@ def _elsewhere(variables: Mapping[str, str], home: Path) -> Iterator[str]:
             for name in (*_NEVER, *_ONLY_BY_NAME):
                 if name.startswith(usual):
                     yield os.path.join(folder, name.removeprefix(usual))
-    for variable in _NAMED_BY:
+    for variable in NAMED_BY:
         for path in variables.get(variable, "").split(os.pathsep):
             # one that names the home folder or the root would close everything
             if os.path.isabs(path) and not is_within(str(home), os.path.realpath(path)):

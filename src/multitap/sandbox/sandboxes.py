@@ -151,6 +151,7 @@ class Sandboxes:
         support: What the machine supports; detected by default.
         learned: Records what servers use; they may then read everything that is not private,
             and reach every host.
+        env: The variables of the one who runs the servers; by default, of this process.
     """
 
     default: Level = "guard"
@@ -162,7 +163,9 @@ class Sandboxes:
         state: Path,
         support: SandboxSupport | None = None,
         learned: UsedPaths | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
+        self._env = os.environ if env is None else env
         self._tasks = tasks
         self._state = state
         self._support = support
@@ -232,7 +235,7 @@ class Sandboxes:
         env: Mapping[str, str],
         level: ShownLevel,
     ) -> SandboxPlan:
-        plan = plan_here(self._state, name, config, program, env, level=level)
+        plan = plan_here(self._state, name, config, program, env, level=level, ours=self._env)
         if self._learned is not None:
             plan = with_all_but_private(plan, Path.home().resolve(), self._state)
         try:
@@ -327,6 +330,7 @@ def plan_here(
     env: Mapping[str, str],
     *,
     level: ShownLevel,
+    ours: Mapping[str, str] = os.environ,
 ) -> SandboxPlan:
     """The sandbox plan of a server on this machine; reads the disk."""
     return plan_sandbox(
@@ -338,17 +342,20 @@ def plan_here(
         home=Path.home().resolve(),
         state=state,
         here=Path.cwd(),
-        ours=os.environ,
+        ours=ours,
     )
 
 
 @asynccontextmanager
 async def open_sandboxes(
-    state: Path, support: SandboxSupport | None = None, learned: UsedPaths | None = None
+    state: Path,
+    support: SandboxSupport | None = None,
+    learned: UsedPaths | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Sandboxes]:
     """Sandboxes for servers; leaving the block ends all connections of confined ones."""
     async with Tasks() as tasks:
-        sandboxes = Sandboxes(tasks, state, support, learned)
+        sandboxes = Sandboxes(tasks, state, support, learned, env)
         try:
             yield sandboxes
         finally:

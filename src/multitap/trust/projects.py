@@ -370,7 +370,7 @@ def trusted_scope(loaded: Loaded, name: str, config: ServerConfig) -> Scope:
     """
     root = _project_of(loaded, name, config)
     if root is None:
-        return scope_for(name, config, loaded.search.folder)
+        return scope_for(name, config, loaded.search.folder, env=loaded.search.env)
     return _scope(loaded, name, config, root)[0]
 
 
@@ -390,7 +390,7 @@ def _scope(loaded: Loaded, name: str, config: ServerConfig, root: Path) -> tuple
     if described is None or described.provenance != "project":
         described = config  # it runs as it was trusted, although the files have changed
     grant = loaded.approval.check_start(root, folder, name, described)
-    scope = scope_for(name, config, folder, granted=grant.secrets)
+    scope = scope_for(name, config, folder, env=loaded.search.env, granted=grant.secrets)
     return replace(scope, read=partial(read_inside, root)), grant
 
 

@@ -205,6 +205,7 @@ def scope_for(
     config: ServerConfig,
     folder: Path | None = None,
     *,
+    env: Mapping[str, str] | None = None,
     granted: Collection[str] = (),
 ) -> Scope:
     """The scope for a server's variables, with its secrets.
@@ -213,15 +214,21 @@ def scope_for(
         server: Its name.
         config: Its configuration.
         folder: The working folder; by default, the current one.
+        env: The variables; by default, those of this process.
         granted: The secrets that a project's server may use; it gets no others.
     """
-    scope = replace(Scope.of_process(folder), base=config.home.paths)
+    scope = replace(_scope_in(folder, env), base=config.home.paths)
     return replace(scope, auth=_secrets_for(server, config, scope, granted))
 
 
-def model_scope(folder: Path | None = None) -> Scope:
+def model_scope(folder: Path | None = None, env: Mapping[str, str] | None = None) -> Scope:
     """The scope for a model's variables; for secrets, it counts as the server `model`."""
-    return replace(Scope.of_process(folder), auth=partial(_value_or_reason, "model", None))
+    return replace(_scope_in(folder, env), auth=partial(_value_or_reason, "model", None))
+
+
+def _scope_in(folder: Path | None, env: Mapping[str, str] | None) -> Scope:
+    scope = Scope.of_process(folder)
+    return scope if env is None else replace(scope, env=env)
 
 
 def _secrets_for(

@@ -1,6 +1,6 @@
 """The ways to reach a server: one attempt, the approaches it tries, where it runs, its wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 from typing import Protocol, assert_never
@@ -200,7 +200,10 @@ local_placements = LocalPlacements()
 
 
 class Dialer:
-    """Opens wires for one hub; programs write their standard error to files in `log_dir`."""
+    """Opens wires for one hub; programs write their standard error to files in `log_dir`.
+
+    They inherit a few variables of `env`, by default that of this process.
+    """
 
     def __init__(
         self,
@@ -208,8 +211,10 @@ class Dialer:
         log_dir: Path | None,
         logins: Logins,
         sandboxes: Sandboxes | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._spawner = spawner
+        self._env = env
         self._sandboxes = sandboxes
         self._log_dir = log_dir
         self._logins = logins
@@ -219,7 +224,14 @@ class Dialer:
         match config:
             case StdioServer():
                 log = log_path(self._log_dir, name) if self._log_dir else None
-                return open_stdio(name, config, self._spawner, log=log, sandboxes=self._sandboxes)
+                return open_stdio(
+                    name,
+                    config,
+                    self._spawner,
+                    log=log,
+                    sandboxes=self._sandboxes,
+                    env=self._env,
+                )
             case HttpServer(transport="sse"):
                 from multitap.wire.sse import open_sse  # noqa: PLC0415 - see above
 

@@ -199,6 +199,7 @@ async def open_stdio(
     *,
     log: Path | None = None,
     sandboxes: Sandboxes | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[StdioWire]:
     """Start the program; leaving the block ends it and all its children.
 
@@ -208,11 +209,12 @@ async def open_stdio(
         spawner: Starts it.
         log: The file for its standard error.
         sandboxes: Confines it, if its configuration says so.
+        env: The variables from which it inherits some; by default, those of this process.
 
     Raises:
         CannotStart: The program is missing or the system refuses.
     """
-    env = child_environment(os.environ, config.env)
+    env = child_environment(os.environ if env is None else env, config.env)
     program = locate(config.command, env, config.start_folder)
     launch = Launch(env, config.start_folder)
     if sandboxes is not None:

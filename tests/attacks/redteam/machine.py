@@ -157,6 +157,7 @@ class Machine:
             "GITHUB_TOKEN": SECRETS["variable"],
             "LANG": "C.UTF-8",
             "MULTITAP_WAIT": "30",
+            "MULTITAP_ALONE": "1",
         }
 
     def command(self, *words):

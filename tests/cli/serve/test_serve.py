@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from multitap import Settings, open_hub
-from multitap.cli.serve.serve import free_leftovers
+from multitap.cli.serve.gateway import free_leftovers
 from tests.gateway.talking import PATIENCE, zoo
 
 

@@ -154,7 +154,12 @@ async def open_model(
     """
     scope = scope or model_scope()
     await to_thread.run_sync(_load, config.provider)
-    async with _connect(expand_model(config, scope), retries) as model:
+    expanded = expand_model(config, scope)
+    # not left to the library, which reads the variables of this process
+    usual = scope.env.get(f"{config.provider.upper()}_API_KEY")
+    if expanded.api_key is None and expanded.base_url is None and usual:
+        expanded = expanded.replace(api_key=usual)
+    async with _connect(expanded, retries) as model:
         yield model
 
 

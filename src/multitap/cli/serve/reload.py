@@ -1,11 +1,15 @@
-"""`multitap reload` and `restart`: control a running gateway."""
+"""`multitap reload`, `restart` and `stop`: control a running gateway."""
+
+import os
+import signal
+import time
 
 import click
 
 from multitap.cli import configuration
 from multitap.cli.completion import complete_server
 from multitap.cli.configuration import load_configuration
-from multitap.cli.options import CommonOptions, gateway_options, json_option
+from multitap.cli.options import CommonOptions, gateway_options, json_option, live_option
 from multitap.cli.target import (
     RunningGateway,
     choose_gateway,
@@ -15,8 +19,15 @@ from multitap.cli.target import (
 from multitap.cli.terminal import Exit, complain, note, say, say_json
 from multitap.config import Loaded
 from multitap.config.problems import did_you_mean, serious
+from multitap.config.sources import state_directory
+from multitap.control.joining import replace_gateway, running_gateway
 from multitap.control.messages import ReloadReport
+from multitap.control.places import sockets
 from multitap.errors import UnknownName
+
+_STOPPING = 10.0
+"""Seconds for a gateway and its servers to end."""
+_LOOK = 0.05
 
 
 @click.command()
@@ -47,10 +58,20 @@ def reload(options: CommonOptions, *, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("server", shell_complete=complete_server)
+@click.argument("server", required=False, shell_complete=complete_server)
 @gateway_options
-def restart(options: CommonOptions, server: str) -> int:
-    """Restart a server of the running gateway"""
+def restart(options: CommonOptions, server: str | None) -> int:
+    """Restart a server of the running gateway
+
+    Without a name, replace the gateway in the background: calls in progress end as usual, and
+    its clients go on with the new one.
+    """
+    if server is None:
+        reply = replace_gateway()
+        if reply is None:
+            return _nothing_in_background()
+        note(f"the gateway with pid {reply.pid} takes over")
+        return Exit.DONE
     live = choose_gateway(options, load_configuration(options))
     if live is None:
         return nobody_serves()
@@ -61,6 +82,47 @@ def restart(options: CommonOptions, server: str) -> int:
     live.restart(server)
     note(f"restarting {server}; `multitap status` shows how it goes")
     return Exit.DONE
+
+
+@click.command()
+@live_option
+def stop(pid: int | None) -> int:
+    """Stop the gateway in the background, and its servers
+
+    Clients that are still open start it again with their next request.
+    """
+    if pid is None:
+        reply = running_gateway()
+        if reply is None:
+            return _nothing_in_background()
+        pid = reply.pid
+    elif pid not in sockets(state_directory()).values():
+        raise UnknownName(f"no gateway runs with pid {pid}")
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOPPING
+    while _is_running(pid):
+        if time.monotonic() >= deadline:
+            complain(f"the gateway with pid {pid} is still stopping")
+            return Exit.FAILED
+        time.sleep(_LOOK)
+    note(f"stopped the gateway with pid {pid}")
+    return Exit.DONE
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _nothing_in_background() -> Exit:
+    complain(
+        "no gateway runs in the background",
+        "a client starts it; Ctrl-C stops `multitap serve --http`",
+    )
+    return Exit.UNAVAILABLE
 
 
 def _show(live: RunningGateway, report: ReloadReport, loaded: Loaded) -> None:

@@ -9,7 +9,7 @@ from multitap.cli.attachments import Attachment, attachments, save_attachments
 from multitap.cli.browser import open_page, open_picture
 from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions
-from multitap.cli.serve.serve import ServedHub, from_files
+from multitap.cli.serve.gateway import ServedHub, from_files
 from multitap.cli.signals import end_with_terminal, run_async
 from multitap.cli.target import matching
 from multitap.cli.terminal import Exit

@@ -55,8 +55,9 @@ def uninstall_self(*, purge: bool, yes: bool) -> int:
         note("there is nothing to remove")
     # its servers write to these folders, and would create them again
     elif running := sockets(state_directory()):
+        pids = ", ".join(map(str, sorted({*running.values()})))
         complain(
-            f"a gateway is running (pid {', '.join(map(str, running))}), and uses these",
+            f"a gateway is running (pid {pids}), and uses these",
             "stop it first",
         )
         return Exit.FAILED

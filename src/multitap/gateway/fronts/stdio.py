@@ -1,12 +1,12 @@
-"""Serves one client over standard input and output."""
+"""Serves one client over standard input and output, or over a connection that leads there."""
 
 import asyncio
 import logging
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import anyio
@@ -152,6 +152,7 @@ INSTEAD = "let a client start it (in a container with `docker run -i`), or use `
 LAST_ANSWERS = 1.0
 """Seconds for requests in progress after the client has closed its end."""
 _CHUNK = 256 * 1024
+_FIRST_IDS = 2**40  # JSON's numbers are exact up to 2**53
 
 
 @runtime_checkable
@@ -259,6 +260,84 @@ def _refusing(duplex: Duplex) -> OnOversized:
     return on_oversized
 
 
+class RelayedClient(LineReader):
+    """A connection that leads to one client's pipes; an `Outlet`.
+
+    Args:
+        on_line: Called with each line, until the client is served.
+        on_lost: Called when the connection is closed.
+    """
+
+    def __init__(self, on_line: Callable[[bytes], None], on_lost: Callable[[], None]) -> None:
+        super().__init__(MAX_LINE, self._on_client_line, self._on_oversized, self._on_lost)
+        self.on_line = on_line
+        self._on_connection_lost = on_lost
+        self._duplex: Duplex | None = None
+        self.ended = asyncio.Event()
+        """Set when the client sends nothing more."""
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
+
+    def eof_received(self) -> bool:
+        self.ended.set()
+        return True  # it still reads its last answers
+
+    def send(self, message: bytes) -> bool:
+        transport = self.transport
+        # see `_ClientOutput.send`
+        if transport is None or transport.get_write_buffer_size() > BACKLOG:
+            return False
+        transport.write(line_of(message))
+        return True
+
+    async def flush(self) -> None:
+        while self.transport is not None and self.transport.get_write_buffer_size():
+            await anyio.sleep(0.005)
+
+    def close(self) -> None:
+        """Close it after what is written."""
+        if self.transport is not None:
+            self.transport.close()
+
+    async def serve(self, gateway: Gateway, *, profile: str | None = None) -> None:
+        """Answer the client until it leaves."""
+        client = Client(
+            self,
+            audience=Audience.of(profile),
+            alone=True,
+            first_id=1 + secrets.randbelow(_FIRST_IDS),
+        )
+        try:
+            with ungrouped():
+                async with Tasks() as tasks:
+                    self._duplex = Duplex(gateway, client, self, tasks)
+                    await self.ended.wait()
+                    await _wind_up(client, self)
+                    await gateway.on_left(client)
+        finally:
+            self._duplex = None
+            self.close()
+
+    def _on_client_line(self, line: bytes) -> bool:
+        if self._duplex is None:
+            self.on_line(line)
+        elif line.strip():
+            self._duplex.take(line)
+        return True
+
+    def _on_oversized(self, line: OversizedLine) -> None:
+        if self._duplex is not None and not line.tail:
+            self._duplex.refuse(f"a message has at most {MAX_LINE} bytes")
+
+    def _on_lost(self) -> None:
+        self.transport = None
+        self.ended.set()
+        self._on_connection_lost()
+
+
 async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
     """Answer the client on this process's pipes until it closes them.
 
@@ -282,7 +361,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     transports.append(writer)
                 elif _is_waitable(target):
                     os.set_blocking(target, False)
-                client = Client(output, audience=Audience.of(profile), alone=True)
+                client = Client(output, audience=Audience.of(profile), alone=True, only=True)
                 duplex = Duplex(gateway, client, output, tasks)
                 received = LineReader(MAX_LINE, _taking(duplex), _refusing(duplex), ended.set)
                 if _is_waitable(source):
@@ -302,7 +381,7 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
             os.close(fd)
 
 
-async def _wind_up(client: Client, output: "_ClientOutput | _Descriptor") -> None:
+async def _wind_up(client: Client, output: "_ClientOutput | _Descriptor | RelayedClient") -> None:
     with anyio.move_on_after(LAST_ANSWERS):
         # requests before the end are answered: input may be a file or an `echo`
         while client.scopes:
@@ -322,17 +401,6 @@ async def _read_file(fd: int, received: LineReader) -> None:
             f"standard input cannot be read: {(exc.strerror or str(exc)).lower()}", hint=INSTEAD
         ) from None
     received.connection_lost(None)
-
-
-def null_streams() -> tuple[str, ...]:
-    """The standard streams that are /dev/null, so that no client can use them."""
-    null = Path(os.devnull).stat().st_rdev
-    status = {"input": os.fstat(0), "output": os.fstat(1)}
-    return tuple(
-        name
-        for name, file_status in status.items()
-        if stat.S_ISCHR(file_status.st_mode) and file_status.st_rdev == null
-    )
 
 
 def _claim() -> tuple[int, int]:

@@ -1,0 +1,477 @@
+"""A gateway in this process: on standard input, or on HTTP."""
+
+import gc
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    nullcontext,
+    suppress,
+)
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import msgspec
+
+from multitap.catalog.audience import EVERYBODY, Audience
+from multitap.cli import configuration
+from multitap.cli.configuration import (
+    announce_pending,
+    announce_seeds,
+    configuration_loader,
+    explain_emptiness,
+    offer_trust,
+)
+from multitap.cli.gateways import workers
+from multitap.cli.gateways.workers import Worker
+from multitap.cli.options import CommonOptions, EditOptions
+from multitap.cli.serve.serve import ServeOptions
+from multitap.cli.signals import run_async
+from multitap.cli.terminal import NOTES, Exit, advise, can_draw, note, null_streams
+from multitap.cluster import serving as cluster_serving
+from multitap.cluster.serving import ClusterOptions
+from multitap.config import Loaded, Settings, Surroundings
+from multitap.config.problems import serious
+from multitap.config.sources import state_directory
+from multitap.control.server import open_control
+from multitap.control.service import ControlService, Switch
+from multitap.env.configured import HostedEnvironment
+from multitap.errors import ConfigError
+from multitap.gateway.client import ClientRequest
+from multitap.gateway.fronts.stdio import INSTEAD, serve_stdio
+from multitap.gateway.gateway import Gateway, open_gateway
+from multitap.gateway.parked_calls import ParkedCall
+from multitap.http.addresses import is_loopback
+from multitap.http.server.server import open_listener, url_of
+from multitap.hub.hub import Hub, open_hub
+from multitap.hub.reload import Loader, Reloader
+from multitap.telemetry.logs import set_up_logs
+from multitap.upstream.connect import Placements, local_placements
+from multitap.upstream.questions import Handlers, client_of
+
+if TYPE_CHECKING:
+    from multitap.cluster.replica import Replica
+    from multitap.gateway.fronts import access as front_access
+    from multitap.gateway.fronts import http as http_front
+    from multitap.screens.page import access
+
+PAUSE = 60.0
+"""Seconds between two collections."""
+_GROWN = 2000  # new objects since the last collection, below which another is not worth it
+
+
+async def free_leftovers(pause: float = PAUSE) -> None:
+    """Free old reference cycles periodically, until cancelled.
+
+    A link whose server was lost or replaced consists of such cycles. In a gateway, the collector
+    examines old objects only after millions of new ones, so that calls do not wait for it: 2,000
+    crashes, edits and lost clients would cost 40 MB.
+    """
+    trim = _trim()
+    while True:
+        await anyio.sleep(pause)
+        young, *older = gc.get_count()
+        if young > _GROWN or any(older):
+            gc.collect()
+            if trim is not None:
+                trim(0)
+
+
+def _trim() -> Callable[[int], Any] | None:
+    """Returns free pages to the system; glibc itself returns only those at the end of the heap."""
+    if not sys.platform.startswith("linux"):
+        return None
+    import ctypes  # noqa: PLC0415 - for this one call
+
+    return getattr(ctypes.CDLL(None), "malloc_trim", None)
+
+
+_MMAP_THRESHOLD = -3  # of `malloc.h`
+# Bytes of a block that gets its own mapping; each new one costs a page fault for every 4 KiB, a
+# sixth of what a result of 1 MB costs.
+_LARGE = 4 * 1024 * 1024
+
+
+class ServedHub(msgspec.Struct, frozen=True, kw_only=True):
+    """What is served."""
+
+    settings: Settings
+    open: Callable[..., AbstractAsyncContextManager[Hub]]
+    """Opens the hub, given its handlers and, by keyword, the place of its servers."""
+    state: Path
+    reloader: Reloader | None = None
+    """None if there are no files to follow."""
+    host: Handlers = msgspec.field(default_factory=Handlers)
+    """Answers servers' questions that no client can answer."""
+    switch: Switch | None = None
+    """Enables or disables a server in its file."""
+
+
+def serve_here(options: CommonOptions, serving: ServeOptions) -> int:
+    """Serve in this process until it is stopped, or its client closes its pipes."""
+    set_up_logs(serving.log_format, serving.log_levels, notes=NOTES)
+    worker = workers.this_worker(os.environ)
+    if not serving.demo and worker is None:
+        _offer_trust(options, serving)
+    served = _demo() if serving.demo else from_files(options)
+    check_profile(serving.profile, served.settings)
+    address = _address(serving, served.settings)
+    tune_memory()
+    if address is None:
+        if serving.cluster is not None:
+            raise ConfigError(
+                "a gateway on standard input cannot be part of a cluster", hint="add `--http`"
+            )
+        if serving.workers > 1:
+            raise ConfigError(
+                "workers share a port, and standard input has none", hint="add `--http`"
+            )
+        _warn_of_nobody()
+        _greet()
+        run_async(lambda: _serve_stdio(served, serving.profile), fast=True)
+    elif serving.workers > 1 and worker is None:
+        if serving.cluster is not None:
+            raise ConfigError(
+                "workers are a cluster of their own", hint="use either `--workers` or `--cluster`"
+            )
+        return run_async(lambda: workers.run_workers(serving.workers, address))
+    else:
+        run_async(lambda: _serve_http(served, address, serving, worker), fast=True)
+    return Exit.DONE
+
+
+def _offer_trust(options: CommonOptions, serving: ServeOptions) -> None:
+    """Ask about a project's servers, unless standard input belongs to a client."""
+    loaded = configuration_loader(options)()
+    if _address(serving, loaded.settings) is not None:
+        offer_trust(loaded)
+
+
+def _warn_of_nobody() -> None:
+    """Warn if no client can connect: otherwise the gateway would end without an explanation."""
+    if streams := null_streams():
+        which, verb = " and ".join(streams), "is" if len(streams) == 1 else "are"
+        note(f"warning: no client can connect: standard {which} {verb} closed or null")
+        advise(INSTEAD)
+
+
+def _greet() -> None:
+    """Explain to a user at a terminal that a client talks to the gateway."""
+    if can_draw(sys.stdin) and can_draw(sys.stderr):
+        note("waiting for an MCP client on standard input; press Ctrl-C to stop")
+        advise("clients start it themselves: `claude mcp add multitap -- multitap serve`")
+        advise("`multitap serve --http` serves over HTTP instead")
+
+
+def tune_memory() -> None:
+    """Prepare this process for a long life with many calls."""
+    _spare_the_collector()
+    _keep_large_blocks_apart()
+
+
+def _keep_large_blocks_apart() -> None:
+    """Make the system get the memory of large messages back as soon as they are freed.
+
+    After such a block is freed, glibc places the next ones among small ones, which then keep the
+    holes between them: a few results of 20 MB grew a gateway by 170 MB within an hour.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    import ctypes  # noqa: PLC0415 - for this one call
+
+    with suppress(AttributeError, OSError):  # another C library does not have this setting
+        ctypes.CDLL(None).mallopt(_MMAP_THRESHOLD, _LARGE)
+
+
+def _spare_the_collector() -> None:
+    """Exclude permanent objects from garbage collection, so that calls do not wait for it."""
+    gc.freeze()  # there is no garbage worth collecting yet
+    gc.set_threshold(20_000, 20, 50)
+
+
+def from_files(options: CommonOptions) -> ServedHub:
+    """The servers and the environment of the files, after saying what is wrong with them."""
+    served = served_files(configuration_loader(options), _switch_in(options))
+    if served.reloader is not None:
+        describe_files(options, served.reloader.loaded)
+    return served
+
+
+def served_files(load: Loader, switch: Switch) -> ServedHub:
+    """The servers and the environment of the files.
+
+    Args:
+        load: Reads them.
+        switch: Enables or disables a server in its file.
+    """
+    environment = HostedEnvironment(load, audience=_audience)
+    reloader = environment.files
+    return ServedHub(
+        settings=reloader.settings,
+        open=environment.open,
+        state=reloader.loaded.state_directory,
+        reloader=reloader,
+        host=environment.answers,
+        switch=switch,
+    )
+
+
+def describe_files(
+    options: CommonOptions,
+    loaded: Loaded,
+    where: Surroundings | None = None,
+    write: Callable[[str], None] = note,
+) -> None:
+    """Say which files are used, and what is wrong with them."""
+    announce_seeds(options, where, write)
+    announce_pending(loaded.pending, write)
+    configuration.show_problems(serious(loaded.problems), write)
+    if not loaded.settings.servers:
+        explain_emptiness(loaded, where, write)
+
+
+def _switch_in(options: CommonOptions) -> Switch:
+    def switch_server(server: str, on: bool) -> None:  # noqa: FBT001 - as the control calls it
+        from multitap.cli.change.enable import switch  # noqa: PLC0415 - seldom needed
+
+        switch(options, [server], EditOptions(), on=on)
+
+    return switch_server
+
+
+def _audience() -> Audience:
+    """The audience of the client whose request an in-process server is handling."""
+    from multitap.wire import in_process  # noqa: PLC0415 - only once it is asked
+
+    client = client_of(in_process.caller())
+    return client.client.audience if isinstance(client, ClientRequest | ParkedCall) else EVERYBODY
+
+
+def _demo() -> ServedHub:
+    from multitap.demo.demo_settings import GOOD, bundled_server  # noqa: PLC0415 - nobody else needs them
+
+    demo_settings = Settings(servers={name: bundled_server(name) for name in GOOD})
+
+    def open_shown(
+        handlers: Handlers, *, place: Placements = local_placements
+    ) -> AbstractAsyncContextManager[Hub]:
+        return open_hub(demo_settings, handlers=handlers, recall=True, place=place)
+
+    return ServedHub(settings=demo_settings, open=open_shown, state=state_directory())
+
+
+def check_profile(name: str | None, settings: Settings) -> None:
+    """Check that there is a profile of this name.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    if name is not None and name not in settings.profiles:
+        names = ", ".join(settings.profiles) or "none"
+        raise ConfigError(f"no profile named {name!r}", hint=f"the configuration has: {names}")
+
+
+def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | None:
+    """The address to listen on; None for standard input and output."""
+    if serving.http is None:
+        serve_settings = settings.serve
+        return (
+            (serve_settings.host, serve_settings.port)
+            if serve_settings.transport == "http"
+            else None
+        )
+    if not serving.http:
+        return settings.serve.host, settings.serve.port
+    host, _, port = serving.http.rpartition(":")
+    if not port.isdecimal() or int(port) > 65535:  # noqa: PLR2004 - the last port
+        raise ConfigError(
+            f"{serving.http!r} is not an address", hint="use `--http PORT` or `--http HOST:PORT`"
+        )
+    return host or settings.serve.host, int(port)
+
+
+async def _serve_stdio(served: ServedHub, profile: str | None) -> None:
+    async with open_gateway(served.open, host=served.host) as gateway:
+        gateway.tasks.start_soon(free_leftovers)
+        control = ControlService(gateway, reloader=served.reloader, switch=served.switch)
+        async with open_control(control, served.state):
+            await serve_stdio(gateway, profile=profile)
+
+
+async def _serve_http(
+    served: ServedHub, address: tuple[str, int], serving: ServeOptions, worker: Worker | None
+) -> None:
+    host, _ = address
+    serve_settings = served.settings.serve
+    # a gateway on standard input needs none of this
+    from multitap.gateway.fronts import access as front_access  # noqa: PLC0415
+    from multitap.gateway.fronts import http as http_front  # noqa: PLC0415
+    from multitap.screens.page import access, console  # noqa: PLC0415
+
+    rules = front_access.AccessRules(
+        host=host,
+        hosts=serving.hosts,
+        token_file=serving.token_file,
+        require_token=serving.require_token or serve_settings.require_token,
+        insecure=serving.insecure or serve_settings.insecure,
+    )
+    with (
+        front_access.open_access(rules) as allowed,
+        open_listener(*address) if worker is None else worker.open_listener() as listener,
+    ):
+        async with (
+            _join_cluster(serving, served.settings, worker) as replica,
+            _open_gateway(served, replica) as gateway,
+        ):
+            gateway.tasks.start_soon(free_leftovers)
+            base = url_of(listener)
+            keys = None
+            if serving.console and (is_loopback(host) or not rules.insecure):
+                keys = access.ConsoleKeys(allowed.sources)
+            control = ControlService(
+                gateway,
+                reloader=served.reloader,
+                url=f"{base}/mcp",
+                sessions=lambda: [session.id for session in front.sessions],
+                switch=served.switch,
+                link=None if keys is None else lambda: keys.new_link(base),
+            )
+            front = http_front.HttpFront(
+                gateway,
+                allowed.access,
+                sources=allowed.sources,
+                profile=serving.profile,
+                console=None if keys is None else console.Console(control, allowed.access, keys),
+            )
+            is_primary = worker is None or worker.is_first
+            if replica is not None and worker is not None:
+                _join_workers(worker, replica, gateway, control, front, keys)
+            try:
+                async with (
+                    http_front.serve_http(front, listener) as url,
+                    # one for all workers: commands address the whole gateway
+                    open_control(control, served.state) if is_primary else nullcontext(),
+                ):
+                    if is_primary:
+                        _say_how_to_connect(gateway, url, allowed)
+                    if keys is not None and is_primary:
+                        _say_how_to_open(keys, base)
+                    await _stay(gateway, front, replica, url, worker)
+            finally:
+                if replica is not None and worker is not None:
+                    await workers.stop_together(replica)
+
+
+def _join_workers(  # noqa: PLR0917 - the parts of one process
+    worker: Worker,
+    replica: "Replica",
+    gateway: Gateway,
+    control: ControlService,
+    front: "http_front.HttpFront",
+    keys: "access.ConsoleKeys | None",
+) -> None:
+    """Make each worker answer for all of them."""
+    if gateway.bus is None:
+        return
+    from multitap.cluster import worker_peers  # noqa: PLC0415 - only for several workers
+
+    joined = worker_peers.WorkerPeers(
+        gateway.bus,
+        lambda: [name for name in replica.membership.members if name != replica.id],
+        control,
+        count=worker.count,
+    )
+    control.workers = front.pages.workers = joined
+    if keys is not None:
+        keys.workers, control.keys = joined, keys
+
+
+def _join_cluster(
+    serving: ServeOptions, settings: Settings, worker: Worker | None
+) -> "AbstractAsyncContextManager[Replica | None]":
+    """Take part in the cluster, if there is one."""
+    if worker is not None:
+        return workers.open_worker(worker, settings)
+    if serving.cluster is None:
+        return nullcontext()
+    joining = ClusterOptions(
+        url=serving.cluster,
+        key_file=serving.cluster_key_file,
+        labels=serving.labels,
+        advertise=serving.advertise,
+        allow_drift=serving.allow_drift,
+    )
+    return cluster_serving.open_cluster(joining, settings)
+
+
+@asynccontextmanager
+async def _open_gateway(served: ServedHub, replica: "Replica | None") -> AsyncGenerator[Gateway]:
+    if replica is None:
+        async with open_gateway(served.open, host=served.host) as gateway:
+            yield gateway
+        return
+    opening = partial(served.open, place=replica.place)
+    membership = replica.membership
+    from multitap.cluster import bus  # noqa: PLC0415 - only in a cluster
+
+    identity = bus.ReplicaIdentity(
+        replica.id,
+        replica.coordinator,
+        replica.key,
+        is_alive=lambda name: name in membership.members,
+    )
+    async with open_gateway(opening, host=served.host, replica=identity) as gateway:
+        hub = gateway.hub
+        replica.attach(lambda: hub.links)
+        hub.concerns = lambda: replica.concerns
+        gateway.tasks.start_soon(cluster_serving.follow, replica, hub)
+        yield gateway
+
+
+async def _stay(
+    gateway: Gateway,
+    front: "http_front.HttpFront",
+    replica: "Replica | None",
+    url: str,
+    worker: Worker | None,
+) -> None:
+    if replica is not None:
+        replica.membership.describe(url=url)
+    try:
+        if replica is not None and worker is not None:
+            await workers.wait_for_parent(replica)
+        await anyio.sleep_forever()
+    finally:
+        gateway.is_leaving = True
+        if replica is not None and not (
+            worker is not None and await workers.is_gateway_stopping(replica)
+        ):
+            await cluster_serving.drain(replica, front.refuse_requests)
+
+
+def _say_how_to_open(keys: "access.ConsoleKeys", base: str) -> None:
+    """Print a link to the console, if only a person sees it: anyone may read a log."""
+    if sys.stderr.isatty():
+        note(f"console (this link works once): {keys.new_link(base)}")
+    else:
+        note("console: `multitap console` prints a link to it")
+
+
+def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:
+    from multitap.gateway.fronts.access import CREATE  # noqa: PLC0415 - see `_serve_http`
+
+    servers = ", ".join(gateway.hub.links) or "none"
+    note(f"serving {servers}")
+    note(f"at {url} (older clients: {url.removesuffix('mcp')}sse); press Ctrl-C to stop")
+    header = " --header 'Authorization: Bearer TOKEN'" if allowed.is_token_required else ""
+    note(f"for example: claude mcp add --transport http multitap {url}{header}")
+    if allowed.is_user_unknown:
+        note("clients need a token: this system does not tell which local user connects")
+        advise(f"{CREATE}; `--insecure` accepts all local users without one")
+    elif allowed.is_token_required and not len(allowed.sources):
+        note("clients need a token, and there is none yet")
+        advise(CREATE)

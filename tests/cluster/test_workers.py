@@ -257,8 +257,9 @@ async def _calls(http, origin):
     found = set()
     for _ in range(6):
         async with http.get(f"{origin}/metrics") as response:
-            lines = re.findall(r'calls_total\{server="one".*\} (\d+)', await response.text())
-            found.add(sum(map(int, lines)))
+            text = await response.text()
+            calls = re.findall(r'mcp_server_operation_\w+_count\{.*server="one".*\} (\d+)', text)
+            found.add(sum(map(int, calls)))
     return found
 
 

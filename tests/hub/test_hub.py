@@ -421,7 +421,7 @@ async def test_calls_are_measured_and_told_of(settings):
     assert (first.outcome, second.outcome) == (Outcome.OK, Outcome.ERROR)
     assert stats["add"].calls == 1
     assert stats["divide"].errors == 1
-    assert 'tool="add"' in hub.metrics.prometheus()
+    assert 'gen_ai_tool_name="add"' in hub.metrics.prometheus()
 
 
 async def test_events_tell_the_story_of_a_start(settings):

@@ -1,5 +1,4 @@
 import math
-import re
 
 import pytest
 from hypothesis import given
@@ -12,42 +11,14 @@ from multitap.hub.metrics import (
     Outcome,
 )
 from multitap.store import CallRecord
+from tests.telemetry.exposition import parsed, value
 
 words = st.text(st.characters(exclude_categories=()), max_size=10)
 times = st.floats(1e-6, 3600.0)
 
-NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"'
-SAMPLE = re.compile(rf"({NAME})\{{({LABEL}(?:,{LABEL})*)\}} (\S+)")
-COMMENT = re.compile(rf"# (HELP|TYPE) ({NAME}) (.+)")
-TYPES = {"counter", "summary"}
-
 
 def record(metrics, server, tool, seconds, *, outcome, **fields):
     metrics.record(CallRecord(0.0, server, tool, seconds, outcome, **fields))
-
-
-def parsed(exposition):
-    """Samples by name and labels; fails on whatever the text format 0.0.4 does not allow."""
-    assert exposition.endswith("\n")
-    samples, types, family = {}, {}, None
-    for line in exposition[:-1].split("\n"):
-        if comment := COMMENT.fullmatch(line):
-            kind, family, rest = comment.groups()
-            if kind == "TYPE":
-                assert rest in TYPES
-                assert family not in types
-                types[family] = rest
-            continue
-        sample = SAMPLE.fullmatch(line)
-        assert sample, line
-        name, labels = sample[1], tuple(re.findall(LABEL, sample[2]))
-        base = re.sub("_(sum|count)$", "", name) if types[family] == "summary" else name
-        assert base == family
-        assert len(dict(labels)) == len(labels)
-        assert (name, labels) not in samples
-        samples[name, labels] = float(sample[sample.lastindex])
-    return samples
 
 
 def exact(values, share):
@@ -56,8 +27,8 @@ def exact(values, share):
 
 def recorded(*seconds, **fields):
     metrics = Metrics()
-    for value in seconds:
-        record(metrics, "s", "t", value, outcome=Outcome.OK, **fields)
+    for duration in seconds:
+        record(metrics, "s", "t", duration, outcome=Outcome.OK, **fields)
     return metrics
 
 
@@ -161,20 +132,59 @@ def test_an_error_is_kept_in_short():
 
 
 def test_prometheus_text_says_what_was_counted():
-    metrics = recorded(0.1, 0.1, bytes_in=5, bytes_out=7)
-    record(metrics, "s", "t", 0.1, outcome=Outcome.TIMEOUT)
-    who = (("server", "s"), ("tool", "t"))
+    metrics = recorded(0.1, 0.1, bytes_in=42, bytes_out=7, answering=0.04, queued=0.0599)
+    record(metrics, "s", "t", 0.3, outcome=Outcome.TIMEOUT)
 
     samples = parsed(metrics.prometheus())
 
-    assert samples["multitap_calls_total", (*who, ("outcome", "ok"))] == 2
-    assert samples["multitap_calls_total", (*who, ("outcome", "timeout"))] == 1
-    assert samples["multitap_received_bytes_total", who] == 10
-    assert samples["multitap_sent_bytes_total", who] == 14
-    assert samples["multitap_call_seconds_count", who] == 3
-    assert samples["multitap_call_seconds_sum", who] == pytest.approx(0.3)
-    median = samples["multitap_call_seconds", (*who, ("quantile", "0.5"))]
-    assert median == pytest.approx(0.1, rel=RELATIVE_ERROR)
+    call = {"mcp_method_name": "tools/call", "gen_ai_tool_name": "t", "server": "s"}
+    operation, exchange = (
+        f"mcp_{side}_operation_duration_seconds" for side in ("server", "client")
+    )
+    assert value(samples, f"{operation}_count", **call) == 2
+    assert value(samples, f"{operation}_sum", **call) == pytest.approx(0.2)
+    assert value(samples, f"{operation}_bucket", **call, le="0.05") == 0
+    assert value(samples, f"{operation}_bucket", **call, le="0.1") == 2
+    assert value(samples, f"{operation}_count", **call, error_type="timeout") == 1
+    assert value(samples, f"{exchange}_sum", **call) == pytest.approx(0.08)
+    overhead = "multitap_gateway_overhead_seconds"
+    assert value(samples, f"{overhead}_bucket", server="s", le="0.0001") == 0
+    assert value(samples, f"{overhead}_bucket", server="s", le="0.00025") == 2
+    tool = {"gen_ai_tool_name": "t", "server": "s"}
+    assert value(samples, "multitap_result_bytes_total", **tool) == 84
+    assert value(samples, "multitap_argument_bytes_total", **tool) == 14
+    assert value(samples, "multitap_result_tokens_total", server="s") == 20
+
+
+def test_a_rejected_call_is_no_exchange_with_its_server():
+    metrics = Metrics()
+    metrics.on_rejected("s", "t", "overloaded")
+    record(metrics, "s", "t", 0.1, outcome=Outcome.REFUSED, answering=1e-6, queued=0.09)
+
+    samples = parsed(metrics.prometheus())
+
+    assert value(samples, "multitap_rejected_calls_total", server="s", reason="overloaded") == 1
+    assert not [name for name, _ in samples if name.startswith("mcp_client")]
+
+
+def test_what_a_person_took_to_decide_is_no_overhead():
+    metrics = recorded(9.0, answering=0.01, ruled=("ask", "rule 1"))
+
+    samples = parsed(metrics.prometheus())
+
+    assert value(samples, "multitap_gateway_overhead_seconds_count", server="s") == 0
+
+
+def test_counters_of_several_processes_add_up():
+    first, second = recorded(0.1, answering=0.1), recorded(0.1, 7.0, answering=0.1)
+    second.on_rejected("s", "t", "denied")
+
+    samples = parsed(Metrics.of(first.rows, second.rows).prometheus())
+
+    call = {"mcp_method_name": "tools/call", "gen_ai_tool_name": "t", "server": "s"}
+    for side in ("server", "client"):
+        assert value(samples, f"mcp_{side}_operation_duration_seconds_count", **call) == 3
+    assert value(samples, "multitap_rejected_calls_total", server="s", reason="denied") == 1
 
 
 def test_prometheus_text_of_nothing_is_valid():
@@ -189,15 +199,20 @@ def test_prometheus_text_is_valid_whatever_the_names(calls):
 
     text = metrics.prometheus()
 
-    assert text.encode()
-    counts = [value for (name, _), value in parsed(text).items() if name == "multitap_calls_total"]
-    assert sum(counts) == len(calls)
+    text.encode()  # no surrogates are left
+    counted = [
+        count
+        for (name, _), count in parsed(text).items()
+        if name == "mcp_server_operation_duration_seconds_count"
+    ]
+    assert sum(counted) == len(calls)
 
 
-def test_a_label_is_read_back_as_the_name_it_was():
+def test_two_tools_of_one_name_are_one_series():
     metrics = Metrics()
-    record(metrics, 'a"b\\c\nd', "t", 0.1, outcome=Outcome.OK)
+    record(metrics, "s", "old", 0.1, outcome=Outcome.OK)
+    record(metrics, "s", "new", 0.1, outcome=Outcome.OK)
 
-    (labels,) = {labels[0] for _, labels in parsed(metrics.prometheus())}
+    shown = metrics.samples(name=lambda _server, _tool: "same")
 
-    assert labels == ("server", r"a\"b\\c\nd")
+    assert [labels for labels, _ in shown["multitap_result_bytes_total"]] == [("same", "s")]

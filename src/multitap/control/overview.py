@@ -6,10 +6,12 @@ from typing import Literal
 import msgspec
 
 from multitap.control.messages import About, ClientFigures, Figures, GatewayState
+from multitap.gateway.metrics import FAMILIES
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.hub.metrics import Metrics, MetricsRow
 from multitap.store.audit_log import AuditRecord
 from multitap.store.tables import CallRecord
+from multitap.telemetry.metrics import Samples, add_up
 
 
 class GatewayOverview(msgspec.Struct, frozen=True):
@@ -46,6 +48,8 @@ class WorkerFigures(msgspec.Struct, frozen=True):
     """Their names, because two workers may serve the same session."""
     waiting: int
     private_links: int
+    samples: Samples
+    """What else monitoring reads."""
     missing: int = 0
     """Workers that did not answer in time, and are not counted."""
 
@@ -63,6 +67,7 @@ def together(workers: Iterable[WorkerFigures], missing: int) -> WorkerFigures:
         frozenset[str]().union(*(worker.sessions for worker in workers)),
         sum(worker.waiting for worker in workers),
         sum(worker.private_links for worker in workers),
+        add_up(FAMILIES, [worker.samples for worker in workers]),
         missing,
     )
 

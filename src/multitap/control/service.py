@@ -168,6 +168,7 @@ class ControlService(AccessControl, WorkerControl):
             frozenset(self._sessions() if self._sessions is not None else ()),
             len(gateway.parked_calls),
             len(gateway.private),
+            gateway.metrics.samples(),
         )
 
     async def reload(self) -> ReloadReport:

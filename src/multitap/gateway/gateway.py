@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -16,6 +17,7 @@ from multitap.gateway import client_errors
 from multitap.gateway.calls import ClientLookup, JobRunner, OfferRequests, ToolCalls
 from multitap.gateway.client import Client, ClientRequest, log_level
 from multitap.gateway.logins import ClientLogins
+from multitap.gateway.metrics import GatewayMetrics
 from multitap.gateway.parked_calls import TTL, ParkedCalls
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
 else:
     # imported in a cluster only
     replica_bus = Later("multitap.cluster.bus")
-    gateways = Later("multitap.cluster.gateways")
-    gateways = Later("multitap.cluster.gateways")
     gateways = Later("multitap.cluster.gateways")
 
 _CAPABILITIES = {
@@ -180,6 +180,8 @@ class Gateway:
         self.bus = bus
         self.is_leaving = False
         """Whether this replica is shutting down, so that clients should use another one."""
+        self.metrics = GatewayMetrics(hub)
+        """What monitoring reads, besides the hub's own counters."""
         self.person = person or PersonQuestions()
         """Questions for the person who runs the gateway."""
         name = "" if bus is None else bus.name
@@ -263,6 +265,17 @@ class Gateway:
         Raises:
             Refused: There is none, and why.
         """
+        began, failure = perf_counter(), None
+        try:
+            return await self._answer(request, message)
+        except BaseException as exc:
+            failure = exc
+            raise
+        finally:
+            self.metrics.on_request(message.method, perf_counter() - began, failure)
+            failure = None  # breaks the reference cycle of error and frame
+
+    async def _answer(self, request: ClientRequest, message: ClientMessage) -> Result:
         method, params = message.method, message.params
         handler = self._methods.get(method)
         if request.is_stateless and method in _IN_SESSIONS:  # they need a session

@@ -270,6 +270,11 @@ class View:
         """Rewrites the addresses in a server's results; None if none of them is renamed."""
         return self._references.get(server)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything may be hidden from its clients."""
+        return self.limits != AudienceLimits()
+
     def has(self, server: str) -> bool:
         """Whether anything of a server is visible."""
         return self.limits.has(server)

@@ -43,6 +43,13 @@ from multitap.wire.request import Deadline, Request
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # read once: enum attributes are slow
 _OK, _ERROR, _CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
+_REASONS: Mapping[type[MultitapError], str] = {
+    NotAllowed: "not_allowed",
+    BadArguments: "bad_arguments",
+    Denied: "denied",
+    Overloaded: "overloaded",
+}
+"""Why calls are refused, as metrics name it; see `_outcome`."""
 _LONGEST_ERROR = 4096  # characters of a tool's error message; decoding all of it could take long
 
 LARGE = 256 * 1024
@@ -132,7 +139,7 @@ class Calls:
         outcome, error, size = _CANCELLED, None, 0
         request: Request | None = None
         given: bytes | Raw = b""
-        answered = 0.0
+        sent = answered = 0.0
         ruling: Ruling | None = None
         tool, client = route.tool, context.client
         slot_holder = caller = principal = None
@@ -169,6 +176,7 @@ class Calls:
                 meta,
                 route.repeatable,
             )
+            sent = perf_counter()
             raw = await route.link.request(request)
             answered = perf_counter()
             if route.is_vetted_easily and len(raw) <= SMALL:  # the usual case
@@ -190,12 +198,17 @@ class Calls:
             ruling = exc.ruling if isinstance(exc, Denied) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
                 outcome, error = _outcome(exc), _redactor(route, arguments)(str(exc))
+                if outcome is Outcome.REFUSED:
+                    self._metrics.on_rejected(tool.server, tool.raw_name, _REASONS[type(exc)])
                 raise
             outcome, result = _ERROR, _failure(exc, tool)
         finally:
             # in `finally`, so that cancelled calls are counted, too
             ended, received = perf_counter(), 0
             seconds = ended - started
+            queued = connecting = 0.0
+            if request is not None:
+                queued, connecting = request.queued, request.connecting
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
                 if outcome is _ERROR:
@@ -212,8 +225,8 @@ class Calls:
                 context.agent_id,
                 context.session_id,
                 caller,
-                0.0 if request is None else request.queued,
-                0.0 if request is None else request.connecting,
+                queued,
+                connecting,
                 ended - answered if answered else 0.0,
                 None
                 if self._recording == "off"
@@ -221,6 +234,7 @@ class Calls:
                 principal,
                 None if ruling is None else (ruling.decision.value, ruling.place),
                 self._trail.show_arguments(route, given) if self._trail.keeps_arguments else None,
+                (answered or ended) - sent - queued - connecting if sent else 0.0,
             )
             self._count(record)
             if self._trail.is_enabled:

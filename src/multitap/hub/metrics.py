@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, islice
 from math import ceil, log
 from typing import TYPE_CHECKING
@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from multitap.events import Outcome
+from multitap.telemetry.metrics import (
+    BYTES_PER_TOKEN,
+    OPERATION_BOUNDS,
+    OVERHEAD_BOUNDS,
+    Family,
+    Histogram,
+    Samples,
+    add_up,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from multitap.store import CallRecord
@@ -21,9 +31,9 @@ RELATIVE_ERROR = 0.025
 """The relative error of percentiles, for times between a microsecond and an hour."""
 OTHER = "(other)"
 """The name under which tools beyond the limit are counted together."""
-# Servers choose their tool names, and may choose new ones each time; a tool has a histogram of its
-# own.
-MAX_TOOLS = 10_000
+# Servers choose their tool names, and may choose new ones each time; a tool has histograms of its
+# own, and Prometheus keeps about 35 series for each.
+MAX_TOOLS = 1000
 _LONGEST_ERROR = 500
 RECENT = 500
 """How many past calls are kept in memory."""
@@ -38,6 +48,68 @@ _QUANTILES = (0.5, 0.95, 0.99)
 # these say nothing about how fast a server is
 _UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
 _BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
+_ASKED = "ask"  # the decision of a policy, as a record has it
+_BRIEF = OPERATION_BOUNDS[0]  # nearly all calls end within this bound: no search for the others
+
+_CALL_LABELS = ("mcp_method_name", "gen_ai_tool_name", "server", "error_type")
+SERVER_OPERATION = Family(
+    name="mcp_server_operation_duration_seconds",
+    kind="histogram",
+    help="How long requests of clients took, from the request to the answer.",
+    labels=_CALL_LABELS,
+    bounds=OPERATION_BOUNDS,
+)
+CALL_FAMILIES = (
+    SERVER_OPERATION,
+    Family(
+        name="mcp_client_operation_duration_seconds",
+        kind="histogram",
+        help="How long servers took to answer requests of the gateway.",
+        labels=_CALL_LABELS,
+        bounds=OPERATION_BOUNDS,
+    ),
+    Family(
+        name="multitap_gateway_overhead_seconds",
+        kind="histogram",
+        help="What the gateway itself added to calls: checks, policies, encoding.",
+        labels=("server",),
+        bounds=OVERHEAD_BOUNDS,
+    ),
+    Family(
+        name="multitap_argument_bytes_total",
+        kind="counter",
+        help="Bytes of the arguments of calls.",
+        labels=("gen_ai_tool_name", "server"),
+    ),
+    Family(
+        name="multitap_result_bytes_total",
+        kind="counter",
+        help="Bytes of the results of calls.",
+        labels=("gen_ai_tool_name", "server"),
+    ),
+    Family(
+        name="multitap_result_tokens_total",
+        kind="counter",
+        help="About how many tokens the results of calls took in models' contexts.",
+        labels=("server",),
+    ),
+    Family(
+        name="multitap_rejected_calls_total",
+        kind="counter",
+        help="Calls that were not made, by reason.",
+        labels=("server", "reason"),
+    ),
+)
+"""What is measured of calls; the names of tools are those that clients use."""
+ERROR_TYPES: Mapping[Outcome, str] = {
+    Outcome.OK: "",
+    Outcome.ERROR: "tool_error",
+    Outcome.FAILED: "_OTHER",
+    Outcome.TIMEOUT: "timeout",
+    Outcome.CANCELLED: "cancelled",
+    Outcome.REFUSED: "rejected",
+}
+"""The `error.type` of the MCP conventions of OpenTelemetry, for each outcome."""
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -71,6 +143,14 @@ class MetricsRow(msgspec.Struct, array_like=True):
     bytes_out: int = 0
     last_error: tuple[int, str] | None = None
     """Its number among all errors, and its message."""
+    operations: dict[Outcome, Histogram] = {}
+    """How long calls took in total."""
+    exchanges: dict[Outcome, Histogram] = {}
+    """How long the server took to answer those that it received."""
+    overhead: Histogram = msgspec.field(default_factory=lambda: Histogram.empty(OVERHEAD_BOUNDS))
+    """What the gateway added to answered calls."""
+    rejections: dict[str, int] = {}
+    """Calls that were not made, by reason."""
 
     def percentiles(self) -> tuple[float | None, ...]:
         buckets = sorted(self.buckets)
@@ -107,7 +187,18 @@ def _total(rows: Iterable[MetricsRow]) -> MetricsRow:
         total.bytes_in += row.bytes_in
         total.bytes_out += row.bytes_out
         total.last_error = max(filter(None, (total.last_error, row.last_error)), default=None)
+        _add(total.operations, row.operations)
+        _add(total.exchanges, row.exchanges)
+        total.overhead = total.overhead.plus(row.overhead)
+        for reason, calls in row.rejections.items():
+            total.rejections[reason] = total.rejections.get(reason, 0) + calls
     return total
+
+
+def _add(total: dict[Outcome, Histogram], part: Mapping[Outcome, Histogram]) -> None:
+    for outcome, histogram in part.items():
+        before = total.get(outcome)
+        total[outcome] = histogram if before is None else before.plus(histogram)
 
 
 def _middle(bucket: int) -> float:
@@ -175,6 +266,21 @@ class Metrics:
                     row = self._new_row(server, tool)
             outcome, seconds = call.outcome, call.seconds
             row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
+            histogram = row.operations.get(outcome) or _new_histogram(row.operations, outcome)
+            bound = 0 if seconds <= _BRIEF else bisect_left(OPERATION_BOUNDS, seconds)
+            histogram.counts[bound] += 1
+            histogram.sum += seconds
+            # a refused call may have waited for its turn, but the server never saw it
+            if (answering := call.answering) and outcome is not Outcome.REFUSED:
+                histogram = row.exchanges.get(outcome) or _new_histogram(row.exchanges, outcome)
+                bound = 0 if answering <= _BRIEF else bisect_left(OPERATION_BOUNDS, answering)
+                histogram.counts[bound] += 1
+                histogram.sum += answering
+                if call.ruled is None or call.ruled[0] != _ASKED:  # a person took part of the time
+                    added = seconds - answering - call.queued - call.connecting
+                    histogram = row.overhead
+                    histogram.counts[bisect_left(OVERHEAD_BOUNDS, added)] += 1
+                    histogram.sum += added
             row.bytes_in += call.bytes_in
             row.bytes_out += call.bytes_out
             if outcome not in _UNTIMED:
@@ -212,45 +318,54 @@ class Metrics:
         self.count_up()
         return {tool: row.stats() for tool, row in self._tools.get(server, {}).items()}
 
-    def prometheus(self, shows: Callable[[str, str], bool] = lambda _server, _tool: True) -> str:
-        """The counters in Prometheus' text format, version 0.0.4.
+    def on_rejected(self, server: str, tool: str, reason: str) -> None:
+        """Count why a call was not made; its record is counted as any other."""
+        tools = self._tools.get(server, {})
+        row = tools.get(tool) or self._new_row(server, tool)
+        row.rejections[reason] = row.rejections.get(reason, 0) + 1
+
+    def samples(
+        self,
+        shows: Callable[[str, str], bool] = lambda _server, _tool: True,
+        name: Callable[[str, str], str] = lambda _server, tool: tool,
+    ) -> Samples:
+        """The counters as samples of `CALL_FAMILIES`.
 
         Args:
             shows: Whether the reader may see a tool, by its server and the server's own name.
+            name: The name by which clients know a tool, by the same.
         """
         self.count_up()
-        return "".join(f"{line}\n" for line in self._exposition(shows))
+        samples: Samples = {family.name: [] for family in CALL_FAMILIES}
+        operations, exchanges, overhead, arguments, results, tokens, rejections = samples.values()
+        for server, tools in self._tools.items():
+            rows = {tool: row for tool, row in tools.items() if shows(server, tool)}
+            for tool, row in rows.items():
+                shown = name(server, tool)
+                for outcome, histogram in row.operations.items():
+                    operations.append(
+                        (("tools/call", shown, server, ERROR_TYPES[outcome]), histogram)
+                    )
+                for outcome, histogram in row.exchanges.items():
+                    exchanges.append(
+                        (("tools/call", tool, server, ERROR_TYPES[outcome]), histogram)
+                    )
+                arguments.append(((shown, server), row.bytes_out))
+                results.append(((shown, server), row.bytes_in))
+            if rows:
+                total = _total(rows.values())
+                overhead.append(((server,), total.overhead))
+                tokens.append(((server,), round(total.bytes_in / BYTES_PER_TOKEN)))
+                for reason, calls in total.rejections.items():
+                    rejections.append(((server, reason), calls))
+        # two tools may have had the same name, one after the other
+        return add_up(CALL_FAMILIES, [samples])
 
-    def _exposition(self, shows: Callable[[str, str], bool]) -> Iterator[str]:
-        rows = [
-            (f'server="{_escape(server)}",tool="{_escape(tool)}"', row)
-            for server, tools in self._tools.items()
-            for tool, row in tools.items()
-            if shows(server, tool)
-        ]
-        yield from _family("multitap_calls_total", "counter", "Calls by how they ended.")
-        for labels, row in rows:
-            for outcome, calls in row.outcomes.items():
-                yield f'multitap_calls_total{{{labels},outcome="{outcome}"}} {calls}'
-        yield from _family("multitap_received_bytes_total", "counter", "Bytes of answers.")
-        for labels, row in rows:
-            yield f"multitap_received_bytes_total{{{labels}}} {row.bytes_in}"
-        yield from _family("multitap_sent_bytes_total", "counter", "Bytes of arguments.")
-        for labels, row in rows:
-            yield f"multitap_sent_bytes_total{{{labels}}} {row.bytes_out}"
-        yield from _family("multitap_call_seconds", "summary", "How long calls took.")
-        for labels, row in rows:
-            for share, seconds in zip(_QUANTILES, row.percentiles(), strict=True):
-                if seconds is not None:
-                    yield f'multitap_call_seconds{{{labels},quantile="{share}"}} {seconds:.6g}'
-            yield f"multitap_call_seconds_sum{{{labels}}} {row.seconds:.9g}"
-            yield f"multitap_call_seconds_count{{{labels}}} {row.timed}"
-
-
-def _family(name: str, kind: str, words: str) -> tuple[str, str]:
-    return f"# HELP {name} {words}", f"# TYPE {name} {kind}"
+    def prometheus(self) -> str:
+        """The counters in Prometheus' text format, version 0.0.4."""
+        return write_text(CALL_FAMILIES, self.samples())
 
 
-def _escape(text: str) -> str:
-    clean = text.encode("utf-8", "backslashreplace").decode()
-    return clean.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+def _new_histogram(histograms: dict[Outcome, Histogram], outcome: Outcome) -> Histogram:
+    histogram = histograms[outcome] = Histogram.empty(OPERATION_BOUNDS)
+    return histogram

@@ -67,6 +67,8 @@ class Permissions:
         self._of_hosts: dict[tuple[str | None, str | None], list[_Subject]] = {}
         self.continuations = SingleUse(CONTINUATION)
         """Permitted calls in which a server has asked its stateless client something."""
+        self.waiting = 0
+        """Calls that wait for a person's answer."""
 
     def forget(self) -> None:
         """Forget all answers, as the rules may have changed."""
@@ -125,7 +127,11 @@ class Permissions:
             reason=ruling.rule.reason if ruling.rule else None,
             call=context,
         )
-        answer = None if self._permit is None else await self._permit(request)
+        self.waiting += 1
+        try:
+            answer = None if self._permit is None else await self._permit(request)
+        finally:
+            self.waiting -= 1
         match answer:
             case "once":
                 pass

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -321,6 +323,8 @@ class Account:
         """Why the last login failed; nobody is asked again until `forgive`."""
         self._requested_scope: str | None = None
         """The last requested scope."""
+        self.refreshes: Counter[str] = Counter()
+        """How often the login was renewed without a person: `ok` and `failed`."""
         self._place = CredentialPlace(name, config, storage)
 
     @property
@@ -483,7 +487,8 @@ class Account:
         if login is None or login.secrets is None:
             return
         try:
-            renewed = await self._flow(login).renew(login, self._now.proof_key)
+            with self._counting():
+                renewed = await self._flow(login).renew(login, self._now.proof_key)
         except GrantRefused as exc:
             self._dead = login.secrets.refresh_token
             if exc.error == "invalid_client" and login.registered:
@@ -501,13 +506,24 @@ class Account:
         try:
             await self._place.reload()
             flow = self._flow(self._place.first)
-            self._use(await flow.by_machine(self._stored_as, challenge, self._place.check))
+            with self._counting():
+                login = await flow.by_machine(self._stored_as, challenge, self._place.check)
+            self._use(login)
         except LoginFailed as exc:
             message = f"cannot log in: {self.config.redact(str(exc))}"
             raise AuthRequired(message, hint="correct `oauth` in its configuration") from None
         except TokenStoreError as exc:
             hint = "set `oauth.issuer`, the authorization server that may get its credentials"
             raise AuthRequired(f"cannot log in: {exc}", hint=exc.hint or hint) from None
+
+    @contextmanager
+    def _counting(self) -> Generator[None]:
+        outcome = "failed"
+        try:
+            yield
+            outcome = "ok"
+        finally:
+            self.refreshes[outcome] += 1
 
     def _flow(self, before: StoredLogin | None) -> LoginFlow:
         # most servers need no login, and cryptography is slow to import

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -199,6 +199,12 @@ class Logins:
         """The account at a server, if there is one."""
         accounts = [account for account in self._accounts.values() if account.name == name]
         return accounts[-1] if accounts else None
+
+    def refreshes(self) -> Iterator[tuple[str, str, int]]:
+        """How often logins were renewed without a person, by server and outcome."""
+        for account in self._accounts.values():
+            for outcome, count in account.refreshes.items():
+                yield account.name, outcome, count
 
     def forgive(self, name: str) -> None:
         """Allow a person to be asked again after a failed login."""

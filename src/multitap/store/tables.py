@@ -314,6 +314,8 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The policy's decision and its rule, for the audit log."""
     shown: msgspec.Raw | None = None
     """The arguments without secrets, if the audit log keeps them."""
+    answering: float = 0.0
+    """Seconds of it spent waiting for the server's answer; not kept."""
 
     @property
     def fields(self) -> Mapping[str, object]:

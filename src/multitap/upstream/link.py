@@ -22,6 +22,7 @@ from multitap.errors import (
 )
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
 from multitap.tasks import now
+from multitap.telemetry.metrics import OPERATION_BOUNDS, Histogram
 from multitap.upstream.availability import Availability
 from multitap.upstream.backoff import BURST, WINDOW, Breaker, Paused, Restarts
 from multitap.upstream.connect import (
@@ -116,7 +117,10 @@ class Link:
         self._start_queue = starts
         self._tracing = tracing or Tracing()
         self._attempt = Attempt()
-        self._starts = 0
+        self.starts = 0
+        """How often it was started or connected."""
+        self.past_sessions = Histogram.empty(OPERATION_BOUNDS)
+        """How long its sessions lasted that have ended."""
         self._is_ordered = False
         self._lost_healthy = False
         self.availability = Availability(
@@ -240,7 +244,7 @@ class Link:
             resources=len(offers.resources),
             templates=len(offers.templates),
             prompts=len(offers.prompts),
-            starts=self._starts,
+            starts=self.starts,
             since=availability.since,
             retry_at=availability.retry_due and time.time() + availability.retry_due - now(),
             in_flight=self.requests.slots.working,
@@ -255,12 +259,14 @@ class Link:
             restarts=self.restarts, is_first=self._lost_healthy, is_ordered=self._is_ordered
         )
         self._is_ordered = self._lost_healthy = self.is_backing_off = False
-        self._starts += 1
+        self.starts += 1
         began = now()
         try:
             await self._live(attempt)
         except Exception as exc:  # noqa: BLE001 - boundary: a broken server must not affect others
             self.is_backing_off = True
+            if (lasted := attempt.healthy_for) is not None:
+                self.past_sessions.observe(lasted, OPERATION_BOUNDS)
             pause = self._on_end(attempt, sole(exc), began)
         else:
             raise AssertionError("a life ends with an exception")
@@ -409,7 +415,7 @@ class Link:
             availability.fall_asleep()
             return 0.0
         if isinstance(exc, Paused):
-            self._starts -= 1  # it came to none
+            self.starts -= 1  # it came to none
             state = _state_after(exc.failure, exc.seconds, was_up=False)
             availability.down(exc.failure, exc.seconds, state, is_failing=True)
             return exc.seconds

@@ -66,6 +66,11 @@ class CallSlots:
         self._waiting_shares = Shares(waiting, "waiting calls")
         self.queues: dict[object, deque[asyncio.Future[None]]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a slot."""
+        return self._waiting
+
     def take(self, slot_holder: object = None) -> bool:
         """Take a slot if one is free."""
         if self.working >= self.limit:

@@ -1,10 +1,18 @@
 """What monitoring sees of a gateway."""
 
 import json
+import shutil
+import subprocess
+from functools import partial
 
-from tests.gateway.hostile.raw import dial, http
+import pytest
+
+from tests.gateway.hostile.raw import OLD, dial, http, shake_hands, stateless
 from tests.gateway.talking import gate, zoo
+from tests.telemetry.exposition import parsed, value
 from tests.waiting import until_told
+
+UP = "multitap_server_up"
 
 
 async def test_health_says_that_a_server_keeps_failing(settings):
@@ -28,6 +36,96 @@ async def test_health_is_ok_while_servers_work_or_are_disabled(settings):
         told = json.loads((await line.asks(http("GET", "/health"))).body)
 
     assert told == {"status": "ok", "servers": 2, "connected": 1}
+
+
+async def metrics(line, **headers):
+    text = (await line.asks(http("GET", "/metrics", **headers))).body.decode()
+    return parsed(text, is_open="accept" in headers)
+
+
+async def test_metrics_say_what_servers_and_clients_do(settings):
+    servers = {"good": zoo(), "bad": zoo("exit_at_start"), "off": zoo(enabled=False)}
+    async with gate(settings(**servers)) as opened, dial(port(opened)) as line:
+        assert (await line.asks(stateless(1, "tools/list"))).status == 200
+        await line.asks(stateless(2, "tools/call", name="good_echo", arguments={"text": "hi"}))
+        async with dial(port(opened)) as other:
+            await other.asks(http("GET", "/metrics", host="elsewhere.example"))
+        samples = await metrics(line)
+
+    call = {"mcp_method_name": "tools/call", "server": "good"}
+    served = "mcp_server_operation_duration_seconds_count"
+    assert value(samples, served, **call, gen_ai_tool_name="good_echo") == 1
+    assert value(samples, served, mcp_method_name="tools/list") == 1
+    asked = "mcp_client_operation_duration_seconds_count"
+    assert value(samples, asked, **call, gen_ai_tool_name="echo") == 1
+    assert value(samples, "multitap_gateway_overhead_seconds_count", server="good") == 1
+    up = {dict(labels)["server"]: up for (name, labels), up in samples.items() if name == UP}
+    assert up == {"good": 1, "bad": 0}
+    assert value(samples, "multitap_server_queue_length", server="good") == 0
+    assert value(samples, "multitap_server_tools", server="good") > 0
+    assert value(samples, "multitap_list_tokens", server="good") > 10
+    assert value(samples, "multitap_approvals_waiting") == 0
+    assert value(samples, "process_resident_memory_bytes") > 1e6
+    assert value(samples, "multitap_rejected_requests_total", reason="host") == 1
+
+
+async def test_a_session_that_ended_is_measured(settings):
+    async with gate(settings(good=zoo())) as opened, dial(port(opened)) as line:
+        session = await shake_hands(line)
+        before = await metrics(line)
+        assert (await line.asks(http("DELETE", mcp_session_id=session))).status == 200
+        after = await metrics(line)
+
+    labels = {"mcp_protocol_version": OLD, "network_transport": "tcp"}
+    assert value(before, "multitap_sessions") == 1
+    assert value(after, "multitap_sessions") == 0
+    assert value(after, "mcp_server_session_duration_seconds_count", **labels) == 1
+
+
+async def test_a_server_that_was_restarted_is_measured(settings):
+    async with gate(settings(good=zoo())) as opened, dial(port(opened)) as line:
+        opened.hub.restart("good")
+
+        async def is_restarted():
+            samples = await metrics(line)
+            is_up = value(samples, UP, server="good")
+            return samples if is_up and restarts(samples) else None
+
+        restarts = partial(value, name="multitap_server_restarts_total", server="good")
+        samples = await until_told(is_restarted)
+
+    assert restarts(samples) == 1
+    assert value(samples, "mcp_client_session_duration_seconds_count", server="good") == 1
+
+
+async def test_open_metrics_is_written_for_those_that_ask_for_it(settings):
+    async with gate(settings(good=zoo())) as opened, dial(port(opened)) as line:
+        accept = "application/openmetrics-text; version=1.0.0,text/plain;q=0.5"
+        samples = await metrics(line, accept=accept)
+
+    assert value(samples, UP, server="good") == 1
+
+
+async def test_a_client_can_not_make_labels_of_its_own(settings):
+    async with gate(settings(good=zoo())) as opened, dial(port(opened)) as line:
+        assert (await line.asks(stateless(1, "evil/method"))).status == 404
+        samples = await metrics(line)
+
+    methods = {dict(labels).get("mcp_method_name") for _, labels in samples}
+    assert "_OTHER" in methods
+    assert "evil/method" not in methods
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs Prometheus' promtool")
+async def test_promtool_accepts_the_metrics_of_a_gateway(settings):
+    async with gate(settings(good=zoo())) as opened, dial(port(opened)) as line:
+        await line.asks(stateless(2, "tools/call", name="good_echo", arguments={"text": "hi"}))
+        text = (await line.asks(http("GET", "/metrics"))).body
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=text, capture_output=True, check=False
+    )
+
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, b"", b"")
 
 
 def port(opened):

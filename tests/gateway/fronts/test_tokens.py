@@ -368,7 +368,7 @@ async def test_a_status_page_shows_what_the_token_may_see(store, open_gate):
         refused = await status(stage, http("GET", "/metrics?profile=none", **bearer(everything)))
 
     counted, healthy, ready = pages[everything]
-    assert all(name in counted for name in ('"counts"', '"asks"', '"echo"', '"stats"'))
+    assert all(name in counted for name in ('"counts"', '"asks"', '"echo"', '"stats"', "process_"))
     assert json.loads(healthy)["servers"] == 2
     assert "counts" in healthy
     assert "counts" in ready
@@ -376,7 +376,9 @@ async def test_a_status_page_shows_what_the_token_may_see(store, open_gate):
         assert "counts" not in text
     assert '"asks"' in pages[little][0]
     assert json.loads(pages[little][1]) == {"status": "degraded", "servers": 1, "connected": 1}
-    assert 'server="counts",tool="echo"' in pages[some][0]
-    assert all(name not in pages[some][0] for name in ('"asks"', '"stats"'))
+    assert 'gen_ai_tool_name="echo",server="counts"' in pages[some][0]
+    assert 'gen_ai_tool_name="counts_echo",server="counts"' in pages[some][0]
+    others = ('"asks"', '"stats"', '"counts_stats"', "multitap_sessions", "process_")
+    assert all(name not in pages[some][0] for name in others)
     assert own == pages[little][0]
     assert refused == 400

@@ -140,7 +140,7 @@ class HttpFront:
         console: "ConsoleApp | None" = None,
     ) -> None:
         self._console = console
-        self._gateway = gateway
+        self.gateway = gateway
         self._call = gateway.calls.answer
         self.access = access
         self.sources = sources
@@ -211,7 +211,7 @@ class HttpFront:
 
     def watch_for(self, sources: TokenSources) -> TokenWatch:
         """Makes the watch that applies token changes to this front."""
-        return TokenWatch(sources, self.access, self._gateway, self.sessions, self.stateless)
+        return TokenWatch(sources, self.access, self.gateway, self.sessions, self.stateless)
 
     def refuse_requests(self) -> None:
         """Answer further requests of clients with 503: no replica is left to take them over."""
@@ -223,7 +223,7 @@ class HttpFront:
         if self._console is not None:
             self._console.end_streams()
         self.sessions.end_streams()
-        self._gateway.subscriptions.close()
+        self.gateway.subscriptions.close()
 
     def _post(self, http_request: HttpRequest) -> ToDo:
         head, body, message = http_request.head, http_request.body, None
@@ -234,7 +234,7 @@ class HttpFront:
             except UNPARSABLE:  # not `suppress`, which costs three more frames
                 message = None
         if message is not None and (key := bytes(message.id)).isdigit():
-            params, hub = message.params, self._gateway.hub
+            params, hub = message.params, self.gateway.hub
             if (
                 type(cached) is KnownCall  # the same client with the same `_meta`
                 and cached.name == params.name
@@ -330,7 +330,7 @@ class HttpFront:
         if message.is_request:
             return self._answer_in_session(http_request, session, message)
         if message.method:
-            self._gateway.on_notification(session.client, message.method, message.params)
+            self.gateway.on_notification(session.client, message.method, message.params)
         else:
             session.client.take_answer(message)
         http_request.say(202)
@@ -448,7 +448,7 @@ class HttpFront:
                 if isinstance(message, CallMessage) or message.method == "tools/call":
                     outcome = await self._call(request)
                 else:
-                    outcome = await self._gateway.answer(request, message)
+                    outcome = await self.gateway.answer(request, message)
             except asyncio.CancelledError:
                 # ours to swallow only if the client asked for it: a shutdown must go on
                 if http_request.is_gone or not http_request.stopped:
@@ -550,7 +550,7 @@ class HttpFront:
         admitted = head.admitted
         named = head.query.get("profile", []) if b"?" in head.url else []
         audience = Audience.of(self._profile, admitted.profile, *named, allow=admitted.allow)
-        profiles = self._gateway.hub.settings.profiles
+        profiles = self.gateway.hub.settings.profiles
         for name in audience.profiles:
             if name not in profiles:
                 raise RpcError(client_errors.INVALID_PARAMS, f"no profile named {quoted(name)}")
@@ -621,6 +621,7 @@ async def serve_http(
                     tasks.start_soon(revocations.run)
             async with open_http_server(front, listener, limits) as server:
                 front.forget_heads = server.connections.forget_heads
+                front.gateway.metrics.rejections = server.connections.rejections
                 if front.sources is not None:
                     tasks.start_soon(front.watch_for(front.sources).run, server.connections)
                 try:

@@ -1,16 +1,23 @@
 """Health and metrics over HTTP, for monitoring."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from multitap.catalog.audience import Audience, AudienceLimits
+from multitap.catalog.audience import Audience
 from multitap.gateway.fronts.sessions import HttpSessions
 from multitap.gateway.gateway import Gateway
+from multitap.gateway.metrics import FAMILIES, Gauges, ShownMetrics
 from multitap.gateway.readiness import failing_servers, reasons
 from multitap.gateway.view import View
 from multitap.http.server.request import HttpRequest, RequestHead, ToDo
-from multitap.hub.metrics import Metrics
 from multitap.tasks import in_task
+from multitap.telemetry.metrics import (
+    OPEN_METRICS,
+    TEXT,
+    Samples,
+    wants_open_metrics,
+    write_text,
+)
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import RpcError
 
@@ -41,6 +48,7 @@ class StatusPages:
         self._gateway = gateway
         self._sessions = sessions
         self._choose_audience = choose_audience
+        self._shown = ShownMetrics()
 
     def health(self, http_request: HttpRequest) -> None:
         """Whether everything works, as JSON."""
@@ -57,7 +65,7 @@ class StatusPages:
             "connected": up,
         }
         # general reasons may name servers and files that a limited reader does not see
-        if degraded := [*(() if _is_limited(view) else general), *failing]:
+        if degraded := [*(() if view.is_limited else general), *failing]:
             report["degraded"] = degraded
         http_request.respond(200, (jsonrpc.encode(report),))
 
@@ -67,20 +75,31 @@ class StatusPages:
             return
         is_ready = not self._gateway.is_leaving
         # the reasons may name servers and files
-        degraded = () if _is_limited(view) else reasons(self._gateway.hub)
+        degraded = () if view.is_limited else reasons(self._gateway.hub)
         body = jsonrpc.encode({"ready": is_ready, "degraded": degraded})
         http_request.respond(200 if is_ready else 503, (body,))
 
     def metrics(self, http_request: HttpRequest) -> ToDo:
-        """Counters and gauges, as Prometheus text."""
+        """Counters, gauges and histograms, as Prometheus or OpenMetrics text."""
         if (view := self._view(http_request)) is None:
             return None
-        gateway = self._gateway
         if self.workers is not None:
-            return _respond_for_all(self.workers, http_request, view)
-        gauges = (len(self._sessions), len(gateway.parked_calls), len(gateway.private))
-        _respond(http_request, gateway.hub.metrics, view, gauges)
+            return self._respond_for_all(self.workers, http_request, view)
+        gateway = self._gateway
+        gauges = Gauges(len(self._sessions), len(gateway.parked_calls), len(gateway.private))
+        rest = gateway.metrics.samples()
+        _respond(http_request, self._shown.select(view, gateway.hub.metrics, gauges, rest))
         return None
+
+    async def _respond_for_all(
+        self, workers: "WorkerPeers", http_request: HttpRequest, view: View
+    ) -> None:
+        await in_task(http_request)
+        figures = await workers.figures()
+        gauges = Gauges(
+            len(figures.sessions), figures.waiting, figures.private_links, figures.missing
+        )
+        _respond(http_request, self._shown.select(view, figures.metrics, gauges, figures.samples))
 
     def _view(self, http_request: HttpRequest) -> View | None:
         """What the reader may see; None if the request is refused."""
@@ -91,56 +110,7 @@ class StatusPages:
             return None
 
 
-async def _respond_for_all(workers: "WorkerPeers", http_request: HttpRequest, view: View) -> None:
-    await in_task(http_request)
-    figures = await workers.figures()
-    gauges = (len(figures.sessions), figures.waiting, figures.private_links)
-    _respond(http_request, figures.metrics, view, gauges, missing_workers=figures.missing)
-
-
-def _is_limited(view: View) -> bool:
-    return view.limits != AudienceLimits()
-
-
-def _shown_tools(view: View) -> Collection[tuple[str, str]]:
-    """The tools that an audience may see, by server and the server's own names."""
-    catalog = view.catalog
-    tools = (
-        *catalog.tools.values(),
-        *catalog.absent.values(),
-        *(hidden.tool for hidden in catalog.hidden.values()),
-        *(withheld.tool for withheld in catalog.withheld.values()),
-    )
-    return {(tool.server, tool.raw_name) for tool in tools if view.shows(tool)}
-
-
-def _respond(
-    http_request: HttpRequest,
-    metrics: Metrics,
-    view: View,
-    gauges: tuple[int, int, int],
-    *,
-    missing_workers: int | None = None,
-) -> None:
-    sessions, waiting, private_links = gauges
-    lines = [
-        "# TYPE multitap_sessions gauge",
-        f"multitap_sessions {sessions}",
-        "# TYPE multitap_waiting_calls gauge",
-        f"multitap_waiting_calls {waiting}",
-        "# TYPE multitap_private_links gauge",
-        f"multitap_private_links {private_links}",
-    ]
-    if missing_workers is not None:
-        # the counters fall while one is missing, which looks like a restart
-        lines += [
-            "# TYPE multitap_missing_workers gauge",
-            f"multitap_missing_workers {missing_workers}",
-        ]
-    if _is_limited(view):
-        tools = _shown_tools(view)
-        counters = metrics.prometheus(lambda server, tool: (server, tool) in tools)
-    else:
-        counters = metrics.prometheus()
-    text = counters + "\n".join(lines) + "\n"
-    http_request.respond(200, (text.encode(),), kind=b"text/plain; version=0.0.4; charset=utf-8")
+def _respond(http_request: HttpRequest, samples: Samples) -> None:
+    is_open = wants_open_metrics(http_request.head.headers.get(b"accept", b""))
+    text = write_text(FAMILIES, samples, is_open=is_open)
+    http_request.respond(200, (text.encode(),), kind=OPEN_METRICS if is_open else TEXT)

@@ -129,7 +129,7 @@ class HttpSession:
         self.client = Client(
             self.streams.mailbox, principal=admitted.principal, holder=holder, audience=audience
         )
-        self.used = now()
+        self.opened = self.used = now()
         self.is_used = False
         """Whether there was a request after the handshake."""
         self.is_open = True
@@ -281,6 +281,7 @@ class HttpSessions:
         if self.shared is not None:
             self.shared.detach(session)
         del self._sessions[session.id]
+        self._gateway.metrics.on_session(session.client.version, now() - session.opened)
         self.shares.give(session.client.holder)
         session.streams.close()
 

@@ -649,6 +649,7 @@ class Responder:
             if http_request.refusal is not None:
                 http_request.keep_alive = False
                 http_request.reject(http_request.refusal)
+                self._connections.rejections[http_request.refusal.status] += 1
                 self._dismiss(connection, transport)
                 break
             self.answer(http_request)
@@ -673,6 +674,7 @@ class Responder:
                 http_request.give_up(exc)
         else:
             http_request.say(BUSY, under_way.refusal(holder), extra=[*RETRY])
+            self._connections.rejections[BUSY] += 1
         if to_do is not None:
             http_request.run(self._work(http_request, to_do))
         elif not http_request.is_pending:

@@ -4,6 +4,7 @@ import asyncio
 import heapq
 import ipaddress
 import resource
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -80,6 +81,8 @@ class Connections:
         self.most = min(limits.connections, files // 2)  # servers need some too
         self.under_way = Shares(self.most, "requests at a time")
         self.memory = Shares(limits.memory, "bytes for unanswered requests")
+        self.rejections: Counter[int] = Counter()
+        """How many requests were not admitted, by status."""
         self._members: set[ServerConnection] = set()
 
     def enter(self, member: "ServerConnection") -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from multitap.catalog.schemas.schema import is_list, is_object, pointer
 from multitap.names import MAX_LENGTH, slug
 from multitap.results import ImageBlock, ToolResult
+from multitap.telemetry.metrics import BYTES_PER_TOKEN
 from multitap.tools.providers.dialects import SAME, Restoration, restore_value
 from multitap.tools.providers.schemas import (
     COMBINATORS,
@@ -28,9 +29,6 @@ from multitap.tools.providers.schemas import (
 )
 from multitap.tools.providers.strict import NotStrict, strict
 from multitap.tools.tool import NOBODY, Arguments, ToolContext, ToolInfo, text_result
-
-BYTES_PER_TOKEN = 4.2
-"""Bytes per token of English definitions with current tokenizers; precise enough for a budget."""
 
 
 def estimate_tokens(value: Any) -> int:

@@ -27,7 +27,7 @@ def test_the_files_that_are_there_are_found_and_can_be_read(tmp_path):
 
     assert [(source.dialect, source.project) for source in found] == [
         ("codex", None),
-        ("claude-desktop", None),
+        ("claude", None),
         ("vscode", folder),
     ]
     servers = load(Search(found, folder), approval=Gullible()).settings.servers

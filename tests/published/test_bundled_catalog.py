@@ -9,7 +9,7 @@ import pytest
 
 from multitap import Settings, StdioServer, open_hub
 from multitap.config.edit.drafts import fill
-from multitap.published.packages import FILE, matching, servers
+from multitap.published.packages import FILE, servers
 
 NAMES = [*servers()]
 SAMPLES = {
@@ -59,12 +59,6 @@ def test_a_folder_is_written_in_full(tmp_path, monkeypatch):
     fields = fill(servers()["filesystem"].draft(), {"root": (".", "~/x", "${HOME}/y")})
 
     assert fields["args"][2:] == [str(tmp_path), os.path.expanduser("~/x"), "${HOME}/y"]  # noqa: PTH111
-
-
-def test_words_are_found_in_names_first():
-    assert matching("git")[0].name == "git"
-    assert "fetch" in [one.name for one in matching("web pages")]
-    assert matching("nonesuch") == []
 
 
 def sample(server, one, here):

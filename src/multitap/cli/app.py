@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
-from click.exceptions import NoSuchCommand
+from click.exceptions import NoArgsIsHelpError, NoSuchCommand
 
 from multitap.cli.signals import Terminated, on_signal, stop
 from multitap.cli.terminal import Exit, complain, drop_lost_output, exit_for, quote_last_lines
@@ -112,6 +112,14 @@ EVERYDAY = (
     *("doctor", "login", "trust"),
 )
 """The commands that `--help` shows; with the rest it fills a terminal of 24 lines."""
+ALIASES = {"list": "status", "ls": "status", "ps": "status", "rm": "remove"}
+"""Names of commands in other programs; no list shows them."""
+
+
+@click.command("version", hidden=True)
+def _version() -> None:
+    """Print the version"""
+    click.echo(f"multitap {VERSION}")
 
 
 class LazyGroup(click.Group):
@@ -121,6 +129,9 @@ class LazyGroup(click.Group):
         return [*COMMANDS]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        if cmd_name == _version.name:
+            return _version
+        cmd_name = ALIASES.get(cmd_name, cmd_name)
         if cmd_name not in COMMANDS:
             return None
         names = vars(import_module(COMMANDS[cmd_name].module))
@@ -131,8 +142,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise NoSuchCommand(args[0], possibilities=[*COMMANDS], ctx=ctx)  # suggests a near one
+        typed = args[0]
+        names = {*COMMANDS, *ALIASES, _version.name}
+        if typed not in names and not typed.startswith("-") and not ctx.resilient_parsing:
+            raise NoSuchCommand(typed, possibilities=COMMANDS, ctx=ctx)  # suggests near ones
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
@@ -200,6 +213,9 @@ def run(arguments: Sequence[str]) -> int:
         with on_signal(stop):
             code = multitap.main([*arguments], "multitap", standalone_mode=False) or Exit.DONE
             sys.stdout.flush()
+    except NoArgsIsHelpError as exc:
+        click.echo(exc.format_message())
+        code = Exit.DONE
     except click.UsageError as exc:
         complain(_words(exc), _advice(exc))
         code = Exit.USAGE
@@ -274,9 +290,16 @@ def _words(exc: click.ClickException) -> str:
 
 def _advice(exc: click.UsageError) -> str:
     path = exc.ctx.command_path if exc.ctx else "multitap"
-    if isinstance(exc, _MISSPELT) and exc.possibilities:
+    if isinstance(exc, NoSuchCommand) and exc.possibilities:
+        return f"did you mean {_likeliest(exc.command_name, exc.possibilities)!r}?"
+    if isinstance(exc, click.NoSuchOption) and exc.possibilities:
         return f"did you mean {exc.possibilities[0]!r}?"
     return f"run `{path} --help` for usage"
+
+
+def _likeliest(typed: str, near: Sequence[str]) -> str:
+    """The command that was meant: two letters swapped, then an everyday one, then the nearest."""
+    return min(near, key=lambda name: (sorted(name) != sorted(typed), name not in EVERYDAY))
 
 
 _MISSPELT = (click.NoSuchCommand, click.NoSuchOption)

@@ -23,6 +23,7 @@ from multitap.cluster.coordinator import (
     StreamEntry,
 )
 from multitap.errors import ConfigError
+from multitap.installation import extra_hint
 from multitap.later import Later
 from multitap.tasks import Bell, Tasks
 
@@ -560,7 +561,7 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
     if importlib.util.find_spec("redis") is None:
         raise ConfigError(
             "a cluster needs the Python package `redis`, which is not installed",
-            hint="pip install 'multitap[redis]'",
+            hint=extra_hint("redis"),
         )
     client, place = _client(url)
     line = RedisLine(client, place, namespace)

@@ -330,7 +330,7 @@ OF_USER = (
 )
 """Paths below the home directory."""
 OF_SYSTEM = (
-    ("claude-desktop", "Claude/claude_desktop_config.json"),
+    ("claude", "Claude/claude_desktop_config.json"),
     ("vscode", "Code/User/mcp.json"),
     ("vscode", "Code/User/profiles/*/mcp.json"),
     ("vscode", "Code - Insiders/User/mcp.json"),

@@ -131,6 +131,8 @@ class CatalogServer:
     package: Package
     tools: int
     """The number of tools when it was tried."""
+    also: str = ""
+    """What else people call what it does; for searching."""
     args: Sequence[Any] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])
     inputs: tuple[DraftInput, ...] = ()
@@ -158,21 +160,6 @@ def servers() -> Mapping[str, CatalogServer]:
     return {name: _server(name, table) for name, table in tomllib.loads(FILE.read_text()).items()}
 
 
-def matching(query: str) -> list[CatalogServer]:
-    """Servers with every word in their name, description or package; the best match first."""
-    terms = query.casefold().split()
-
-    def text(server: CatalogServer) -> str:
-        return f"{server.name} {server.description} {server.package.name}".casefold()
-
-    matches = [
-        server for server in servers().values() if all(word in text(server) for word in terms)
-    ]
-    return sorted(
-        matches, key=lambda server: (not any(word in server.name for word in terms), server.name)
-    )
-
-
 def _server(name: str, table: Mapping[str, Any]) -> CatalogServer:
     kind: PackageKind = "npm" if "npm" in table else "pypi"
     return CatalogServer(
@@ -180,6 +167,7 @@ def _server(name: str, table: Mapping[str, Any]) -> CatalogServer:
         table["description"],
         Package(kind, table[kind], table["version"], table.get("program")),
         table["tools"],
+        table.get("also", ""),
         table.get("args", ()),
         table.get("env", {}),
         tuple(DraftInput(key, **fields) for key, fields in table.get("inputs", {}).items()),

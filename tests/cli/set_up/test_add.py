@@ -376,7 +376,12 @@ def test_an_input_that_no_client_declares_is_asked_for():
     [
         ("https://mcp.sentry.dev/mcp", "sentry"),
         ("https://api.githubcopilot.com/mcp/", "githubcopilot"),
-        ("http://localhost:3000", "localhost"),
+        ("https://mcp.example.co.uk/sse", "example"),
+        ("https://127.0.0.1:9/mcp", "localhost-9"),
+        ("http://[::1]:8080/v1/weather/mcp", "weather"),
+        ("http://localhost:3000", "localhost-3000"),
+        ("http://build-box/mcp", "build-box"),
+        ("https://mcp.dev/mcp", "mcp"),
     ],
 )
 def test_a_url_names_its_server(url, name):

@@ -6,6 +6,7 @@ from multitap.cli.set_up import published
 from multitap.cli.set_up.add_request import AddRequest, resolve
 from multitap.config.edit.drafts import fill
 from multitap.errors import ConfigError
+from multitap.published.packages import servers
 from tests.attacks.test_bundles import bundle
 from tests.published.real_servers import ALL, entry, registry
 
@@ -33,6 +34,41 @@ def test_offline_the_catalog_still_works(multitap, monkeypatch):
     assert ended.lines[1].split()[:2] == ["git", "catalog"]
     assert "the registry is not searched: http://127.0.0.1:1: cannot connect" in ended.err
     assert nothing.code == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("git", "git"),
+        ("web pages", "fetch"),
+        ("read pdf files", "markitdown"),
+        ("make a spreadsheet", "excel"),
+        ("send a message to my team", "slack"),
+        ("take a screenshot of a website", "playwright"),
+    ],
+)
+def test_a_server_is_found_by_what_it_does(multitap, text, name):
+    ended = multitap(f"search --offline {text}")
+
+    assert ended.code == 0
+    assert ended.lines[1].split()[0] == name
+
+
+def test_what_nobody_does_is_not_found(multitap):
+    ended = multitap("search --offline nonesuch")
+
+    assert (ended.code, ended.out, ended.err) == (1, "", "nothing matches 'nonesuch'\n")
+
+
+def test_without_a_word_the_catalog_is_listed(multitap, monkeypatch):
+    monkeypatch.setenv("MULTITAP_REGISTRY", NOBODY)
+
+    ended = multitap("search")
+
+    assert ended.code == 0
+    assert [line.split()[0] for line in ended.lines[1:]] == [*servers()]
+    assert "`multitap add NAME` adds one" in ended.err
+    assert "cannot connect" not in ended.err
 
 
 def test_a_project_cannot_name_the_registry(multitap, home):

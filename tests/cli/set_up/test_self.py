@@ -1,11 +1,14 @@
 """Multitap itself on a machine, and how it goes."""
 
 import os
+import shlex
+from pathlib import Path
 
 import pytest
 
-from multitap.cli.set_up import self
+import multitap as multitap_package
 from multitap.control.places import own_socket
+from multitap.installation import Installation, extra_hint
 from tests.cli.test_questions import Terminal
 
 
@@ -94,14 +97,78 @@ def test_nothing_goes_while_a_gateway_runs(multitap, traces):
 
 
 @pytest.mark.parametrize(
-    ("prefix", "command"),
+    ("tool", "more", "adding", "updating", "removing"),
     [
-        ("/home/me/.local/share/pipx/venvs/multitap", "pipx uninstall multitap"),
-        ("/home/me/.local/share/uv/tools/multitap", "uv tool uninstall multitap"),
-        ("/home/me/project/.venv", "-m pip uninstall multitap"),
+        (
+            "pipx",
+            {"folder": Path("/src/multitap")},
+            "pipx inject multitap 'openai<4' anthropic",
+            "pipx upgrade multitap",
+            "pipx uninstall multitap",
+        ),
+        (
+            "uv tool",
+            {"url": "git+https://example.com/m"},
+            "uv tool install --with 'openai<4' --with anthropic git+https://example.com/m",
+            "uv tool upgrade --reinstall multitap",
+            "uv tool uninstall multitap",
+        ),
+        (
+            "uv tool",
+            {},
+            "uv pip install --python /venv/bin/python 'openai<4' anthropic",
+            "uv tool upgrade --reinstall multitap",
+            "uv tool uninstall multitap",
+        ),
+        (
+            "pip",
+            {"folder": Path("/my src")},
+            "/venv/bin/python -m pip install '/my src[chat]'",
+            "/venv/bin/python -m pip install --upgrade '/my src'",
+            "/venv/bin/python -m pip uninstall multitap",
+        ),
+        (
+            "pip",
+            {"folder": Path("/src"), "is_editable": True},
+            "/venv/bin/python -m pip install -e '/src[chat]'",
+            "/venv/bin/python -m pip install --upgrade -e /src",
+            "/venv/bin/python -m pip uninstall multitap",
+        ),
+        (
+            "pip",
+            {},
+            "/venv/bin/python -m pip install 'openai<4' anthropic",
+            "",
+            "/venv/bin/python -m pip uninstall multitap",
+        ),
+        (
+            "uv pip",
+            {},
+            "uv pip install --python /venv/bin/python 'openai<4' anthropic",
+            "",
+            "uv pip uninstall --python /venv/bin/python multitap",
+        ),
     ],
 )
-def test_the_program_goes_as_it_came(monkeypatch, prefix, command):
-    monkeypatch.setattr(self.sys, "prefix", prefix)
+def test_the_program_grows_and_goes_as_it_came(tool, more, adding, updating, removing):
+    requirements = ("click>=8", "openai<4; extra == 'chat'", 'anthropic; extra == "chat"')
+    here = Installation(tool=tool, python="/venv/bin/python", requirements=requirements, **more)
 
-    assert self.removal().endswith(command)
+    assert (here.adding("chat"), here.updating(), here.removing()) == (adding, updating, removing)
+
+
+def test_update_says_how_it_was_installed_and_the_command(multitap):
+    ended = multitap("self update")
+
+    folder = Path(multitap_package.__file__).parents[2]
+    assert ended.code == 0
+    assert f"was installed with pip from {folder}\n" in ended.err
+    assert f"pip install --upgrade -e {folder}` updates it" in ended.err
+
+
+def test_what_an_extra_needs_is_named_and_never_our_own_name():
+    assert "[chat]" in extra_hint("chat")
+    unknown = Installation(tool="pip", python="python", requirements=Installation.here().requirements)
+
+    for extra, parts in (("chat", ["anthropic<3,>=2", "openai<4,>=3"]), ("redis", ["redis<9,>=8"])):
+        assert shlex.split(unknown.adding(extra)) == ["python", "-m", "pip", "install", *parts]

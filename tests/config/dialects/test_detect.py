@@ -18,7 +18,7 @@ def found(text, path):
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("/h/.config/Claude/claude_desktop_config.json", "claude-desktop"),
+        ("/h/.config/Claude/claude_desktop_config.json", "claude"),
         ("/p/.mcp.json", "claude-code"),
         ("/h/.claude.json", "claude-code"),
         ("/p/.cursor/mcp.json", "cursor"),

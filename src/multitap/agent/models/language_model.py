@@ -16,6 +16,7 @@ from msgspec import structs
 from multitap.agent.conversation import Assistant, Call, Message, ToolAnswer, ToolAnswers, User
 from multitap.config import ModelConfig, Scope, expand_model
 from multitap.errors import ModelError
+from multitap.installation import extra_hint
 from multitap.results import ToolResult
 from multitap.tools.providers import Offer, ToolCall
 from multitap.tools.providers.offers import Answered
@@ -187,7 +188,7 @@ def require_library(library: str) -> None:
     if find_spec(library) is None:
         raise ModelError(
             f"a model of {library!r} needs its client library",
-            hint="pip install 'multitap[chat]'",
+            hint=extra_hint("chat"),
         )
 
 

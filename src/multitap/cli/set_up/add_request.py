@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from ipaddress import ip_address
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
@@ -14,8 +15,7 @@ from multitap.config.documents import is_there
 from multitap.config.edit.drafts import ServerDraft, with_literal_variables
 from multitap.config.provenance import STANDINGS, Provenance
 from multitap.errors import ConfigError
-from multitap.names import slug
-from multitap.published.server_json import package_nickname
+from multitap.published.server_json import package_nickname, server_name
 from multitap.sandbox.containers import parse_container_run
 
 _OF_NPM = frozenset(
@@ -351,12 +351,40 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
     return drafts
 
 
+_NAMELESS = frozenset(
+    ("mcp", "api", "www", "app", "sse", "http", "v1", "v2", "server", "servers", "streamable")
+)
+"""Parts of an address that say nothing about what is there."""
+# the usual second-level labels, as in example.co.uk; a whole list of suffixes would be 200 KB
+_SUFFIXES = frozenset(("co", "com", "org", "net", "ac", "gov", "edu", "ne", "or", "go"))
+
+
 def name_of(url: str) -> str:
-    """A short name for the server at an address: the distinctive part of its host."""
-    host = urlsplit(url).hostname or "server"
-    # mcp.linear.app and api.example.com/mcp are `linear` and `example` to people
-    parts = [part for part in host.split(".")[:-1] or [host] if part not in {"mcp", "api", "www"}]
-    return slug(parts[-1] if parts else host.split(".")[0])
+    """A short name for the server at an address: the distinctive part of its host or path.
+
+    `mcp.linear.app` is `linear` to people, and `127.0.0.1:9/github/mcp` is `github`.
+    """
+    address = urlsplit(url)
+    host = address.hostname or ""
+    labels = [] if _is_number(host) or "." not in host else host.split(".")[:-1]
+    if len(labels) > 1 and labels[-1] in _SUFFIXES:
+        del labels[-1]
+    labels = [label for label in labels if label not in _NAMELESS]
+    if labels:
+        return server_name(labels[-1])
+    segments = [part for part in address.path.split("/") if part and part.lower() not in _NAMELESS]
+    port = f"-{address.port}" if address.port else ""
+    machine = "localhost" if _is_number(host) else host.split(".")[0]
+    return server_name(segments[-1] if segments else f"{machine}{port}")
+
+
+def _is_number(host: str) -> bool:
+    """Whether a host is an IP address."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _here(command: tuple[str, ...]) -> str:

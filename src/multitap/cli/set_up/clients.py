@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from multitap.config.dialects import OTHER_NAMES
 from multitap.config.problems import did_you_mean
 from multitap.errors import UnknownName
 
@@ -28,7 +29,7 @@ _REMOTE = "npx -y mcp-remote {url}   # for a client that only starts programs"
 _CODE = "give it the command `{command}`, or the address {url}"
 
 CLIENTS: Mapping[str, McpClient] = {
-    "claude": McpClient("claude-desktop"),
+    "claude": McpClient("claude"),
     "claude-code": McpClient("claude-code"),
     "cursor": McpClient("cursor"),
     "vscode": McpClient("vscode"),
@@ -50,8 +51,6 @@ CLIENTS: Mapping[str, McpClient] = {
     "typescript-sdk": McpClient(instructions=_CODE),
     "fastmcp": McpClient(instructions=_CODE),
 }
-_OTHER_NAMES = {"claude-desktop": "claude", "code": "vscode", "gemini-cli": "gemini"}
-
 
 def client_named(name: str) -> McpClient:
     """The client of that name.
@@ -59,7 +58,7 @@ def client_named(name: str) -> McpClient:
     Raises:
         UnknownName: There is none.
     """
-    if client := CLIENTS.get(_OTHER_NAMES.get(name, name)):
+    if client := CLIENTS.get(OTHER_NAMES.get(name, name)):
         return client
     hint = did_you_mean(name, CLIENTS) or f"known clients: {', '.join(CLIENTS)}"
     raise UnknownName(f"no client named {name!r}", hint=hint)

@@ -9,7 +9,6 @@ from multitap.cli.completion import complete_dialect, complete_server
 from multitap.cli.configuration import explain_emptiness, load_configuration, require
 from multitap.cli.edits import EditTarget, run_edits
 from multitap.cli.options import FILE, CommonOptions, config_options, dry_run_option
-from multitap.cli.set_up.clients import CLIENTS
 from multitap.cli.terminal import Exit, note, say
 from multitap.config import Document, HttpServer, StdioServer
 from multitap.config.dialects import Dialect, dialect
@@ -19,7 +18,7 @@ from multitap.errors import counted
 
 
 @click.command()
-@click.argument("name", metavar="DIALECT", shell_complete=complete_dialect)
+@click.argument("name", metavar="CLIENT", shell_complete=complete_dialect)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete_server)
 @click.option(
     "-o",
@@ -40,10 +39,9 @@ def export(
 ) -> int:
     """Write your servers in another client's format
 
-    Says for each server what DIALECT cannot express.
+    Says for each server what CLIENT cannot express. CLIENT is a name as for import.
     """
-    client = CLIENTS.get(name)
-    target_dialect = dialect((client.dialect if client else None) or name)
+    target_dialect = dialect(name)
     loaded = load_configuration(options)
     loaded.check()
     for server in names:

@@ -9,10 +9,11 @@ from typing import Any
 import click
 
 from multitap.cli import configuration
+from multitap.cli.completion import complete_client
 from multitap.cli.configuration import load_configuration
 from multitap.cli.edits import EditTarget, edit_target, pins_to_come, run_edits, write_edits
 from multitap.cli.options import CommonOptions, EditOptions, file_options, json_option, yes_option
-from multitap.cli.set_up.clients import CLIENTS, dialect_named
+from multitap.cli.set_up.clients import dialect_named
 from multitap.cli.terminal import Exit, advise, note, say_json, short_path, table
 from multitap.config import (
     Document,
@@ -41,8 +42,6 @@ from multitap.trust.pins import places_of
 from multitap.trust.project_parts import quote_word
 from multitap.trust.vault import Vault
 
-_CLIENTS = [name for name, client in CLIENTS.items() if client.dialect]
-
 
 class ImportOptions(EditOptions, frozen=True):
     """What to import, and how."""
@@ -59,7 +58,7 @@ class ImportOptions(EditOptions, frozen=True):
     "hosts",
     nargs=-1,
     metavar="[CLIENT... | all]",
-    type=click.Choice([*_CLIENTS, "claude-desktop", "all"]),
+    shell_complete=complete_client,
 )
 @click.option(
     "--secrets",

@@ -1,7 +1,6 @@
-"""`multitap self`: shows this installation, and removes it."""
+"""`multitap self`: how to update this installation, and how to remove it."""
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,9 @@ from multitap.cli.terminal import Exit, TypedLines, advise, complain, is_somebod
 from multitap.config.sources import state_directory
 from multitap.control.places import sockets
 from multitap.files import USER_FOLDERS
+from multitap.installation import Installation
 from multitap.trust.vault import Vault, VaultError
+from multitap.version import VERSION
 
 
 class InstalledFolder(msgspec.Struct, frozen=True):
@@ -31,6 +32,18 @@ def self_() -> None:
     """Manage this installation of Multitap"""
 
 
+@self_.command("update")
+def update_self() -> int:
+    """Say how Multitap was installed, and how to update it"""
+    here = Installation.here()
+    note(f"Multitap {VERSION} was installed with {here.tool} {here.origin}")
+    if command := here.updating():
+        advise(f"`{command}` updates it")
+    else:
+        advise(f"install a newer one as you did this one; it runs with {here.python}")
+    return Exit.DONE
+
+
 @self_.command("uninstall")
 @click.option("--purge", is_flag=True, help="Also remove configuration, state, secrets and bundles")
 @click.option("-y", "--yes", is_flag=True, help="Remove without asking")
@@ -43,7 +56,7 @@ def uninstall_self(*, purge: bool, yes: bool) -> int:
         note(f"still configured as a server of {', '.join(clients)}")
         advise(f"run `multitap uninstall {' '.join(clients)}` first")
     if not purge:
-        advise(f"`{removal()}` removes the program")
+        advise(f"`{Installation.here().removing()}` removes the program")
         note("its data stays; `multitap self uninstall --purge` removes that too")
         return Exit.DONE
     traces = tuple(find_traces())
@@ -70,7 +83,7 @@ def uninstall_self(*, purge: bool, yes: bool) -> int:
         for trace in traces:
             _remove(trace.path)
         note("removed")
-    advise(f"`{removal()}` removes the program")
+    advise(f"`{Installation.here().removing()}` removes the program")
     return Exit.DONE
 
 
@@ -85,16 +98,6 @@ def find_traces() -> Iterator[InstalledFolder]:
     for path, about in places.items():
         if path.is_symlink() or path.is_dir():
             yield InstalledFolder(path, about, _size(path))
-
-
-def removal() -> str:
-    """The command that removes the program, by how it was installed."""
-    place = Path(sys.prefix)
-    if "pipx" in place.parts:
-        return "pipx uninstall multitap"
-    if {"uv", "tools"} <= {*place.parts}:
-        return "uv tool uninstall multitap"
-    return f"{sys.executable} -m pip uninstall multitap"
 
 
 def _secrets() -> str:

@@ -171,7 +171,11 @@ def distrust(path: Path) -> int:
     trusted = projects.trusted()
     here = path.expanduser().absolute().resolve()
     # also works in a folder below the project, like `multitap trust`
-    root = next((folder for folder in (here, *here.parents) if folder in trusted), here)
+    root = next((folder for folder in (here, *here.parents) if folder in trusted), None)
+    if root is None:
+        raise UnknownName(
+            f"{here} is not trusted", hint="`multitap trust --list` lists the trusted projects"
+        )
     projects.distrust(root)
     note(f"{root} is no longer trusted; running gateways stop its servers")
     return Exit.DONE

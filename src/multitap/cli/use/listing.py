@@ -1,6 +1,6 @@
 """Collects tools, resources and prompts for the commands that list them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
@@ -13,7 +13,7 @@ from multitap.cli.configuration import (
 )
 from multitap.cli.options import CommonOptions
 from multitap.cli.target import Question, Target
-from multitap.cli.terminal import advise, note
+from multitap.cli.terminal import Exit, advise, note
 from multitap.cli.use.status import StatusLine, server_lines
 from multitap.control.messages import GatewayState
 from multitap.control.methods import Control
@@ -95,6 +95,15 @@ def fits(pattern: str | None, name: str, *texts: str) -> bool:
     if any(char in pattern for char in "*?["):
         return fnmatchcase(name, pattern)
     return any(pattern.casefold() in text.casefold() for text in (name, *texts))
+
+
+def check_matches(pattern: str | None, offers: Sized, listed: Sized) -> Exit:
+    """Report a pattern that matches nothing of what there is; returns the exit code."""
+    if pattern is None or listed or not offers:
+        return Exit.DONE
+    note(f"nothing matches {pattern!r}")
+    advise("without a pattern, everything is listed")
+    return Exit.FAILED
 
 
 def _mention(line: StatusLine, *, alone: bool) -> None:

@@ -19,7 +19,7 @@ from multitap.cli.options import (
 )
 from multitap.cli.target import Target
 from multitap.cli.terminal import Exit, say_json, say_text, table
-from multitap.cli.use.listing import fits, list_offers
+from multitap.cli.use.listing import check_matches, fits, list_offers
 from multitap.control.messages import Delivery, PromptLine
 from multitap.control.methods import Control
 from multitap.results.blocks import block
@@ -34,9 +34,10 @@ def prompts(
     options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
 ) -> int:
     """List the prompts and their arguments"""
+    offered = list_offers(options, lambda control: control.prompts(), server=server)
     listed = [
         prompt
-        for prompt in list_offers(options, lambda control: control.prompts(), server=server)
+        for prompt in offered
         if fits(pattern, prompt.name, _description(prompt))
     ]
     if as_json:
@@ -49,7 +50,7 @@ def prompts(
     elif listed:
         rows = [(prompt.name, _signature(prompt), _description(prompt)) for prompt in listed]
         table(("PROMPT", "ARGUMENTS", "DESCRIPTION"), rows)
-    return Exit.DONE
+    return check_matches(pattern, offered, listed)
 
 
 @click.command(cls=ServerCommand)

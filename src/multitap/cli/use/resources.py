@@ -20,7 +20,7 @@ from multitap.cli.options import (
 )
 from multitap.cli.target import Target
 from multitap.cli.terminal import Exit, advise, say_json, say_text, table
-from multitap.cli.use.listing import check_server, fits, list_offers
+from multitap.cli.use.listing import check_matches, check_server, fits, list_offers
 from multitap.cli.use.status import server_lines
 from multitap.config.problems import nearest
 from multitap.control.messages import Delivery, GatewayState, ResourceLine
@@ -38,9 +38,10 @@ def resources(
     options: CommonOptions, pattern: str | None, *, server: str | None, as_json: bool
 ) -> int:
     """List the resources and resource templates"""
+    offered = list_offers(options, lambda control: control.resources(), server=server)
     listed = [
         resource
-        for resource in list_offers(options, lambda control: control.resources(), server=server)
+        for resource in offered
         if fits(pattern, resource.uri, _word(resource, "name"), _word(resource, "description"))
     ]
     if as_json:
@@ -51,7 +52,7 @@ def resources(
             for resource in listed
         ]
         table(("URI", "SERVER", "TYPE", "DESCRIPTION"), rows)
-    return Exit.DONE
+    return check_matches(pattern, offered, listed)
 
 
 @click.command(cls=ServerCommand)

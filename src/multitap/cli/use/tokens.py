@@ -13,8 +13,8 @@ from multitap.cli.options import (
     gateway_or_server_options,
     json_option,
 )
-from multitap.cli.terminal import Exit, note, say_json, table
-from multitap.cli.use.listing import fits, list_offers
+from multitap.cli.terminal import note, say_json, table
+from multitap.cli.use.listing import check_matches, fits, list_offers
 from multitap.control.messages import ToolLine
 from multitap.errors import counted
 from multitap.tools.providers.offers import estimate_tokens
@@ -45,12 +45,11 @@ def tokens(
     costs = rank(cost_of(tool) for tool in offered if fits(pattern, tool.name, tool.description))
     if as_json:
         say_json(_plain(costs))
-        return Exit.DONE
-    if costs:
+    elif costs:
         rows = [row for group in costs for row in _rows(group, summary=summary)]
         table(("SERVER", "TOOL", "TOKENS"), [*rows, _total(costs)], right=("TOKENS",))
         note("tokens are estimates: models and providers count differently")
-    return Exit.DONE
+    return check_matches(pattern, offered, costs)
 
 
 def cost_of(tool: ToolLine) -> ToolCost:

@@ -10,8 +10,8 @@ from multitap.cli.options import (
     gateway_or_server_options,
     json_option,
 )
-from multitap.cli.terminal import Exit, json_text, say, say_json, table
-from multitap.cli.use.listing import fits, list_offers
+from multitap.cli.terminal import json_text, say, say_json, table
+from multitap.cli.use.listing import check_matches, fits, list_offers
 from multitap.cli.use.watch import watch_option
 from multitap.control.messages import ToolLine
 from multitap.printable import printable
@@ -37,11 +37,11 @@ def tools(
     listed = [tool for tool in offered if fits(pattern, tool.name, tool.description)]
     if as_json:
         say_json([msgspec.to_builtins(tool) for tool in listed])
-    elif schema:
+    elif schema and listed:
         say("\n\n".join(_in_full(tool) for tool in listed))
     elif listed:
         table(("TOOL", "DESCRIPTION"), [(tool.name, _summary(tool)) for tool in listed])
-    return Exit.DONE
+    return check_matches(pattern, offered, listed)
 
 
 def _summary(tool: ToolLine) -> str:

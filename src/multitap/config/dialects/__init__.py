@@ -20,7 +20,7 @@ from multitap.config.documents import Document, is_table
 from multitap.config.problems import did_you_mean
 from multitap.errors import ConfigError
 
-__all__ = ["DIALECTS", "Dialect", "Entry", "FieldPath", "Reading", "detect", "dialect"]
+__all__ = ["DIALECTS", "OTHER_NAMES", "Dialect", "Entry", "FieldPath", "Reading", "detect", "dialect"]
 
 # From the most specific content to the least: `mcpServers` and a bare map of servers fit nearly
 # every host, so dialects with their own keys come first.
@@ -31,6 +31,8 @@ _IN_ORDER = (
 )
 DIALECTS = {dialect.name: dialect for dialect in _IN_ORDER}
 """By name; the first one that matches a document is used."""
+OTHER_NAMES = {"claude-desktop": "claude", "code": "vscode", "gemini-cli": "gemini"}
+"""What people also call a client, and its dialect."""
 
 
 def dialect(name: str) -> Dialect:
@@ -39,7 +41,7 @@ def dialect(name: str) -> Dialect:
     Raises:
         ConfigError: there is none.
     """
-    if dialect_ := DIALECTS.get(name):
+    if dialect_ := DIALECTS.get(OTHER_NAMES.get(name, name)):
         return dialect_
     hint = did_you_mean(name, DIALECTS) or f"known dialects: {', '.join(sorted(DIALECTS))}"
     raise ConfigError(f"no dialect named {name!r}", hint=hint)

@@ -473,9 +473,9 @@ KODE = Dialect(
     (".kode.json",),
 )
 CLAUDE_DESKTOP = Dialect(
-    "claude-desktop",
+    "claude",
     "Claude Desktop",
-    partial(read, "claude-desktop", Spelling(KEYS)),
+    partial(read, "claude", Spelling(KEYS)),
     _never,
     WritingRules(pick(KEYS, *_STDIO), respelling(same_text), _SERVERS),
     ("claude_desktop_config.json",),

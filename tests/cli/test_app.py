@@ -157,6 +157,37 @@ def test_help_alone_also_says_how_to_look_up_an_error(multitap):
     assert "`multitap help CODE`" in ended.out
 
 
+@pytest.mark.parametrize("alias", ["list", "ls", "ps"])
+def test_other_names_of_status_work_and_are_in_no_list(multitap, configure, alias):
+    configure(off=zoo("good", enabled=False))
+
+    assert multitap(alias).out == multitap("status").out
+    assert not re.search(rf"^  {alias} ", multitap("help commands").out, re.MULTILINE)
+    assert f"`multitap {alias}`" not in multitap("--help").out
+
+
+def test_rm_removes(multitap, configure, home):
+    configure(one="good", two="good")
+
+    assert multitap("rm one").code == 0
+    assert "servers.one" not in (home / "multitap.toml").read_text()
+
+
+def test_version_is_a_command_too(multitap):
+    assert multitap("version").out == multitap("--version").out
+
+
+GROUPS = [line for line, command in DECLARED.items() if isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize("group", [one for one in GROUPS if DECLARED[one].no_args_is_help])
+def test_a_group_alone_prints_its_help(multitap, group):
+    ended = multitap(group)
+
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.rstrip() == multitap(f"{group} --help").out.rstrip()
+
+
 def test_the_version_is_told(multitap):
     assert re.fullmatch(r"multitap \d+\.\d+\S*\n", multitap("--version").out)
 
@@ -165,6 +196,7 @@ def test_the_version_is_told(multitap):
     ("line", "error", "hint"),
     [
         ("statuss", "no such command 'statuss'", "did you mean 'status'?"),
+        ("statsu", "no such command 'statsu'", "did you mean 'status'?"),
         ("config chek", "no such command 'chek'", "did you mean 'check'?"),
         ("frobnicate", "no such command 'frobnicate'", "run `multitap --help` for usage"),
         ("status --jsn", "no such option '--jsn'", "did you mean '--json'?"),

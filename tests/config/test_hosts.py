@@ -17,7 +17,7 @@ def test_the_files_that_are_there_are_found_and_can_be_read(tmp_path):
     where = Surroundings(folder, home, home / ".config" / "multitap", {})
     for path, sample in {
         home / ".codex" / "config.toml": "codex.toml",
-        home / ".config" / "Claude" / "claude_desktop_config.json": "claude-desktop.json",
+        home / ".config" / "Claude" / "claude_desktop_config.json": "claude.json",
         folder / ".vscode" / "mcp.json": "vscode.jsonc",
     }.items():
         path.parent.mkdir(parents=True)

@@ -213,12 +213,8 @@ def run(arguments: Sequence[str]) -> int:
         with on_signal(stop):
             code = multitap.main([*arguments], "multitap", standalone_mode=False) or Exit.DONE
             sys.stdout.flush()
-    except NoArgsIsHelpError as exc:
-        click.echo(exc.format_message())
-        code = Exit.DONE
     except click.UsageError as exc:
-        complain(_words(exc), _advice(exc))
-        code = Exit.USAGE
+        code = _explain_usage(exc)
     except click.ClickException as exc:
         complain(_words(exc))
         code = Exit.FAILED
@@ -242,6 +238,14 @@ def run(arguments: Sequence[str]) -> int:
         complain(f"the output cannot be written: {exc.strerror}")
         code = Exit.FAILED
     return code
+
+
+def _explain_usage(exc: click.UsageError) -> Exit:
+    if isinstance(exc, NoArgsIsHelpError):  # a group alone
+        click.echo(exc.format_message())
+        return Exit.DONE
+    complain(_words(exc), _advice(exc))
+    return Exit.USAGE
 
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)

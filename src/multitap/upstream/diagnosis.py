@@ -277,6 +277,11 @@ def advice(text: str) -> str | None:
     return None
 
 
+def recognise(text: str) -> str | None:
+    """The pattern of the first problem that is recognised in the output of a program."""
+    return next((pattern for pattern, _ in _ADVICE if re.search(pattern, text, re.MULTILINE)), None)
+
+
 def is_denied(text: str) -> bool:
     """Whether the output reports a denied file or network access."""
     return _DENIED.search(text) is not None
@@ -368,9 +373,15 @@ _ADVICE = (
         r"Cannot find (?:module|package) '([^']+)'",
         "install the npm package `{}` where the server runs",
     ),
-    (f"{_NPM_SAYS}code E404$", "there is no such npm package: check its name in `args`"),
     (
-        f"{_NPM_SAYS}code ETARGET$|Because there is no version of",
+        f"{_NPM_SAYS}(?:code E404$|404 )",
+        "there is no such npm package: check its name in `args`",
+    ),
+    (
+        (
+            f"{_NPM_SAYS}(?:code ETARGET$|notarget )|Because there is no version of"
+            "|Could not find a version that satisfies the requirement [^\\s(]+[=<>~!]"
+        ),
         "there is no such version of the package: check it in `args`",
     ),
     (
@@ -378,7 +389,7 @@ _ADVICE = (
         "the npm package has no program to run: check its name in `args`",
     ),
     (
-        "was not found in the package registry",
+        "was not found in the package registry|No matching distribution found for",
         "there is no such Python package: check its name in `args`",
     ),
     (
@@ -390,7 +401,30 @@ _ADVICE = (
         "it needs {}: `uvx --python VERSION …` chooses one",
     ),
     (
-        f"{_NPM_SAYS}code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)$",
+        "externally-managed-environment",
+        "the system's Python accepts no packages: use `uvx`, `pipx run` or a virtual environment",
+    ),
+    (
+        f"{_NPM_SAYS}code (?:EACCES|EPERM)$|Could not install packages due to an OSError",
+        "its package cannot be written where it belongs: check who owns that folder",
+    ),
+    (
+        f"{_NPM_SAYS}code ENOSPC$|No space left on device",
+        "the disk is full: make room, then try again",
+    ),
+    (
+        f"{_NPM_SAYS}code EINTEGRITY$",
+        "the download was damaged: `npm cache verify`, then try again",
+    ),
+    (
+        (
+            f"{_NPM_SAYS}gyp ERR!|subprocess-exited-with-error|Failed building wheel for"
+            "|^ *(?:error|[^\\w\\s]*) ?:? ?Failed to build `"
+        ),
+        "a part of it has to be compiled: install what its README asks for, such as a compiler",
+    ),
+    (
+        f"{_NPM_SAYS}(?:code (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT)$|network request to)",
         "the npm registry cannot be reached: check network and proxy",
     ),
     (
@@ -400,6 +434,10 @@ _ADVICE = (
     (
         "Packages were unavailable because the network was disabled",
         "uv is offline, and has not downloaded it before: run it once with a network",
+    ),
+    (
+        f"{_NPM_SAYS}code ERESOLVE$|ResolutionImpossible|No solution found when resolving",
+        "what the package needs does not fit together: try another version of it",
     ),
     (
         r"getaddrinfo (?:ENOTFOUND|EAI_AGAIN) ([\w.-]+)",
@@ -426,8 +464,10 @@ _ADVICE = (
     ),
     (
         (
-            r"(?:sh: (?:line )?\d+: |^sh: |env: \W)([\w.@+-]+)\W?: "
-            "(?:command not found|not found|No such file)"
+            r"(?:sh: (?:line )?\d+: |^(?:ba|z)?sh: |env: \W)([\w.@+-]+)\W?: "
+            "(?:command not found|not found|No such file)|^([\\w.@+-]+): command not found"
+            "|command not found: ([\\w.@+-]+)"
+            "|Failed to spawn: `([^`]+)`"
         ),
         "install `{}`, or check that it is on PATH",
     ),

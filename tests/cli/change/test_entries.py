@@ -6,6 +6,8 @@ import tomllib
 import pytest
 from ruamel.yaml import YAML
 
+from multitap.cli.set_up.clients import CLIENTS
+from multitap.config.dialects import DIALECTS
 from tests.trusting import trust
 
 CONFIG = """\
@@ -273,6 +275,21 @@ def test_an_export_says_what_is_lost(multitap, file):
 
 
 @pytest.mark.parametrize(("server", "wanted"), [("gh", {"cmd", "args"}), ("other", {"uri"})])
+@pytest.mark.parametrize("name", ["claude", "claude-desktop", "vscode", "code", "gemini-cli"])
+def test_a_client_has_the_same_names_in_every_command(multitap, configure, name):
+    configure(zoo="good")
+
+    assert multitap(f"export {name}").code == 0
+    assert multitap(f"install {name} --dry-run").code == 0
+    assert multitap(f"import {name} --dry-run").code == 0
+
+
+def test_the_dialect_of_a_client_has_its_name():
+    dialects = {name: client.dialect for name, client in CLIENTS.items() if client.dialect}
+
+    assert all(name == dialect in DIALECTS for name, dialect in dialects.items())
+
+
 def test_an_export_has_every_key_without_which_goose_skips_an_entry(
     multitap, named, home, server, wanted
 ):

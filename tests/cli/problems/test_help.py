@@ -12,6 +12,7 @@ from multitap.cli.problems.help import explanations
 from multitap.events import FailureCode
 from multitap.gateway import client_errors
 from multitap.upstream import diagnosis
+from tests.cli.conftest import zoo
 
 EXPLAINED = {one.code: one for one in explanations()}
 
@@ -60,6 +61,67 @@ def test_help_finds_an_error_by_its_words(multitap):
     ended = multitap("help the program 'uvx' is not on the PATH")
 
     assert ended.out.startswith("missing_program\n")
+
+
+@pytest.mark.parametrize(
+    ("message", "code"),
+    [
+        ("npm error 404 Not Found", "no_such_package"),
+        ("npm error code E404", "no_such_package"),
+        ("npm ERR! 404 Not Found - GET https://127.0.0.1/nosuch", "no_such_package"),
+        ("npm error notarget No matching version found for x@9.9.9.", "no_such_version"),
+        ("ERROR: No matching distribution found for nosuch", "no_such_package"),
+        ("Could not find a version that satisfies the requirement x==9", "no_such_version"),
+        ("error: externally-managed-environment", "externally_managed"),
+        ("npm error code EACCES", "cannot_install"),
+        ("npm error code ERESOLVE", "conflict"),
+        (
+            "  \N{MULTIPLICATION SIGN} No solution found when resolving tool dependencies:",
+            "conflict",
+        ),
+        ("zsh: command not found: npx", "missing_command"),
+        ("bash: npx: command not found", "missing_command"),
+        ("ERROR: Failed building wheel for lxml", "build_failed"),
+        ("  \N{MULTIPLICATION SIGN} Failed to build `lxml==4.9.0`", "build_failed"),
+        ("error: Failed to spawn: `nosuch`", "missing_command"),
+        ("OSError: [Errno 28] No space left on device", "cannot_install"),
+        ("it is waiting for its turn; use `--wait 1m` to wait longer", "connecting"),
+        ("lazy: it starts on the first call", "asleep"),
+        ("run `multitap login team`", "needs_auth"),
+        ("run `multitap trust` in /x: it comes with a project", "untrusted"),
+        ("the files now name other servers", "pending"),
+        ("degraded: the server a keeps failing: it exited with code 1", "degraded"),
+        ("only the first 5,000 tools are used", "long_list"),
+    ],
+)
+def test_help_knows_what_status_and_package_managers_say(multitap, message, code):
+    ended = multitap("help", message)
+
+    explained = [line for line in ended.lines if line in EXPLAINED]
+    assert code in explained
+
+
+@pytest.mark.parametrize(
+    "state", ["asleep", "changed", "connecting", "disabled", "needs auth", "not trusted", "error"]
+)
+def test_help_explains_every_state(multitap, state):
+    assert multitap("help", state).code == 0
+
+
+def test_help_explains_every_note_of_status(multitap, configure):
+    configure(
+        lazy=zoo("good", start="lazy"),
+        off=zoo("good", enabled=False),
+        missing={"command": "nosuch-program"},
+        crashed="exit_at_start",
+        unset={"command": "x", "env": {"A": "${NOSUCH_VARIABLE}"}},
+        gone={"url": "http://127.0.0.1:1/mcp"},
+    )
+
+    notes = [server["note"] for server in multitap("status --json").json["servers"]]
+
+    assert len([*filter(None, notes)]) == 5
+    assert [note for note in notes if note and multitap("help", note).code] == []
 
 
 def test_help_shows_the_options_of_a_command(multitap):

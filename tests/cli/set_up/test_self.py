@@ -168,7 +168,8 @@ def test_update_says_how_it_was_installed_and_the_command(multitap):
 
 def test_what_an_extra_needs_is_named_and_never_our_own_name():
     assert "[chat]" in extra_hint("chat")
-    unknown = Installation(tool="pip", python="python", requirements=Installation.here().requirements)
+    requirements = Installation.here().requirements
+    unknown = Installation(tool="pip", python="python", requirements=requirements)
 
     for extra, parts in (("chat", ["anthropic<3,>=2", "openai<4,>=3"]), ("redis", ["redis<9,>=8"])):
         assert shlex.split(unknown.adding(extra)) == ["python", "-m", "pip", "install", *parts]

@@ -170,6 +170,7 @@ def test_trusted_again_without_following_a_project_is_not_followed(multitap, pro
 
 def test_a_folder_that_is_not_there_is_an_error(multitap):
     assert multitap("trust /nonexistent").code != 0
+    assert multitap("trust --remove /nonexistent").code != 0
 
 
 def test_long_lists_say_how_many_are_missing(multitap, project):

@@ -41,6 +41,18 @@ def test_a_pattern_is_a_part_of_name_or_description_or_a_glob_of_the_name(
     assert (names(ended) if ended.out else []) == found
 
 
+@pytest.mark.parametrize(
+    "line", ["tools nosuch", "tokens nosuch", "tools [a-", "tools nosuch --json"]
+)
+def test_a_pattern_without_a_match_is_reported(multitap, configure, line):
+    configure(zoo="good")
+
+    ended = multitap(line)
+
+    assert ended.code == 1
+    assert ended.err.startswith(f"nothing matches {line.split()[1]!r}\n")
+
+
 def test_only_the_server_that_is_asked_for_is_started(multitap, configure, tmp_path):
     ledger = Ledger(tmp_path)
     configure(one="good", two=zoo("good", env=ledger.env))

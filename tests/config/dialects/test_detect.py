@@ -87,9 +87,10 @@ def test_one_bare_server_is_named_like_its_file():
 def test_a_dialect_can_be_told_by_name():
     assert dialect("zed") is DIALECTS["zed"]
     with pytest.raises(ConfigError) as caught:
-        dialect("claude")
-    assert str(caught.value) == "no dialect named 'claude'"
-    assert "claude-code" in caught.value.hint
+        dialect("claud")
+    assert str(caught.value) == "no dialect named 'claud'"
+    assert caught.value.hint == "did you mean `claude`?"
+    assert dialect("claude-desktop") is DIALECTS["claude"]
 
 
 @pytest.mark.parametrize(

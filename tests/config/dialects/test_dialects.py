@@ -94,7 +94,7 @@ SERVERS = {
         "filesystem": {**NPX, "args": ("-y", "@modelcontextprotocol/server-filesystem", "/tmp")},
         "web-search": {"transport": "sse", "url": "http://localhost:8080/sse", "timeout": 60.0},
     },
-    "claude-desktop.json": {
+    "claude.json": {
         "fs": {
             "command": "npx",
             "args": ("-y", "@modelcontextprotocol/server-filesystem", "/tmp"),
@@ -395,7 +395,7 @@ def test_a_sample_says_the_same_when_its_dialect_is_told(name):
     [
         ("agent-core.jsonc", "agent-core"),
         ("claude-code.json", "mcpservers"),
-        ("claude-desktop.json", "mcpservers"),
+        ("claude.json", "mcpservers"),
         ("claude-user.json", "claude-code"),
         ("cline.json", "mcpservers"),
         ("codex.toml", "codex"),

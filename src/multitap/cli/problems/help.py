@@ -1,7 +1,7 @@
 """`multitap help`: explains failure codes, error messages and commands, without a network."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.resources import files
 
 import click
@@ -20,6 +20,9 @@ _SECTION = re.compile(r"^## .*", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _ANYTHING = ".*"
 _WIDTH = 88
+_SHORTEST_START = 10
+_STATES = {"not_trusted": "untrusted", "changed": "untrusted", "disconnected": "connecting"}
+"""The codes that explain other states of a server."""
 
 
 class FailureHelp(msgspec.Struct, frozen=True):
@@ -32,8 +35,13 @@ class FailureHelp(msgspec.Struct, frozen=True):
     """Paragraphs of Markdown."""
 
     def fits(self, message: str) -> bool:
-        """Whether it explains an error message."""
-        return any(_pattern(pattern).search(message) for pattern in self.messages)
+        """Whether it explains an error message, or the beginning of one."""
+        start = message.strip().casefold()
+        return any(
+            _pattern(pattern).search(message)
+            or (len(start) >= _SHORTEST_START and pattern.casefold().startswith(start))
+            for pattern in self.messages
+        )
 
 
 def explanations() -> Iterator[FailureHelp]:
@@ -100,8 +108,11 @@ def _explain(text: str) -> None:
     """
     failures = {failure.code: failure for failure in explanations()}
     # a code that was copied from a message may have quotation marks
-    exact = failures.get(text.strip("`'\"").lower().replace("-", "_"))
+    code = re.sub(r"[\s-]", "_", text.strip("`'\"").lower())
+    exact = failures.get(_STATES.get(code, code))
     matches = [exact] if exact else [failure for failure in failures.values() if failure.fits(text)]
+    if not matches:
+        matches = [*_recognised(text, failures.values())]
     if not matches:
         raise UnknownName(
             f"there is no explanation for {text!r}", hint="`multitap help codes` lists all codes"
@@ -112,6 +123,16 @@ def _explain(text: str) -> None:
             say(f"  | {message}")
         plain = _LINK.sub(r"\1", failure.text)
         say("\n" + click.wrap_text(plain, _WIDTH, preserve_paragraphs=True))
+
+
+def _recognised(text: str, failures: Iterable[FailureHelp]) -> Iterator[FailureHelp]:
+    """The explanations of what is recognised in the output of a program."""
+    from multitap.upstream.diagnosis import recognise  # noqa: PLC0415 - the rest of its room
+
+    # all output that one pattern recognises has the same reason
+    if pattern := recognise(text):
+        is_same = re.compile(pattern, re.MULTILINE).search
+        yield from (failure for failure in failures if any(map(is_same, failure.messages)))
 
 
 def _pattern(message: str) -> re.Pattern[str]:

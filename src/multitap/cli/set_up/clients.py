@@ -52,6 +52,7 @@ CLIENTS: Mapping[str, McpClient] = {
     "fastmcp": McpClient(instructions=_CODE),
 }
 
+
 def client_named(name: str) -> McpClient:
     """The client of that name.
 

@@ -35,11 +35,7 @@ def prompts(
 ) -> int:
     """List the prompts and their arguments"""
     offered = list_offers(options, lambda control: control.prompts(), server=server)
-    listed = [
-        prompt
-        for prompt in offered
-        if fits(pattern, prompt.name, _description(prompt))
-    ]
+    listed = [prompt for prompt in offered if fits(pattern, prompt.name, _description(prompt))]
     if as_json:
         say_json(
             [

@@ -20,7 +20,16 @@ from multitap.config.documents import Document, is_table
 from multitap.config.problems import did_you_mean
 from multitap.errors import ConfigError
 
-__all__ = ["DIALECTS", "OTHER_NAMES", "Dialect", "Entry", "FieldPath", "Reading", "detect", "dialect"]
+__all__ = [
+    "DIALECTS",
+    "OTHER_NAMES",
+    "Dialect",
+    "Entry",
+    "FieldPath",
+    "Reading",
+    "detect",
+    "dialect",
+]
 
 # From the most specific content to the least: `mcpServers` and a bare map of servers fit nearly
 # every host, so dialects with their own keys come first.

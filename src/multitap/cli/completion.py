@@ -27,7 +27,7 @@ def complete_tool(ctx: click.Context, _param: click.Parameter, incomplete: str) 
     servers = loaded.settings.servers
     return [
         tool.exposed
-        for server, tools in _last_tools(loaded).items()
+        for server, tools in last_tools(loaded).items()
         if servers[server].enabled
         for tool in tools
         if tool.exposed.startswith(incomplete)
@@ -89,11 +89,12 @@ def rule_warnings(loaded: "Loaded") -> "tuple[Problem, ...]":
     from multitap.trust.policy import idle_rules  # noqa: PLC0415 - most have no rules
 
     # also servers that cannot be used now: a rule may be for one of them
-    tools = {**dict.fromkeys(loaded.merged.servers), **_last_tools(loaded)}
+    tools = {**dict.fromkeys(loaded.merged.servers), **last_tools(loaded)}
     return tuple(idle_rules(settings, tools))
 
 
-def _last_tools(loaded: "Loaded") -> "Mapping[str, Sequence[ToolNames]]":
+def last_tools(loaded: "Loaded") -> "Mapping[str, Sequence[ToolNames]]":
+    """The tools of each server in the last run."""
     from multitap.store.database import FILE_NAME, Archive  # noqa: PLC0415 - takes a while
 
     directory = loaded.state_directory

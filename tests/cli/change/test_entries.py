@@ -45,6 +45,33 @@ def data(file):
     return tomllib.loads(file.read_text())
 
 
+def test_a_tool_is_renamed_and_described(multitap, configure, home):
+    configure(zoo="good")
+    multitap("tools")
+
+    renamed = multitap("set zoo tools.echo=say", "--describe", "zoo_add=The sum of two numbers")
+    listed = {tool["tool"]: tool for tool in multitap("tools --json").json}
+    again = multitap("set zoo tools.zoo_say=zoo_tell")
+    back = multitap("set zoo tools.tell= --describe add=")
+
+    assert (renamed.code, again.code, back.code) == (0, 0, 0)
+    assert listed["echo"]["name"] == "zoo_say"
+    assert listed["add"]["description"] == "The sum of two numbers"
+    entry = tomllib.loads((home / "multitap.toml").read_text())["servers"]["zoo"]
+    assert not entry.get("tool_names")
+    assert not entry.get("tool_descriptions")
+
+
+def test_a_tool_that_is_not_there_is_not_renamed(multitap, configure):
+    configure(zoo="good")
+    multitap("tools")
+
+    ended = multitap("set zoo tools.ecko=say")
+
+    assert ended.code == 2
+    assert ended.err.startswith("error: zoo has no tool named 'ecko'\nhint: did you mean")
+
+
 def test_a_renamed_server_keeps_its_profiles_and_agents(multitap, file):
     ended = multitap("rename gh github")
 
@@ -258,6 +285,21 @@ def test_undo_refuses_where_somebody_wrote_since(multitap, file):
     assert file.read_text() == CONFIG
 
 
+@pytest.mark.parametrize("name", ["claude", "claude-desktop", "vscode", "code", "gemini-cli"])
+def test_a_client_has_the_same_names_in_every_command(multitap, configure, name):
+    configure(zoo="good")
+
+    assert multitap(f"export {name}").code == 0
+    assert multitap(f"install {name} --dry-run").code == 0
+    assert multitap(f"import {name} --dry-run").code == 0
+
+
+def test_the_dialect_of_a_client_has_its_name():
+    dialects = {name: client.dialect for name, client in CLIENTS.items() if client.dialect}
+
+    assert all(name == dialect in DIALECTS for name, dialect in dialects.items())
+
+
 @pytest.mark.usefixtures("named")
 def test_an_export_says_what_is_lost(multitap, file):
     multitap("set gh env.T='${auth:T}' timeout=5")
@@ -275,21 +317,6 @@ def test_an_export_says_what_is_lost(multitap, file):
 
 
 @pytest.mark.parametrize(("server", "wanted"), [("gh", {"cmd", "args"}), ("other", {"uri"})])
-@pytest.mark.parametrize("name", ["claude", "claude-desktop", "vscode", "code", "gemini-cli"])
-def test_a_client_has_the_same_names_in_every_command(multitap, configure, name):
-    configure(zoo="good")
-
-    assert multitap(f"export {name}").code == 0
-    assert multitap(f"install {name} --dry-run").code == 0
-    assert multitap(f"import {name} --dry-run").code == 0
-
-
-def test_the_dialect_of_a_client_has_its_name():
-    dialects = {name: client.dialect for name, client in CLIENTS.items() if client.dialect}
-
-    assert all(name == dialect in DIALECTS for name, dialect in dialects.items())
-
-
 def test_an_export_has_every_key_without_which_goose_skips_an_entry(
     multitap, named, home, server, wanted
 ):

@@ -9,18 +9,20 @@ from typing import Any, TypeGuard, get_args, get_origin
 import click
 
 from multitap.cli.change.entries import Assignment, assign
-from multitap.cli.completion import complete_server, complete_setting
+from multitap.cli.completion import complete_server, complete_setting, last_tools
+from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions, EditOptions, edit_options
 from multitap.config.checks import ConfigModel, fields_of
 from multitap.config.dialects.native import bare_type
 from multitap.config.documents import is_list, is_table
 from multitap.config.models import Duration, HttpServer, OAuth, StdioServer
 from multitap.config.problems import did_you_mean
-from multitap.errors import ConfigError
+from multitap.errors import ConfigError, UnknownName
 
 _TRUE, _FALSE = frozenset({"true", "yes", "on"}), frozenset({"false", "no", "off"})
 _OR_FLAGS = frozenset({("sandbox",)})
 """Settings that accept a word as well as `true` and `false`."""
+_TOOL = "tools."
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
@@ -29,18 +31,62 @@ _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 @click.argument(
     "settings",
     nargs=-1,
-    required=True,
     metavar="KEY=VALUE...",
     shell_complete=complete_setting,
 )
+@click.option(
+    "--describe",
+    "descriptions",
+    multiple=True,
+    metavar="TOOL=TEXT",
+    help="Replace the description of a tool; TOOL= restores it (repeatable)",
+)
 @edit_options
-def set_(options: CommonOptions, name: str, settings: Sequence[str], how: EditOptions) -> int:
+def set_(
+    options: CommonOptions,
+    name: str,
+    settings: Sequence[str],
+    descriptions: Sequence[str],
+    how: EditOptions,
+) -> int:
     """Change settings of a server
 
     KEY is a key of multitap.toml, with dots between levels: env.TOKEN, filter.deny. KEY= without
-    a value unsets it. Lists are words as a shell splits them, or JSON.
+    a value unsets it. Lists are words as a shell splits them, or JSON. tools.OLD=NEW renames a
+    tool.
     """
-    return assign(options, name, [assignment(word) for word in settings], how)
+    if not settings and not descriptions:
+        raise click.UsageError("missing argument 'KEY=VALUE...'")
+    changes = [
+        *(assignment(word) for word in settings if not word.startswith(_TOOL)),
+        *(
+            _of_tool(options, name, "tool_names", word.removeprefix(_TOOL))
+            for word in settings
+            if word.startswith(_TOOL)
+        ),
+        *(_of_tool(options, name, "tool_descriptions", word) for word in descriptions),
+    ]
+    return assign(options, name, changes, how)
+
+
+def _of_tool(options: CommonOptions, server: str, key: str, word: str) -> Assignment:
+    """Parse `TOOL=TEXT`; the tool by its own name, or as it is listed."""
+    typed, sign, text = word.partition("=")
+    if not sign or not typed:
+        raise ConfigError(f"{word!r} names no tool", hint="write `TOOL=TEXT`, or `TOOL=` to unset")
+    loaded = load_configuration(options)
+    config = loaded.settings.servers.get(server)
+    tools = last_tools(loaded).get(server, ()) if config else ()
+    own = {tool.own: tool.own for tool in tools}
+    listed = {tool.exposed: tool.own for tool in tools}
+    renamed = {name: raw for raw, name in config.tool_names.items()} if config else {}
+    by_name = {**renamed, **listed, **own}
+    if tools and typed not in by_name:
+        hint = did_you_mean(typed, by_name) or f"`multitap tools -s {server}` lists its tools"
+        raise UnknownName(f"{server} has no tool named {typed!r}", hint=hint)
+    # callers see the server's name in front of it anyway
+    value = text.removeprefix(f"{server}_") if key == "tool_names" else text
+    return Assignment((key, by_name.get(typed, typed)), value or None)
 
 
 def assignment(word: str) -> Assignment:

@@ -47,6 +47,7 @@ from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.gateway.parked_calls import ParkedCall
 from multitap.http.addresses import is_loopback
 from multitap.http.server.server import open_listener, url_of
+from multitap.http.server.tls import ServerTls, TlsFiles
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Loader, Reloader
 from multitap.telemetry.logs import set_up_logs
@@ -306,6 +307,7 @@ async def _serve_http(
     served: ServedHub, address: tuple[str, int], serving: ServeOptions, worker: Worker | None
 ) -> None:
     host, _ = address
+    tls = _tls(serving)
     serve_settings = served.settings.serve
     # a gateway on standard input needs none of this
     from multitap.gateway.fronts import access as front_access  # noqa: PLC0415
@@ -328,7 +330,7 @@ async def _serve_http(
             _open_gateway(served, replica) as gateway,
         ):
             gateway.tasks.start_soon(free_leftovers)
-            base = url_of(listener)
+            base = url_of(listener, is_secure=tls is not None)
             keys = None
             if serving.console and (is_loopback(host) or not rules.insecure):
                 keys = access.ConsoleKeys(allowed.sources)
@@ -352,7 +354,7 @@ async def _serve_http(
                 _join_workers(worker, replica, gateway, control, front, keys)
             try:
                 async with (
-                    http_front.serve_http(front, listener) as url,
+                    http_front.serve_http(front, listener, tls=tls) as url,
                     # one for all workers: commands address the whole gateway
                     open_control(control, served.state) if is_primary else nullcontext(),
                 ):
@@ -364,6 +366,19 @@ async def _serve_http(
             finally:
                 if replica is not None and worker is not None:
                     await workers.stop_together(replica)
+
+
+def _tls(serving: ServeOptions) -> ServerTls | None:
+    """The TLS of the options, if any.
+
+    Raises:
+        ConfigError: A file is missing, or cannot be used.
+    """
+    if serving.cert is not None:
+        return ServerTls(TlsFiles(serving.cert, serving.key, serving.client_ca))
+    if serving.key is not None or serving.client_ca is not None:
+        raise ConfigError("TLS needs a certificate", hint="add `--cert FILE`")
+    return None
 
 
 def _join_workers(  # noqa: PLR0917 - the parts of one process

@@ -39,6 +39,9 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     advertise: str | None = None
     labels: tuple[str, ...] = ()
     allow_drift: bool = False
+    cert: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
     log_format: Literal["text", "json"] = "text"
     log_levels: Mapping[str, str] = {}
 
@@ -72,6 +75,18 @@ def _log_levels(
 @click.option("--insecure", is_flag=True, help="Accept every client without a token")
 @click.option(
     "--allow-host", "hosts", multiple=True, metavar="NAME", help="Also accept this Host name"
+)
+@click.option(
+    "--cert", type=FILE, metavar="FILE", help="Use TLS with the certificate in this PEM file"
+)
+@click.option(
+    "--key", type=FILE, metavar="FILE", help="Key of the certificate, if it has a file of its own"
+)
+@click.option(
+    "--client-ca",
+    type=FILE,
+    metavar="FILE",
+    help="Require client certificates that an authority in FILE has signed",
 )
 @click.option("--profile", metavar="NAME", help="Serve only what this profile shows")
 @click.option(

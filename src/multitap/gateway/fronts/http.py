@@ -57,6 +57,7 @@ from multitap.http.server.request import (
     ToDo,
 )
 from multitap.http.server.server import open_http_server
+from multitap.http.server.tls import ServerTls
 from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc import (
@@ -605,7 +606,11 @@ def _refuse(
 
 @asynccontextmanager
 async def serve_http(
-    front: HttpFront, listener: socket.socket, limits: HttpLimits = HttpLimits()
+    front: HttpFront,
+    listener: socket.socket,
+    limits: HttpLimits = HttpLimits(),
+    *,
+    tls: ServerTls | None = None,
 ) -> AsyncGenerator[str]:
     """Within the block, clients are answered; yields their address."""
     with ungrouped():
@@ -619,7 +624,7 @@ async def serve_http(
                         front.sources, front.shared.sessions.bus
                     )
                     tasks.start_soon(revocations.run)
-            async with open_http_server(front, listener, limits) as server:
+            async with open_http_server(front, listener, limits, tls=tls) as server:
                 front.forget_heads = server.connections.forget_heads
                 front.gateway.metrics.rejections = server.connections.rejections
                 if front.sources is not None:

@@ -732,7 +732,8 @@ class Responder:
         connection.reader.stop()
         self.is_dismissed = True
         connection.since = self._loop.time()
-        if not transport.is_closing():
+        # TLS ends both directions at once, so that the client closes, or `linger` is over
+        if not transport.is_closing() and transport.can_write_eof():
             transport.write_eof()
         if not self.advancing:
             connection.settle(busy=False)

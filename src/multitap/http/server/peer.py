@@ -309,6 +309,12 @@ class Peer:
         """Drop the reference to the connection, which is lost, to break the cycle."""
         self._transport = None
 
+    @property
+    def is_secure(self) -> bool:
+        """Whether the connection uses TLS."""
+        transport = self._transport
+        return transport is not None and transport.get_extra_info("sslcontext") is not None
+
     def user(self) -> int | None:
         """The user at the other end of a local socket; None if the system cannot tell."""
         transport = self._transport

@@ -18,6 +18,7 @@ from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.request import HttpApp
+from multitap.http.server.tls import HANDSHAKE, ServerTls
 from multitap.tasks import Tasks
 
 BACKLOG = 2048
@@ -99,28 +100,39 @@ def _unusable(host: str, port: int, exc: OSError) -> ConfigError:
     )
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_secure: bool = False) -> str:
     """The address of a listening socket, without a path."""
     if listener.family == socket.AF_UNIX:
         return f"unix:{listener.getsockname()}"
     host, port = listener.getsockname()[:2]
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    scheme = "https" if is_secure else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 @asynccontextmanager
 async def open_http_server(
-    app: HttpApp, listener: socket.socket, limits: HttpLimits = HttpLimits()
+    app: HttpApp,
+    listener: socket.socket,
+    limits: HttpLimits = HttpLimits(),
+    *,
+    tls: ServerTls | None = None,
 ) -> AsyncGenerator[ListeningServer]:
     """While entered, requests are answered."""
-    url, loop = url_of(listener), asyncio.get_running_loop()
+    url, loop = url_of(listener, is_secure=tls is not None), asyncio.get_running_loop()
     with ungrouped():
         async with Tasks() as tasks:
             connections = Connections(app, tasks, limits)
             is_local = listener.family == socket.AF_UNIX
             server = await (loop.create_unix_server if is_local else loop.create_server)(
-                lambda: ServerConnection(connections), sock=listener, backlog=BACKLOG
+                lambda: ServerConnection(connections),
+                sock=listener,
+                backlog=BACKLOG,
+                ssl=None if tls is None else tls.context,
+                ssl_handshake_timeout=None if tls is None else HANDSHAKE,
             )
             tasks.start_soon(connections.watch)
+            if tls is not None:
+                tasks.start_soon(tls.follow)
             try:
                 yield ListeningServer(url, connections)
             finally:

@@ -140,8 +140,9 @@ class Console:
             reason = "This link was used already, or is too old."
             _show(http_request, pages.locked_page(reason), 401)
             return
-        # TLS ends at the proxy; without one, `Secure` would make browsers drop the cookie
-        is_secure = head.headers.get(b"x-forwarded-proto") == b"https"
+        # TLS ends here or at a proxy; without it, `Secure` would make browsers drop the cookie
+        is_forwarded = head.headers.get(b"x-forwarded-proto") == b"https"
+        is_secure = head.peer.is_secure or is_forwarded
         cookie = set_cookie(token, LIFE, is_secure=is_secure)
         _show(http_request, pages.entered_page(), 200, cookie)
 

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 import multitap
+from multitap import seeds
 from multitap.cli.app import SECTIONS
 from multitap.cli.app import multitap as program
 from multitap.config.schema import json_schema
@@ -49,8 +50,13 @@ _GROUPS: Mapping[str, tuple[str, ...]] = {
     "Calls": ("multitap.results", "multitap.upstream", "multitap.errors"),
     "Tools": ("multitap.tools",),
     "Environments": ("multitap.env",),
-    "Classes of the five designs": ("multitap.seeds",),
 }
+_AGENTS = ("AgentEngine",)
+"""Defined with the designs, and the way to an agent for everybody."""
+_OF_DESIGNS = (
+    "For programs that were written for one of them, see [seeds](seeds.md). "
+    "`from multitap import …` finds them, too."
+)
 _MODULES = (
     "multitap.errors",
     "multitap.events",
@@ -137,11 +143,20 @@ def python() -> str:
         parts.append(f"## {title}")
         for name in multitap.__all__:
             found = getattr(multitap, name)
-            if found.__module__.startswith(modules):
+            if getattr(found, "__module__", "").startswith(modules):
                 parts += _entry(f"multitap.{name}", f"{found.__module__}.{name}", found)
+    parts.append("## Agents")
+    for name in _AGENTS:
+        found = getattr(seeds, name)
+        parts += _entry(f"multitap.{name}", f"{found.__module__}.{name}", found)
     parts.append("## Modules")
     for name in _MODULES:
         parts += _entry(name, name, sys.modules.get(name) or __import__(name, fromlist=["_"]))
+    parts += ["## Classes of the five designs", _OF_DESIGNS]
+    for name in seeds.__all__:
+        if name not in _AGENTS:
+            found = getattr(seeds, name)
+            parts += _entry(f"multitap.seeds.{name}", f"{found.__module__}.{name}", found)
     return "\n\n".join(parts) + "\n"
 
 

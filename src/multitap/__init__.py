@@ -17,6 +17,8 @@ Users import from here; `docs/internals.md` is the map of the rest.
 import logging
 from typing import TYPE_CHECKING
 
+from multitap import version
+
 if TYPE_CHECKING:
     from multitap.config import Agent as Agent
     from multitap.config import HttpServer as HttpServer
@@ -50,6 +52,8 @@ if TYPE_CHECKING:
     from multitap.upstream.questions import CallContext as CallContext
     from multitap.upstream.questions import Handlers as Handlers
 
+__version__ = version.VERSION
+
 _NAMES = {
     "config": "Agent HttpServer LocalServer Settings StdioServer ToolFilter",
     "env.configured": "ConfiguredEnvironment",
@@ -69,9 +73,14 @@ _NAMES = {
 }
 _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # what is logged is the host's choice
+
+
+def __dir__() -> list[str]:
+    """The public names, for people and their completion."""
+    return sorted({"__version__", "__doc__", *_HOME})
 
 
 def __getattr__(name: str) -> object:

@@ -3,13 +3,14 @@
 import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 
 import anyio
 import pytest
 
-from multitap import ConfiguredEnvironment, Settings, SyncHub, open_hub
-from multitap.errors import ConfigError, HubClosed, UnknownName, UntrustedWarning
+from multitap import ConfiguredEnvironment, Settings, StdioServer, SyncHub, open_hub
+from multitap.errors import CallTimeout, ConfigError, HubClosed, UnknownName, UntrustedWarning
 from multitap.events import LinkState, Reloaded
 from tests.trusting import trust
 from tests.zoo.modes import command
@@ -223,3 +224,64 @@ async def test_another_task_may_leave_a_hub_than_the_one_that_entered_it(folder)
     assert result.text == "hello"
     with pytest.raises(HubClosed):
         await hub.call("zoo_echo", {"text": "hello"})
+
+
+CALCULATOR = {"command": sys.executable, "args": ["-m", "multitap.demo.servers.calculator"]}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"mcpServers": {"calc": CALCULATOR}},
+        {"servers": {"calc": CALCULATOR}},
+        {"servers": {"calc": StdioServer(command=sys.executable, args=CALCULATOR["args"])}},
+        {"calc": CALCULATOR},
+        {"mcp": {"calc": {"type": "local", "command": [sys.executable, *CALCULATOR["args"]]}}},
+    ],
+    ids=["clients", "ours", "models", "bare", "opencode"],
+)
+async def test_a_hub_opens_from_a_mapping(source, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+    async with open_hub(source) as hub:
+        await hub.settled()
+
+        assert (await hub.call("calc_add", {"a": 1, "b": 2}, timeout=20)).text == "3.0"
+
+
+@pytest.mark.parametrize("kind", [str, Path])
+async def test_a_hub_opens_from_a_file(kind, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": CALCULATOR}}))
+
+    async with open_hub(kind(tmp_path / "mcp.json")) as hub:
+        assert [*hub.links] == ["calc"]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ({"servers": {"a": {"comand": "x"}}}, "`servers.a.comand`: is not a setting here"),
+        ({"mcpServers": {"a": {"command": 3}}}, "`mcpServers.a.command`: expected a string"),
+        ({"mcpServrs": {}}, "`mcpServrs`: is not a setting here"),
+        ({"servers": {"a": {"command": "x", "args": "y"}}}, "`servers.a.args`: expected a list"),
+    ],
+)
+async def test_what_is_wrong_with_a_mapping_is_named_by_its_key(source, message):
+    with pytest.raises(ConfigError) as caught:
+        async with open_hub(source):
+            pass
+
+    assert str(caught.value).startswith(message)
+
+
+async def test_a_call_has_a_timeout_of_its_own(tmp_path):
+    program, *args = command("good")
+    settings = Settings(
+        servers={"zoo": StdioServer(command=program, args=args)}, state_dir=tmp_path
+    )
+    async with open_hub(settings) as hub:
+        await hub.settled()
+
+        with pytest.raises(CallTimeout, match=r"within 0\.1 s"):
+            await hub.call("zoo_sleep", {"seconds": 30}, timeout=0.1)

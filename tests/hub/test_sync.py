@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from mcp.server import MCPServer
 
-from multitap import LocalServer, Settings, StdioServer, SyncHub
+from multitap import LocalServer, Settings, StdioServer, SyncHub, ToolFilter
 from multitap.errors import HubClosed, MultitapError, UnknownName
 from multitap.events import LinkState
 from tests.zoo.modes import command
@@ -42,13 +42,45 @@ def test_every_verb_works_without_await(settings):
         hub.settled()
 
         assert hub.call("calc_add", {"a": 1, "b": 2}).text == "3"
-        assert [tool.name for tool in hub.tools()] == ["calc_add"]
+        assert [tool.name for tool in hub.tools] == ["calc_add"]
         assert hub.read("calc://pi").contents[0].text == "3.14159"
         assert hub.prompt("calc_explain", {"topic": "x"}).messages[0].content.text == "Explain x."
         assert hub.snapshot().server("calc").state is LinkState.CONNECTED
         assert str(hub.apply(settings)) == "keep calc"
         with pytest.raises(UnknownName):
             hub.call("calc_nothing")
+
+
+def test_tools_have_the_formats_of_models_and_can_be_called(settings):
+    with SyncHub(settings) as hub:
+        hub.settled()
+        offer = hub.tools.for_openai(strict=True)
+        function = {"name": "calc_add", "arguments": '{"a": 1, "b": 2}'}
+        (call,) = offer.calls(
+            {"tool_calls": [{"id": "1", "type": "function", "function": function}]}
+        )
+        result = offer.execute(call)
+
+        assert [tool["function"]["name"] for tool in offer.tools] == ["calc_add"]
+        assert offer.messages([(call, result)])[0]["content"] == "3"
+        assert len(hub.tools.for_anthropic().tools) == len(hub.tools.for_gemini().tools) == 1
+        assert hub.tools.execute("calc_add", {"a": 1, "b": 2}).text == "3"
+        assert not hub.tools.narrowed(ToolFilter(deny=["*"])).list()
+        assert "calc_add" in hub.tools
+        assert hub.tools.get("calc_add").name == "calc_add"
+        assert hub.tools.tokens().total > 0
+
+
+def test_it_can_be_opened_and_closed_without_a_block(settings):
+    hub = SyncHub(settings).open()
+    hub.settled()
+    answer = hub.call("calc_add", {"a": 1, "b": 2}, timeout=20)
+    hub.close()
+    hub.close()
+
+    assert answer.text == "3"
+    with pytest.raises(HubClosed):
+        hub.call("calc_add")
 
 
 def test_fifty_threads_share_one_background_thread(settings):
@@ -74,7 +106,7 @@ async def test_it_works_inside_a_running_loop(settings):
 def test_outside_its_block_it_refuses(settings):
     hub = SyncHub(settings)
     with pytest.raises(HubClosed):
-        hub.tools()
+        hub.tools.list()
     with hub:
         hub.settled()
     with pytest.raises(HubClosed):
@@ -121,7 +153,7 @@ with SyncHub(Settings(state_dir=Path(sys.argv[1]))) as hub:
             hub.__exit__(None, None, None)
             os._exit(3)
         os._exit(4)
-    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(hub.tools()), flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), len(hub.tools), flush=True)
 """
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from multitap.config.layers import load as load
     from multitap.config.layers import merge as merge
     from multitap.config.layers import read_document as read_document
+    from multitap.config.layers import settings_from as settings_from
     from multitap.config.models import Agent as Agent
     from multitap.config.models import Environment as Environment
     from multitap.config.models import HttpServer as HttpServer
@@ -68,7 +69,7 @@ _NAMES = {
     "discover": "Toolbox scan",
     "documents": "Document read_file read_text",
     "entries": "Explained",
-    "layers": "Layer Loaded Merged load merge read_document",
+    "layers": "Layer Loaded Merged load merge read_document settings_from",
     "models": "Agent Environment HttpServer Limits LocalServer ModelConfig OAuth Profile "
     "PromptConfig Serve ServerConfig Settings StdioServer ToolFilter",
     "problems": "Place Problem Severity",

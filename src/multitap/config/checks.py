@@ -8,7 +8,18 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 from msgspec import NODEFAULT, Meta, Struct, structs
@@ -28,6 +39,13 @@ _NOUNS: Mapping[Any, str] = {
     str: "a string",
     Path: "a path",
 }
+
+if TYPE_CHECKING:
+    Texts = Sequence[str]
+    Paths = Sequence[Path]
+else:  # a list is converted: what is frozen has tuples
+    Texts = tuple[str, ...]
+    Paths = tuple[Path, ...]
 
 FieldMistake = tuple[str, str]
 """A field, or an empty text for all of them together, and what is wrong with it."""

@@ -1,7 +1,7 @@
 """Reads all sources and merges them into settings: the user's first, then trusted projects."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from multitap.config import discover
 from multitap.config import sources as search
 from multitap.config.checks import ConfigModel, InvalidSettings, build
-from multitap.config.dialects import detect, dialect
+from multitap.config.dialects import DIALECTS, detect, dialect
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
 from multitap.config.documents import Document, Malformed, Node, is_table, is_there, read_file
 from multitap.config.entries import Explained, Explanation, Stack, build_server, nest, usable
@@ -323,6 +323,39 @@ def load(
             break
     merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)
     return Loaded(merged.settings, merged.problems, tuple(seen), wanted, merged, before, decides)
+
+
+def settings_from(table: Mapping[str, Any]) -> Settings:
+    """The settings in a mapping: our own keys, or the format of any client.
+
+    Raises:
+        ConfigError: A value cannot be used; names its key.
+    """
+    document = Document(Path("settings"), dict(table))
+    dialect_ = detect(document)
+    is_foreign = dialect_ is not None and dialect_ is not DIALECTS["multitap"]
+    has_models = any(isinstance(value, ConfigModel) for value in _inner_values(table))
+    # our own keys are checked as in Python: a file keeps what it does not know, for a newer version
+    if has_models or not is_foreign:
+        unknown = next((key for key in table if key not in Settings.__struct_fields__), None)
+        if unknown is None:
+            return Settings(**table)
+        hint = did_you_mean(unknown, (*Settings.__struct_fields__, *CONTAINERS))
+        raise ConfigError(f"`{unknown}`: is not a setting here", hint=hint)
+    merged = merge([Layer(read_document(document, Path.cwd()))])
+    for problem in merged.problems:
+        if problem.severity is Severity.ERROR:
+            key = f"`{problem.key}`: " if problem.key else ""
+            raise ConfigError(f"{key}{problem.message}", hint=problem.hint)
+    return merged.settings
+
+
+def _inner_values(table: Mapping[str, Any]) -> Iterator[object]:
+    """The values of a mapping, and of the mappings in it."""
+    for value in table.values():
+        yield value
+        if is_table(value):
+            yield from value.values()
 
 
 def _decisions(approval: Approval) -> tuple[Source, ...]:

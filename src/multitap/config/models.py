@@ -5,14 +5,14 @@ They check nothing when they are made: `checks` does that for values from files 
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct, field
 
-from multitap.config.checks import ConfigModel, FieldMistake
+from multitap.config.checks import ConfigModel, FieldMistake, Paths, Texts
 from multitap.config.durations import PATTERN
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.provenance import Level, Provenance
@@ -37,6 +37,10 @@ _SPAN: dict[str, Any] = {
         {"examples": ["30s", "1m30s", "500ms"], "pattern": PATTERN, "type": "string"},
     ]
 }
+if TYPE_CHECKING:
+    Rules = Sequence[PolicyRule]
+else:
+    Rules = tuple[PolicyRule, ...]
 Duration = Annotated[float, Meta(gt=0, extra={"duration": True}, extra_json_schema=_SPAN)]
 """Seconds, or a text such as "1m30s"."""
 Grace = Annotated[float, Meta(ge=0, extra={"duration": True}, extra_json_schema=_SPAN)]
@@ -61,8 +65,8 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 class ToolFilter(ConfigModel, frozen=True, kw_only=True):
     """Which tools may be seen and called: shell-style globs, `deny` wins over `allow`."""
 
-    allow: tuple[str, ...] = ("*",)
-    deny: tuple[str, ...] = ()
+    allow: Texts = ("*",)
+    deny: Texts = ()
 
 
 class Limits(ConfigModel, frozen=True, kw_only=True):
@@ -153,7 +157,7 @@ class ServerHome(Struct, frozen=True, kw_only=True):
     """The base of relative paths in its configuration; None for the current folder."""
     start: Path | None = None
     """The folder that its program starts in; None for the current folder."""
-    writes: tuple[str, ...] = ()
+    writes: Texts = ()
     """Real paths of folders among its arguments that a person let it write to."""
     identity: str = ""
     """Distinguishes a project's server from another one of the same name, trusted later."""
@@ -234,7 +238,7 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     see `github_new_issue`."""
     tool_descriptions: Mapping[str, str] = {}
     """Descriptions that replace the server's own, by its own tool names."""
-    policy: tuple[PolicyRule, ...] = ()
+    policy: Rules = ()
     """Which calls are allowed, asked about or denied; the first rule that applies counts. The
     settings' rules apply as well: the stricter of the two decides."""
     elicitation: Elicitation = Elicitation()
@@ -257,11 +261,11 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
 class SandboxRules(ConfigModel, frozen=True, kw_only=True):
     """What a confined server may use besides the system's programs and its own folder."""
 
-    read: tuple[Path, ...] = ()
+    read: Paths = ()
     """Files and folders that it may read, and run programs from."""
-    write: tuple[Path, ...] = ()
+    write: Paths = ()
     """Files and folders that it may change as well."""
-    hosts: tuple[str, ...] = ()
+    hosts: Texts = ()
     """Hosts that it may reach through the counting proxy: `api.example.com`, `*.example.com`,
     `example.com:8080`, `10.0.0.0/8`, `*` for every public host. Without a port, 80 and 443."""
     processes: Count = 256
@@ -293,7 +297,7 @@ class StdioServer(_Server, frozen=True, kw_only=True):
 
     transport: Literal["stdio"] = "stdio"
     command: Text
-    args: tuple[str, ...] = ()
+    args: Texts = ()
     env: Mapping[str, str] = {}
     env_file: Path | None = None
     """A file of `NAME=value` lines; `env` overrides it."""
@@ -367,7 +371,7 @@ class LocalServer(_Server, frozen=True, kw_only=True):
 
     transport: Literal["local"] = "local"
     server: Any
-    on_request: tuple[str, ...] = ()
+    on_request: Texts = ()
     """Tools, by their own names, that the gateway shows only in profiles with `environment`."""
 
 
@@ -438,9 +442,9 @@ class Profile(ToolFilter, frozen=True, kw_only=True):
 
     description: str | None = None
     display_name: str | None = None
-    servers: tuple[str, ...] = ("*",)
+    servers: Texts = ("*",)
     """Globs over the names of servers."""
-    agents: tuple[str, ...] = ("*",)
+    agents: Texts = ("*",)
     """Globs over the names of agents."""
     prompt: str | None = None
     """The name of a prompt."""
@@ -473,9 +477,9 @@ class Environment(ConfigModel, frozen=True, kw_only=True):
     display_name: str | None = None
     description: str | None = None
     version: str = "1.0.0"
-    tools: tuple[str, ...] = ()
+    tools: Texts = ()
     """Python functions: `module:function`, or `path/to/file.py:function` beside this file."""
-    skills: tuple[Path, ...] = (Path("skills"),)
+    skills: Paths = (Path("skills"),)
     """Folders of skills: each subfolder contains a `SKILL.md`."""
     execute_tool: bool = False
     """Whether other programs may call tools through the environment's own server."""
@@ -518,7 +522,7 @@ class Settings(ConfigModel, frozen=True, kw_only=True):
     """For agents without their own model, and for clients that may use it."""
     agents: Mapping[str, Agent] = {}
     profiles: Mapping[str, Profile] = {}
-    policy: tuple[PolicyRule, ...] = ()
+    policy: Rules = ()
     """Which calls are allowed, asked about or denied, for all servers; the first rule that applies
     counts."""
     sandbox: Level = "guard"

@@ -4,12 +4,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from pathlib import Path
 from typing import Annotated, Literal, Self
 
 from msgspec import Meta
 
-from multitap.config.checks import ConfigModel, FieldMistake
+from multitap.config.checks import ConfigModel, FieldMistake, Paths, Texts
 from multitap.config.problems import Place
 from multitap.records import dataclass
 
@@ -148,14 +147,14 @@ def pattern_check(pattern: str) -> Callable[[object], bool]:
 class ArgumentTest(ConfigModel, frozen=True, kw_only=True):
     """A condition on one argument; all given tests must hold."""
 
-    inside: tuple[Path, ...] | None = None
+    inside: Paths | None = None
     """It is a path within one of these folders, links and `..` resolved."""
-    outside: tuple[Path, ...] | None = None
+    outside: Paths | None = None
     """It is a path within none of these folders, links and `..` resolved."""
-    host_in: tuple[str, ...] | None = None
+    host_in: Texts | None = None
     """It is a URL of one of these hosts: `example.com`, `*.example.com`, `example.com:8443`,
     `10.0.0.0/8`."""
-    host_not_in: tuple[str, ...] | None = None
+    host_not_in: Texts | None = None
     """It is a URL of none of these hosts."""
     matches: str | None = None
     """A regular expression is found in it; look-around and back-references are not supported."""
@@ -191,9 +190,9 @@ class PolicyRule(ConfigModel, frozen=True, kw_only=True):
 
     decision: RuleDecision
     """`allow` the call, `ask` a person first, or `deny` it."""
-    servers: tuple[str, ...] = ("*",)
+    servers: Texts = ("*",)
     """Globs over the names of servers."""
-    tools: tuple[str, ...] = ("*",)
+    tools: Texts = ("*",)
     """Globs over the names of tools: those that callers see, and the servers' own; an `allow` goes
     by the servers' own only with `servers`."""
     hints: Mapping[Hint, bool] = {}

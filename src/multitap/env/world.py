@@ -295,7 +295,7 @@ def _by_id(things: Sequence[_Named], name: str, kind: str) -> _Named:
     return by_id[name]
 
 
-def _is_of(tool: ToolInfo, servers: tuple[str, ...]) -> bool:
+def _is_of(tool: ToolInfo, servers: Sequence[str]) -> bool:
     """Whether a tool comes from one of these servers, or from none at all."""
     server = server_of(tool)
     return server is None or matches_any(server, servers)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from functools import cached_property, partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,14 @@ from msgspec.structs import replace
 
 from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting
-from multitap.config import Loaded, ServerConfig, Settings, StdioServer, expand_server
+from multitap.config import (
+    Loaded,
+    ServerConfig,
+    Settings,
+    StdioServer,
+    expand_server,
+    settings_from,
+)
 from multitap.config.sources import state_directory
 from multitap.errors import (
     LONGEST_QUOTE,
@@ -409,12 +417,14 @@ class Hub(ResourcesAndPrompts):
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
+        timeout: float | None = None,
         context: CallContext = NOBODY,
     ) -> ToolResult:
         """Call one tool by its catalog name, or by its own if no other tool has it.
 
         A call to a server that is still starting waits for it, within its timeout. A tool that
-        fails returns a result with `success` False and the server's own words.
+        fails returns a result with `success` False and the server's own words. `timeout` is in
+        seconds; by default, the context's or the server's.
 
         Raises:
             UnknownName: There is no such tool, or it is hidden from this caller.
@@ -423,6 +433,8 @@ class Hub(ResourcesAndPrompts):
         """
         if self._closed:
             self.check_open()
+        if timeout is not None:
+            context = replace(context, timeout=timeout)
         # the catalog is read once: it may be replaced while this call waits
         tool, since = self.catalog.tools.get(name), None
         if tool is None:
@@ -552,9 +564,13 @@ def _starts_now(config: ServerConfig) -> bool:
     return isinstance(config, StdioServer) and config.enabled and config.start != "lazy"
 
 
+HubSource = Settings | Mapping[str, Any] | str | PathLike[str]
+"""What names the servers of a hub: settings, a mapping in any client's format, or a file."""
+
+
 @asynccontextmanager
 async def open_hub(
-    settings: Settings | Reloader | None = None,
+    settings: HubSource | Reloader | None = None,
     *,
     handlers: Handlers = Handlers(),
     dial: Dial | None = None,
@@ -575,8 +591,8 @@ async def open_hub(
     `auto_reload = false`. An entry that cannot be used is logged and affects only itself.
 
     Args:
-        settings: The servers, and how to run them, or the files that say so; by default, the
-            configuration files.
+        settings: The servers, and how to run them: `Settings`, or a file or mapping in the format
+            of any client, such as `{"mcpServers": …}`; by default, the configuration files.
         handlers: Callbacks for what servers ask of the host.
         dial: Opens connections to servers, instead of pipes and sockets.
         expand: Expands variables in a server's configuration, instead of this process's.
@@ -588,7 +604,7 @@ async def open_hub(
         warns: Whether to warn of parts of a project that nobody has trusted (`UntrustedWarning`).
 
     Raises:
-        ConfigError: No settings were given, and a file cannot be read.
+        ConfigError: A file cannot be read, or the mapping cannot be used; names the key.
     """
     running = _run_hub(
         settings,
@@ -609,7 +625,7 @@ async def open_hub(
 
 @asynccontextmanager
 async def _run_hub(
-    source: Settings | Reloader | None,
+    source: HubSource | Reloader | None,
     *,
     handlers: Handlers,
     dial: Dial | None,
@@ -620,11 +636,14 @@ async def _run_hub(
     locks: LockPlaces | None,
 ) -> AsyncGenerator[Hub]:
     files: Reloader | None = None
+    if isinstance(source, Mapping):
+        source = settings_from(source)
     if isinstance(source, Settings):
         settings = source
     else:
-        if source is None:
-            source = await to_thread.run_sync(find_files, abandon_on_cancel=True)
+        if not isinstance(source, Reloader):
+            named = None if source is None else Path(source)
+            source = await to_thread.run_sync(find_files, named, abandon_on_cancel=True)
         files = source
         settings, loaded, expand = files.settings, files.loaded, expand or files.expand
     state = state_directory(settings.state_dir)

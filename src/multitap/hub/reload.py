@@ -6,6 +6,7 @@ import warnings
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,8 @@ from multitap.config import (
     ServerConfig,
     Settings,
     Severity,
+    Surroundings,
+    native,
 )
 from multitap.config.problems import serious
 from multitap.config.projects import TrustState
@@ -267,9 +270,13 @@ async def auto_reload(hub: "Hub", reloader: Reloader) -> AsyncGenerator[None]:
                 tasks.cancel_scope.cancel()
 
 
-def find_files() -> Reloader:
-    """The user's and the project's files; problems of entries are logged."""
-    files = Reloader()
+def find_files(path: Path | None = None) -> Reloader:
+    """The user's and the project's files, or one file; problems of entries are logged."""
+    if path is None:
+        files = Reloader()
+    else:
+        search = native(Surroundings.here(), (path,))
+        files = Reloader(lambda: load_trusted(search))
     files.loaded.check()
     for problem in files.problems:
         if problem.severity is not Severity.NOTE:

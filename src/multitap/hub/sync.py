@@ -6,17 +6,17 @@ import asyncio
 import concurrent.futures
 import os
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 
 import anyio
 
-from multitap.catalog.catalog import Catalog, Tool, allowed
+from multitap.catalog.catalog import Catalog
 from multitap.config import Settings
 from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
-from multitap.hub.hub import Hub, open_hub
+from multitap.hub.hub import Hub, HubSource, open_hub
 from multitap.hub.metrics import Metrics
 from multitap.hub.reload import warn_of_untrusted
 from multitap.hub.supervisor import Plan
@@ -26,7 +26,14 @@ from multitap.upstream.questions import NOBODY, CallContext, Handlers
 if TYPE_CHECKING:
     import mcp_types as types
 
+    from multitap.config import ToolFilter
+    from multitap.tools import ToolInfo, ToolRegistry
+    from multitap.tools.providers import Offer, ToolCall
+    from multitap.tools.providers.offers import Answered
+    from multitap.tools.registry import TokenCost
+
 _T = TypeVar("_T")
+_Registered = TypeVar("_Registered", bound="ToolInfo | Callable[..., Any]")
 # Servers get time to end, but a hub that hangs must not keep the program from exiting.
 _JOIN = 30.0
 
@@ -43,20 +50,34 @@ class SyncHub:
         print(hub.call("clock_now").text)
     ```
 
+    Without a `with` block, `open()` opens it and `close()` stops its servers.
+
     Args:
-        settings: The servers, and how to run them; by default, the configuration files', as
-            [`open_hub`][multitap.open_hub] reads and follows them.
+        settings: The servers, and how to run them, as [`open_hub`][multitap.open_hub] takes them;
+            by default, the configuration files.
         handlers: Callbacks for what servers ask of the host.
     """
 
     def __init__(
-        self, settings: Settings | None = None, *, handlers: Handlers = Handlers()
+        self, settings: HubSource | None = None, *, handlers: Handlers = Handlers()
     ) -> None:
         self._thread = _HubThread(settings, handlers)
 
-    def __enter__(self) -> Self:
+    def open(self) -> Self:
+        """Start the servers; returns this hub.
+
+        Raises:
+            ConfigError: The settings cannot be used.
+        """
         self._thread.open()
         return self
+
+    def close(self) -> None:
+        """Stop every server; a hub that is closed, or was never open, stays as it is."""
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
 
     def __exit__(
         self,
@@ -64,7 +85,7 @@ class SyncHub:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._thread.close()
+        self.close()
 
     @property
     def catalog(self) -> Catalog:
@@ -83,20 +104,19 @@ class SyncHub:
         name: str,
         arguments: Mapping[str, Any] | None = None,
         *,
+        timeout: float | None = None,
         context: CallContext = NOBODY,
     ) -> ToolResult:
         """See `Hub.call`."""
-        return self._thread.wait(lambda hub: hub.call(name, arguments, context=context))
-
-    def tools(self, *, agent: str | None = None) -> tuple[Tool, ...]:
-        """All tools, or those that `agent` may use."""
-        hub = self._thread.running()
-        filter_ = hub.settings.agents.get(agent) if agent is not None else None
-        return tuple(
-            tool
-            for tool in hub.catalog.tools.values()
-            if filter_ is None or allowed(tool.names, filter_)
+        return self._thread.wait(
+            lambda hub: hub.call(name, arguments, timeout=timeout, context=context)
         )
+
+    @property
+    def tools(self) -> SyncTools:
+        """The tools of all servers, for models; see `Hub.tools`."""
+        self._thread.running()
+        return SyncTools(self._thread)
 
     def read(
         self, uri: str, *, server: str | None = None, context: CallContext = NOBODY
@@ -148,10 +168,125 @@ class SyncHub:
         return self._thread.submit(verb)
 
 
+class SyncTools:
+    """The tools of a hub, and their formats for models; the same as `ToolRegistry`, to wait for."""
+
+    def __init__(self, thread: _HubThread, part: ToolRegistry | None = None) -> None:
+        self._thread = thread
+        self._part = part
+
+    def _of(self, hub: Hub) -> ToolRegistry:
+        return self._part or hub.tools
+
+    def list(self) -> tuple[ToolInfo, ...]:
+        """All current tools."""
+        return self._thread.do(lambda hub: self._of(hub).list())
+
+    def __iter__(self) -> Iterator[ToolInfo]:
+        return iter(self.list())
+
+    def __len__(self) -> int:
+        return len(self.list())
+
+    def __contains__(self, name: object) -> bool:
+        return self._thread.do(lambda hub: name in self._of(hub))
+
+    def get(self, name: str) -> ToolInfo | None:
+        """The tool of that name."""
+        return self._thread.do(lambda hub: self._of(hub).get(name))
+
+    def register(self, tool: _Registered) -> _Registered:
+        """Add a tool, or a function as one; returns its argument."""
+        return self._thread.do(lambda hub: self._of(hub).register(tool))
+
+    def narrowed(self, by: ToolFilter | Callable[[ToolInfo], bool]) -> SyncTools:
+        """The tools that a filter, such as an agent's, or a function accepts; follows changes."""
+        return SyncTools(self._thread, self._thread.do(lambda hub: self._of(hub).narrowed(by)))
+
+    def description(self) -> str:
+        """One line per tool, for a system prompt."""
+        return self._thread.do(lambda hub: self._of(hub).description())
+
+    def tokens(self) -> TokenCost:
+        """Estimated tokens of each tool and server in every request."""
+        return self._thread.do(lambda hub: self._of(hub).tokens())
+
+    def for_openai(self, **options: Unpack[OpenAIOptions]) -> SyncOffer:
+        """See `ToolRegistry.for_openai`."""
+        return self._offer(lambda tools: tools.for_openai(**options))
+
+    def for_anthropic(self, **options: Unpack[OfferOptions]) -> SyncOffer:
+        """See `ToolRegistry.for_anthropic`."""
+        return self._offer(lambda tools: tools.for_anthropic(**options))
+
+    def for_gemini(self, **options: Unpack[GeminiOptions]) -> SyncOffer:
+        """See `ToolRegistry.for_gemini`."""
+        return self._offer(lambda tools: tools.for_gemini(**options))
+
+    def _offer(self, make: Callable[[ToolRegistry], Offer]) -> SyncOffer:
+        return SyncOffer(self._thread.do(lambda hub: make(self._of(hub))), self._thread)
+
+    def execute(
+        self, name: str, arguments: Mapping[str, Any], context: CallContext = NOBODY
+    ) -> ToolResult:
+        """Run a tool; every failure becomes a result, even an unknown name."""
+        return self._thread.wait(lambda hub: self._of(hub).execute(name, arguments, context))
+
+
+class OfferOptions(TypedDict, total=False):
+    """Options of `ToolRegistry.for_anthropic`, and of the others."""
+
+    budget: int | None
+    tool_budget: int
+
+
+class OpenAIOptions(OfferOptions, total=False):
+    """Options of `ToolRegistry.for_openai`."""
+
+    strict: bool
+    api: Literal["chat", "responses"]
+
+
+class GeminiOptions(OfferOptions, total=False):
+    """Options of `ToolRegistry.for_gemini`."""
+
+    images: bool
+
+
+class SyncOffer:
+    """Tools in the format of one provider; the same as `Offer`, with an `execute` that waits."""
+
+    def __init__(self, offer: Offer, thread: _HubThread) -> None:
+        self._offer = offer
+        self._thread = thread
+
+    @property
+    def tools(self) -> list[Any]:
+        """Ready for the `tools` parameter of the provider's API."""
+        return self._offer.tools
+
+    @property
+    def tokens(self) -> int:
+        """Estimated tokens of `tools` in every request."""
+        return self._offer.tokens
+
+    def calls(self, answer: Any) -> tuple[ToolCall, ...]:
+        """The calls in a model's answer."""
+        return self._offer.calls(answer)
+
+    def execute(self, call: ToolCall, context: CallContext = NOBODY) -> ToolResult:
+        """Run a call; a failure becomes a result."""
+        return self._thread.wait(lambda _: self._offer.execute(call, context))
+
+    def messages(self, answers: Iterable[Answered]) -> list[Any]:
+        """The messages to append after the model's message, for all its calls."""
+        return self._offer.messages(answers)
+
+
 class _HubThread:
     """Owns the thread, its loop, and the hub while that is open."""
 
-    def __init__(self, settings: Settings | None, handlers: Handlers) -> None:
+    def __init__(self, settings: HubSource | None, handlers: Handlers) -> None:
         self._settings = settings
         self._handlers = handlers
         self._thread: threading.Thread | None = None
@@ -181,7 +316,7 @@ class _HubThread:
         # a forked process has no part in it: the loop that it would wake is its parent's
         if self._process != os.getpid():
             return
-        if loop is not None and leave is not None and thread is not None:
+        if loop is not None and leave is not None and thread is not None and thread.is_alive():
             # an asyncio event may only be set in its own loop
             loop.call_soon_threadsafe(leave.set)
             thread.join(_JOIN)
@@ -203,7 +338,9 @@ class _HubThread:
                 hint="open a SyncHub in each process, after the fork (a server's `post_fork` hook)",
             )
         if self._hub is None:
-            raise HubClosed("the hub is not open", hint="use it inside its `with` block")
+            raise HubClosed(
+                "the hub is not open", hint="use it inside its `with` block, or after `open()`"
+            )
         return self._hub
 
     def do(self, verb: Callable[[Hub], _T]) -> _T:

@@ -284,7 +284,7 @@ def plan_sandbox(
         write=(str(folder), *outermost(write)),
         # in containers, /dev/ptmx is a link
         devices=(*_DEVICES, *map(os.path.realpath, _TERMINALS)) if is_guarded else _DEVICES,
-        hosts=config.sandbox_rules.hosts,
+        hosts=tuple(config.sandbox_rules.hosts),
         env=_environment(env, config, folder, home, is_guarded=is_guarded),
         cwd=config.cwd or project or folder / "home",
         processes=config.sandbox_rules.processes,
@@ -302,7 +302,7 @@ def _argument_folders(
 ) -> tuple[str, ...]:
     """The folders in a server's arguments: of a project's, only those that a person was shown."""
     if config.provenance == "project":
-        return config.home.writes
+        return tuple(config.home.writes)
     return folder_arguments(config.args, config.start_folder or here, home, private.paths)
 
 

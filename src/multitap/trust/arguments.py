@@ -9,7 +9,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -332,7 +332,7 @@ def _judges_of_texts(test: ArgumentTest, *, careful: bool) -> Iterator[Judge]:
 
 
 def _within(
-    paths: tuple[Path, ...], config: ServerConfig, *, is_inside: bool, careful: bool
+    paths: Sequence[Path], config: ServerConfig, *, is_inside: bool, careful: bool
 ) -> Judge:
     folders = Folders.of(map(_locate, paths), _cwd(config))
     decide = folders.possibly if careful else folders.certainly
@@ -369,8 +369,8 @@ def _locate(path: Path, base: Path | None = None) -> Path | None:
         return None
 
 
-def _host_judge(hosts: tuple[str, ...], *, is_listed: bool, careful: bool) -> Judge:
-    listed = HostList(hosts)
+def _host_judge(hosts: Sequence[str], *, is_listed: bool, careful: bool) -> Judge:
+    listed = HostList(tuple(hosts))
 
     def judge(value: Any) -> bool:
         is_in_list = listed.has(value)

@@ -326,8 +326,9 @@ class Shape(Protocol):
 class Offer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """Tools in the format of one provider, at the time it was made."""
 
-    tools: list[dict[str, Any]]
-    """Ready for the `tools` parameter of the provider's API."""
+    tools: list[Any]
+    """Ready for the `tools` parameter of the provider's API; objects, typed so that every client
+    takes them."""
     changes: tuple[Change, ...]
     skipped: tuple[Skipped, ...]
     tokens: int
@@ -365,7 +366,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         """Run a call; a failure becomes a result."""
         return call.problem or await self._execute(call.name, call.arguments, context)
 
-    def messages(self, answers: Iterable[Answered]) -> list[dict[str, Any]]:
+    def messages(self, answers: Iterable[Answered]) -> list[Any]:
         """The messages to append after the model's message, for all its calls."""
         return self._shape.messages(answers)
 

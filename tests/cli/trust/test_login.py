@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import pytest
+from anyio import to_thread
 
 from multitap.cli.browser import open_page
 from multitap.trust.stored_logins import TokenStore
@@ -90,6 +91,41 @@ async def test_a_person_logs_in_in_a_browser_and_stays_logged_in(folder):
         assert "nobody" in said
 
     assert [form["grant_type"] for form in provider.forms] == ["authorization_code"]
+
+
+async def test_adding_a_server_that_wants_a_login_logs_in(folder):
+    command = [sys.executable, "-m", "multitap", "--config", str(folder / "multitap.toml")]
+    quiet = {"PYTHON_KEYRING_BACKEND": "keyring.backends.fail.Keyring", "COLUMNS": "400"}
+    async with provided() as provider:
+        with terminal([*command, "add", "team", provider.url], **quiet) as person:
+            page = await to_thread.run_sync(
+                person.reads, r"'team' wants a login[\s\S]*?visit[^\n]*\n(https?://\S+)"
+            )
+            await visit(page[1], follow=True)
+            code, written = await to_thread.run_sync(person.ends)
+
+        assert code == 0, written
+        assert "logged in to 'team'" in written
+        assert "added team to" in written
+        _, said = await ran(folder, "call", "team_whoami", "--no-live")
+        assert "nobody" in said
+
+
+async def test_without_a_terminal_adding_says_how_to_log_in(folder):
+    async with provided() as provider:
+        code, said = await ran(folder, "add", "team", provider.url)
+
+    assert code == 4
+    assert "hint: at a terminal, `multitap add` logs in" in said
+    assert not (folder / "multitap.toml").exists()
+
+
+def test_logging_in_to_an_unknown_server_says_how_to_add_it(multitap, home):
+    named, address = multitap("login team"), multitap("login https://mcp.example.com/mcp")
+
+    assert (named.code, address.code) == (2, 2)
+    assert named.err.endswith("hint: `multitap add team URL` adds one, and logs in\n")
+    assert "`multitap add https://mcp.example.com/mcp` adds one" in address.err
 
 
 async def test_a_browser_is_started_with_an_address_that_works_once(folder, tmp_path):

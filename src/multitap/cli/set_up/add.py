@@ -36,19 +36,21 @@ from multitap.cli.set_up.add_request import AddRequest, parse_words, read_launch
 from multitap.cli.set_up.answers import answers_to, project_variable, with_options
 from multitap.cli.set_up.consent import Consent, review_lines, settle_variables, show_word
 from multitap.cli.set_up.pasted import is_line
-from multitap.cli.set_up.trial import Trial, TrialContext, start_once
+from multitap.cli.set_up.trial import Trial, TrialContext, start_once, trial_scope
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import (
     Exit,
     advise,
     complain,
+    is_somebody_there,
     note,
     quote_last_lines,
     say,
     say_json,
     table,
 )
-from multitap.config import Document, HttpServer, Loaded, StdioServer, masked
+from multitap.cli.trust.login import log_in_person
+from multitap.config import Document, HttpServer, Loaded, StdioServer, expand_server, masked
 from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.documents import is_list
 from multitap.config.edit.changes import Change
@@ -60,10 +62,12 @@ from multitap.config.layers import Layer, merge, read_document
 from multitap.config.project_bounds import restrain
 from multitap.config.provenance import STANDINGS
 from multitap.errors import ConfigError
+from multitap.events import FailureCode
 from multitap.printable import is_seen, printable, skeleton
 from multitap.sandbox.levels import MEANINGS, Confinement, confinement_of, support_here
 from multitap.sandbox.places import writable_folders
 from multitap.trust.pins import LockPlaces, places_of
+from multitap.trust.stored_logins import TokenStore
 from multitap.trust.vault import Vault
 
 _LONGEST_NAME = 128
@@ -79,6 +83,8 @@ class AddOptions(EditOptions, frozen=True):
     as_json: bool = False
     sandbox: bool = False
     """Whether to confine it although the user typed it."""
+    browser: bool = True
+    """Whether a login opens a browser."""
 
 
 class Addition(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +161,13 @@ class AddCommand(click.Command):
 @click.option(
     "--no-check", "check", flag_value=False, default=True, help="Add it without starting it first"
 )
+@click.option(
+    "--no-browser",
+    "browser",
+    flag_value=False,
+    default=True,
+    help="For a login: print the address to visit, and read the one it leads to",
+)
 @click.option("--sandbox", is_flag=True, help="Try it and run it under `strict`")
 @click.option("-y", "--yes", is_flag=True, help="Agree to what others wrote, and do not ask")
 @timeout_option
@@ -185,7 +198,8 @@ def add(
     Options of this command come before such a line: everything after its first word is its own.
     Give the inputs of a published server as --NAME VALUE, or with -e for a variable; you are asked
     for missing ones. What others wrote is shown first, and nothing of it starts or is sent before
-    you agree. The server is started once, and added only if it works.
+    you agree. The server is started once, and added only if it works; if it wants a login, you log
+    in now.
     """  # noqa: D301 - click's mark for lines that stay as they are
     typed = click.get_current_context().meta
     if not words and not typed.keys() & {"line", "command"}:
@@ -510,7 +524,30 @@ def _try_start(
     if how.scope == "project":
         config = config.replace(provenance="project")
     context = TrialContext(addition.secrets, addition.variables)
-    return run_async(lambda: start_once(loaded, addition.name, config, context, wait=wait))
+
+    def start() -> Trial:
+        return run_async(lambda: start_once(loaded, addition.name, config, context, wait=wait))
+
+    trial = start()
+    if not isinstance(config, HttpServer) or not _can_log_in(config, trial):
+        return trial
+    scope = trial_scope(loaded, addition.name, config, context)
+    target = expand_server(config, scope)
+    if not isinstance(target, HttpServer):
+        raise TypeError("a remote server stays one")
+    note(f"{addition.name!r} wants a login")
+    log_in_person(addition.name, target, browser=how.browser)
+    trial = start()
+    if trial.reason:  # it is not added, and leaves nothing behind
+        TokenStore().remove(target.login_name(addition.name), target.url)
+    return trial
+
+
+def _can_log_in(config: HttpServer, trial: Trial) -> bool:
+    """Whether a server asks for a login, and a person is there for it."""
+    wants = trial.failure is not None and trial.failure.code is FailureCode.AUTH
+    by_person = not config.oauth or config.oauth.grant == "authorization_code"
+    return wants and by_person and config.oauth is not False and is_somebody_there()
 
 
 def _explain_failure(name: str, trial: Trial) -> int:
@@ -520,6 +557,8 @@ def _explain_failure(name: str, trial: Trial) -> int:
     complain(f"{name!r} does not start: {trial.reason}", fix)
     quote_last_lines(trial.failure.stderr if trial.failure else "")
     note("nothing was written; `--no-check` adds it anyway")
+    if trial.failure and trial.failure.code is FailureCode.AUTH:
+        advise(f"at a terminal, `multitap add` logs in; or: `--no-check`, `multitap login {name}`")
     if trial.level != "off" and (fix is None or trial.failure is None):
         note(f"it ran in a sandbox, under `{trial.level}`: {MEANINGS[trial.level]}")
         advise(

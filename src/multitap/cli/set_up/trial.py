@@ -84,7 +84,7 @@ async def start_once(
     settings = loaded.settings.with_servers({name: trial})
 
     def expand(_: str, server: ServerConfig) -> ServerConfig:
-        return expand_server(server, _scope(loaded, name, server, values))
+        return expand_server(server, trial_scope(loaded, name, server, values))
 
     with _sandbox_of(loaded, name, trial) as sandbox, TemporaryDirectory() as scratch:
         locks = places_in(Path(scratch))
@@ -146,7 +146,8 @@ def _sandbox_of(
         yield leftovers
 
 
-def _scope(loaded: Loaded, name: str, config: ServerConfig, values: TrialContext) -> Scope:
+def trial_scope(loaded: Loaded, name: str, config: ServerConfig, values: TrialContext) -> Scope:
+    """The scope of a server's variables, with the values that are not stored yet."""
     scope = scope_for(name, config, loaded.search.folder)
 
     def look_up(secret: str) -> str | None:

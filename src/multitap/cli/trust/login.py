@@ -16,7 +16,8 @@ from multitap.cli.options import CommonOptions, config_options, project_options
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import Exit, TypedLines, advise, complain, is_somebody_there, note
 from multitap.config import HttpServer, OAuth
-from multitap.errors import ConfigError, Unavailable, WireFault
+from multitap.config.problems import did_you_mean
+from multitap.errors import ConfigError, Unavailable, UnknownName, WireFault
 from multitap.http.client.route import show_url
 from multitap.oauth.account import LOGIN_TIMEOUT, PORT, REDIRECT, Account
 from multitap.oauth.callback import open_callback
@@ -59,10 +60,21 @@ def login(options: CommonOptions, name: str, *, browser: bool, scope: str | None
         login_ = run_async(lambda: _log_in_alone(name, config))
         note(f"{name!r} logs in by itself at {login_.issuer}{_rights(login_)}")
         return Exit.DONE
-    login_ = run_async(lambda: _log_in(name, config, browser=browser, scope=scope))
-    note(f"logged in to {name!r} at {login_.issuer}{_rights(login_)}")
+    log_in_person(name, config, browser=browser, scope=scope)
     note(f"stored in {_place(name, config)}; running gateways connect by themselves")
     return Exit.DONE
+
+
+def log_in_person(
+    name: str, config: HttpServer, *, browser: bool = True, scope: str | None = None
+) -> None:
+    """Send the user to the login page of a server, and keep the login.
+
+    Raises:
+        Unavailable: The server has no such login, or nobody logged in.
+    """
+    login_ = run_async(lambda: _log_in(name, config, browser=browser, scope=scope))
+    note(f"logged in to {name!r} at {login_.issuer}{_rights(login_)}")
 
 
 @click.command()
@@ -90,7 +102,13 @@ def logout(options: CommonOptions, name: str, *, revoke: bool) -> int:
 
 def _server(options: CommonOptions, name: str) -> HttpServer:
     loaded = load_configuration(options)
-    require(loaded, name)
+    try:
+        require(loaded, name)
+    except UnknownName as exc:
+        typed = name if "://" in name else f"{name} URL"
+        near = did_you_mean(name, loaded.merged.servers)
+        adds = f"`multitap add {typed}` adds one, and logs in"
+        raise UnknownName(str(exc), hint=" ".join(filter(None, (near, adds)))) from None
     config = loaded.settings.servers[name]
     if not isinstance(config, HttpServer):
         raise ConfigError(

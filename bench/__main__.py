@@ -21,6 +21,7 @@ from bench import (
     lazy,
     light,
     memory,
+    piped,
     report,
     start,
     trace,
@@ -45,6 +46,7 @@ BENCHMARKS = (
     *(imports, light, call_stdio, call_http, big_results, start, lazy, memory, trace),
     decisions,
     confined,
+    piped,
 )
 GATEWAY = (
     cpu,

@@ -238,6 +238,30 @@ class _Transport(Protocol):
     def abort(self) -> None: ...
 
 
+class PeerLine(Protocol):
+    """Carries messages to another replica, or to another hub of this process."""
+
+    @property
+    def peer(self) -> str | None:
+        """The other side's id."""
+        ...
+
+    @property
+    def is_congested(self) -> bool: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def reason(self) -> str:
+        """Why it is closed."""
+        ...
+
+    def send(self, message: PeerMessage) -> None: ...
+
+    def withdraw(self, message: PeerMessage) -> bool: ...
+
+
 class PeerConnection(asyncio.Protocol):
     """See the module.
 

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.cluster import peer_connection as say
-from multitap.cluster.peer_connection import PATIENCE, PeerConnection
+from multitap.cluster.peer_connection import PATIENCE, PeerConnection, PeerLine
 from multitap.cluster.wires import HANDSHAKE, ForwardedWire, RelayedCall
 from multitap.errors import (
     AnswerInvalid,
@@ -64,7 +64,7 @@ class Relay:
 
     def __init__(
         self,
-        connection: PeerConnection,
+        connection: PeerLine,
         tasks: Tasks,
         find: Callable[[str], OwnedLink | None],
         users: Mapping[str, set["RelayedServer"]],
@@ -113,7 +113,7 @@ class RelayedServer:
         self,
         server: str,
         number: int,
-        connection: PeerConnection,
+        connection: PeerLine,
         tasks: Tasks,
         find: Callable[[str], OwnedLink | None],
     ) -> None:

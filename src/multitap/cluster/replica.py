@@ -63,9 +63,9 @@ class ReplicaPlacements(msgspec.Struct, frozen=True):
     logins: SharedLogins
 
     def __call__(
-        self, name: str, config: ServerConfig, dial: Dial, /
+        self, link: Link, config: ServerConfig, dial: Dial, /
     ) -> AbstractAsyncContextManager[Placement]:
-        return self.placed(name, config, dial)
+        return self.placed(link.name, config, dial)
 
 
 class Replica:

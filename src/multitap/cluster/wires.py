@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from multitap.cluster import peer_connection as say
 from multitap.cluster.leases import OwnerLease
-from multitap.cluster.peer_connection import PeerConnection
+from multitap.cluster.peer_connection import PeerLine
 from multitap.errors import (
     AnswerTimeout,
     BadAnswer,
@@ -66,9 +66,7 @@ class ForwardedWire:
 
     kind = "cluster"
 
-    def __init__(
-        self, server: str, number: int, connection: PeerConnection, exchange: Exchange
-    ) -> None:
+    def __init__(self, server: str, number: int, connection: PeerLine, exchange: Exchange) -> None:
         self._server = server
         self._number = number
         self._connection = connection
@@ -243,7 +241,7 @@ _numbers = itertools.count(1)
 @asynccontextmanager
 async def open_forwarded(
     server: str,
-    connection: PeerConnection,
+    connection: PeerLine,
     wires: dict[int, ForwardedWire],
     redact: Redactor,
 ) -> AsyncGenerator[ForwardedWire]:
@@ -360,7 +358,7 @@ class OwnedWire:
         return self._wire.fault
 
     def attach(self, inbound: Inbound) -> None:
-        self._wire.attach(_SharedInbound(inbound, self._users))
+        self._wire.attach(SharedInbound(inbound, self._users))
 
     async def request(self, request: Request) -> Raw:
         # the last check before it is sent: the lease may have ended while it waited. Health checks
@@ -419,7 +417,7 @@ class OwnedWire:
             raise WireFault(reason if lease.is_leaving else _UNCERTAIN, sent=False)
 
 
-class _SharedInbound:
+class SharedInbound:
     """Routes messages of the server to the replica whose call they belong to."""
 
     def __init__(self, inbound: Inbound, users: Iterable[RelayedWire]) -> None:

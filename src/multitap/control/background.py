@@ -11,8 +11,10 @@ import hmac
 import logging
 import os
 import re
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, closing, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -82,6 +84,10 @@ class OpenView(msgspec.Struct, frozen=True):
     """Its control socket."""
     needs: Callable[[], Needs]
     """The variables that its files name now."""
+    is_needed: Callable[[], bool]
+    """Whether another view uses its servers."""
+    keep_apart: Callable[[str], None]
+    """Has each view start a server for itself."""
 
 
 class Views(msgspec.Struct, frozen=True):
@@ -119,7 +125,7 @@ class _View:
             return False
         gateway = self.open.gateway
         working = any(link.requests.slots.working for link in gateway.hub.links.values())
-        return working or bool(len(gateway.parked_calls))
+        return working or bool(len(gateway.parked_calls)) or self.open.is_needed()
 
 
 def needs_of(settings: Settings) -> Needs:
@@ -142,6 +148,8 @@ class BackgroundGateway:
         self._running: set[_View] = set()
         self._loaded: dict[ViewKey, LoadedView] = {}
         """The configurations of views in use."""
+        self._rooted: set[ViewKey] = set()
+        """Views of which each client has one of its own: a server there knows its roots."""
         self._connections: set[RelayedClient] = set()
         self._numbers = count(1)
         self._changed = Bell()
@@ -195,7 +203,7 @@ class BackgroundGateway:
     def _retire(self, view: _View) -> None:
         """Have the clients of a view join again."""
         view.is_stale = True
-        self._views = {key: other for key, other in self._views.items() if other is not view}
+        self._forget(view)
         view.tell(MOVED)
         view.changed.ring()
 
@@ -258,6 +266,8 @@ class BackgroundGateway:
         env = {**request.early, **(request.variables or {})}
         whole = msgspec.json.encode(sorted(env.items()))
         identity = (key, hashlib.sha256(whole).hexdigest())
+        if key in self._rooted:
+            identity = (key, secrets.token_hex())
         view = self._views.get(identity)
         if view is None:
             view = self._views[identity] = _View()
@@ -273,6 +283,7 @@ class BackgroundGateway:
             if loaded.is_alone:
                 return
             async with self._make.open(key, env, next(self._numbers)) as view.open:
+                view.open.gateway.on_rooted = partial(self._on_rooted, view, key, view.open)
                 view.opened.set()
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._follow, view, key, view.open)
@@ -290,6 +301,17 @@ class BackgroundGateway:
                 self._loaded.pop(key, None)
             view.opened.set()
             self._changed.ring()
+
+    def _on_rooted(self, view: _View, key: ViewKey, opened: OpenView, server: str) -> None:
+        """Give each client a process of its own of a server that knows a client's roots."""
+        opened.keep_apart(server)
+        self._rooted.add(key)
+        if len(view.users) > 1:
+            self._retire(view)
+        else:
+            # it ends with its client: the next one has other roots
+            view.is_stale = True
+            self._forget(view)
 
     def _forget(self, view: _View) -> None:
         self._views = {key: other for key, other in self._views.items() if other is not view}

@@ -178,6 +178,8 @@ class Gateway:
         self.hub = hub
         self.tasks = tasks
         self.bus = bus
+        self.on_rooted: Callable[[str], None] = lambda _: None
+        """Called with the name of a server that knows the roots of a client from now on."""
         self.is_leaving = False
         """Whether this replica is shutting down, so that clients should use another one."""
         self.metrics = GatewayMetrics(hub)
@@ -360,6 +362,10 @@ class _ConnectedClients:
     def only(self, server: str) -> Client | None:
         return self.gateway.subscriptions.only(server) if self.gateway else None
 
+    def on_rooted(self, server: str) -> None:
+        if self.gateway is not None:
+            self.gateway.on_rooted(server)
+
     def sees(self, client: Client, server: str) -> bool:
         return self.gateway is not None and self.gateway.view(client.audience).has(server)
 
@@ -391,7 +397,11 @@ async def open_gateway(
     )
     with ungrouped():
         async with (
-            open_hub(ServerRequests(clients.only, clients.sees, host, person).handlers()) as hub,
+            open_hub(
+                ServerRequests(
+                    clients.only, clients.sees, host, person, clients.on_rooted
+                ).handlers()
+            ) as hub,
             Tasks() as tasks,
         ):
             bus = None

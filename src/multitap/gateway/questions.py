@@ -111,6 +111,7 @@ class ServerRequests:
         sees: Whether a client sees a server.
         host: Answers what no client can.
         person: Answers what the host cannot either, as long as a screen is open.
+        on_rooted: Called with the name of a server that a client has told its roots.
     """
 
     def __init__(
@@ -119,7 +120,9 @@ class ServerRequests:
         sees: Callable[[Client, str], bool],
         host: Handlers = Handlers(),
         person: PersonQuestions | None = None,
+        on_rooted: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._on_rooted = on_rooted
         self._only = only
         self._sees = sees
         self._host = host
@@ -186,11 +189,13 @@ class ServerRequests:
 
     async def _roots(self, origin: RequestOrigin) -> types.ListRootsResult | types.ErrorData:
         try:
-            return await self._ask_typed(origin, "roots/list", None, types.ListRootsResult)
+            roots = await self._ask_typed(origin, "roots/list", None, types.ListRootsResult)
         except RpcError:
             if self._host.roots:
                 return await self._host.roots(origin)
             return types.ListRootsResult(roots=[])
+        self._on_rooted(origin.server)
+        return roots
 
     async def _ask_typed(
         self,

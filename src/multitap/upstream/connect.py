@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import TYPE_CHECKING, Protocol, assert_never
 
 import msgspec
 
@@ -19,6 +19,9 @@ from multitap.wire.process import Spawner
 from multitap.wire.stderr_log import log_path
 from multitap.wire.stdio import open_stdio
 from multitap.wire.wire import Evidence, Wire
+
+if TYPE_CHECKING:
+    from multitap.upstream.link import Link
 
 Dial = Callable[[str, ServerConfig], AbstractAsyncContextManager[Wire]]
 """Opens a wire; the only seam between a link and the network."""
@@ -167,9 +170,9 @@ class Placements(Protocol):
         ...
 
     def __call__(
-        self, name: str, config: ServerConfig, dial: Dial, /
+        self, link: "Link", config: ServerConfig, dial: Dial, /
     ) -> AbstractAsyncContextManager[Placement]:
-        """Where a server runs; `dial` opens its wire if that is in this process."""
+        """Where the server of a link runs; `dial` opens its wire if that is in this process."""
         ...
 
 
@@ -188,7 +191,7 @@ class LocalPlacements(msgspec.Struct, frozen=True):
 
     def __call__(
         self,
-        name: str,  # noqa: ARG002 - the same for all of them
+        link: "Link",  # noqa: ARG002 - the same for all of them
         config: ServerConfig,  # noqa: ARG002
         dial: Dial,
         /,

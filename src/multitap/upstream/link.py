@@ -346,7 +346,7 @@ class Link:
         is_placed = False
         try:
             with anyio.fail_after(self.config.connect_timeout) as clock:
-                async with self._place(self.name, approach.config, self._dial) as placement:
+                async with self._place(self, approach.config, self._dial) as placement:
                     await attempt.wait_admitted(placement.breaker)
                     clock.deadline, is_placed = math.inf, True
                     yield placement

@@ -25,12 +25,20 @@ def say(message):
         sys.stdout.flush()
 def tool(name):
     return {"name": name, "inputSchema": {"type": "object"}}
-TOOLS = [tool(name) for name in ("pid", "folder", "variable", "arguments", "slow", "echo")]
+TOOLS = [
+    tool(name) for name in ("pid", "folder", "variable", "arguments", "slow", "echo", "roots")
+]
+roots, asked = [], threading.Event()
 def call(name, given):
     match name:
         case "pid": return str(os.getpid())
         case "folder": return os.getcwd()
         case "variable": return os.environ.get(given["name"], "")
+        case "roots":
+            if not asked.is_set():
+                say({"id": "roots", "method": "roots/list"})
+                asked.wait()
+            return roots[0]
         case "arguments": return " ".join(sys.argv[2:])
         case "slow":
             open(given["begun"], "w").close()
@@ -59,7 +67,10 @@ def work(message):
         say({"id": message["id"], "result": result})
 for line in sys.stdin:
     message = json.loads(line)
-    if "id" in message and "method" in message:
+    if message.get("id") == "roots":
+        roots.extend(root["uri"] for root in message["result"]["roots"])
+        asked.set()
+    elif "id" in message and "method" in message:
         threading.Thread(target=work, args=(message,), daemon=True).start()
 """
 
@@ -80,9 +91,12 @@ class PipedClient:
         if answered:
             self._next += 1
             message["id"] = self._next
+        self._write(message)
+        return self._next
+
+    def _write(self, message):
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
-        return self._next
 
     def answer(self, number, patience=PATIENCE):
         deadline = time.monotonic() + patience
@@ -99,7 +113,10 @@ class PipedClient:
         *lines, self._received = (self._received + data).split(b"\n")
         for line in lines:
             message = json.loads(line)
-            if "method" in message:
+            if message.get("method") == "roots/list":
+                roots = {"roots": [{"uri": self._roots}]}
+                self._write({"jsonrpc": "2.0", "id": message["id"], "result": roots})
+            elif "method" in message:
                 self.notifications.append(message["method"])
             else:
                 assert message["id"] not in self._answers
@@ -110,10 +127,11 @@ class PipedClient:
         assert "result" in answer, answer
         return answer["result"]
 
-    def greet(self):
+    def greet(self, roots=None):
+        self._roots = roots
         params = {
             "protocolVersion": "2025-06-18",
-            "capabilities": {},
+            "capabilities": {"roots": {}} if roots else {},
             "clientInfo": {"name": "test", "version": "1"},
         }
         hello = self.ask("initialize", params)

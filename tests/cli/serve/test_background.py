@@ -150,6 +150,87 @@ def test_each_folder_has_its_own_workspace(machine):
     assert len(machine.running()) == 1
 
 
+def test_two_projects_share_the_servers_of_their_user(machine):
+    machine.configure(machine.server("one"))
+    here, there = machine.folder("here"), machine.folder("there")
+    first, second = machine.joined(folder=here), machine.joined(folder=there)
+    assert first.tools() == second.tools()
+    pids = {client.call("one_pid") for client in (first, second)}
+    begun, until = machine.root / "begun", machine.root / "until"
+    number = second.begin("one_slow", begun=str(begun), until=str(until))
+    wait_for(begun.exists)
+
+    first.kill()
+    until.touch()
+
+    assert second.answer(number)["result"]["content"][0]["text"] == "at last"
+    assert {second.call("one_pid")} == pids
+    assert machine.starts("one") == 1
+
+
+def test_a_program_that_another_project_runs_can_be_restarted(machine):
+    machine.configure(machine.server("one"))
+    here, there = machine.folder("here"), machine.folder("there")
+    first, second = machine.joined(folder=here), machine.joined(folder=there)
+    before = {first.call("one_pid"), second.call("one_pid")}
+
+    code, _, _ = machine.run("restart", "one", folder=there)
+
+    assert code == 0
+    wait_for(lambda: second.call("one_pid") not in before)
+    assert first.call("one_pid") == second.call("one_pid")
+    assert machine.starts("one") == 2
+
+
+def test_a_program_goes_on_when_the_project_that_started_it_is_closed(machine):
+    machine.configure('[serve]\nkeep = "0.2s"\n' + machine.server("one"))
+    first = machine.joined(folder=machine.folder("here"))
+    second = machine.joined(folder=machine.folder("there"))
+    pid = first.call("one_pid")
+    assert second.call("one_pid") == pid
+
+    first.leave()
+
+    answers = [second.call("one_pid") for _ in range(50)]
+    assert {*answers} == {pid}
+    second.leave()
+    wait_for(lambda: not machine.running())
+    assert machine.starts("one") == 1
+
+
+def test_a_program_on_another_path_is_another_program(machine):
+    machine.configure(machine.server("one").replace(machine.python, "tool"))
+    for name in ("a", "b"):
+        folder = machine.folder(name)
+        (folder / "tool").write_text(f'#!/bin/sh\nexec {machine.python} "$@"\n')
+        (folder / "tool").chmod(0o755)
+    rest = machine.env["PATH"]
+
+    first = machine.joined(env={"PATH": f"{machine.folder('a')}:{rest}"})
+    second = machine.joined(env={"PATH": f"{machine.folder('b')}:{rest}"})
+    third = machine.joined(env={"PATH": f"{machine.folder('a')}:{rest}:/nowhere"})
+
+    pids = [client.call("one_pid") for client in (first, second, third)]
+    assert pids[0] != pids[1]
+    assert pids[0] == pids[2]
+
+
+def test_a_server_that_knows_the_roots_of_one_client_serves_no_other(machine):
+    machine.configure(machine.server("one") + machine.server("two"))
+    clients = [machine.client() for _ in range(3)]
+    for number, client in enumerate(clients):
+        client.greet(roots=f"file:///root-{number}")
+
+    seen = [client.call("one_roots") for client in clients]
+    again = [client.call("one_roots") for client in reversed(clients)]
+
+    assert seen == [f"file:///root-{number}" for number in range(3)]
+    assert again == seen[::-1]
+    assert len({client.call("one_pid") for client in clients}) == 3
+    assert len({client.call("two_pid") for client in clients}) == 1
+    assert machine.starts("two") == 1
+
+
 def test_a_value_of_one_client_reaches_no_other_and_not_the_gateway(machine):
     machine.configure(machine.server("one", KEY="${KEY:-none}"))
 

@@ -17,6 +17,7 @@ from multitap.cli.serve.gateway import (
 )
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import NOTES, Exit
+from multitap.cluster.neighbours import Neighbours
 from multitap.config import Surroundings
 from multitap.control.background import (
     LoadedView,
@@ -52,7 +53,8 @@ def serve_background(ready: int) -> int:
     async def run() -> None:
         async with Tasks() as tasks:
             tasks.start_soon(free_leftovers)
-            await run_background(Views(_load, _open), background_place(), on_listening)
+            views = Views(_load, partial(_open, Neighbours(tasks)))
+            await run_background(views, background_place(), on_listening)
 
     run_async(run, fast=True)
     return Exit.DONE
@@ -81,19 +83,25 @@ def _load(key: ViewKey) -> LoadedView:
 
 
 @asynccontextmanager
-async def _open(key: ViewKey, env: Mapping[str, str], number: int) -> AsyncGenerator[OpenView]:
+async def _open(
+    neighbours: Neighbours, key: ViewKey, env: Mapping[str, str], number: int
+) -> AsyncGenerator[OpenView]:
     where = _surroundings(key, env)
     load = configuration_loader(_options(key), where)
     served = served_files(load, partial(_switch, key, env))
     reloader = served.reloader
     assert reloader is not None  # noqa: S101 - there are files
-    async with open_gateway(served.open, host=served.host) as gateway:
+    opening = partial(served.open, place=neighbours.place(number, env, served.state))
+    async with open_gateway(opening, host=served.host) as gateway:
+        gateway.hub.on_restart = partial(neighbours.restart, number)
         control = ControlService(gateway, reloader=reloader, switch=served.switch, background=True)
         async with open_control(control, served.state, number=number):
             yield OpenView(
                 gateway,
                 own_socket(served.state, number),
-                lambda: needs_of(reloader.settings),
+                needs=lambda: needs_of(reloader.settings),
+                is_needed=lambda: neighbours.is_needed(number),
+                keep_apart=lambda server: neighbours.keep_apart(number, server),
             )
 
 

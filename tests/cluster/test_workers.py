@@ -212,6 +212,7 @@ async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path, mon
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_no_call_is_lost_when_one_worker_after_another_leaves(tmp_path):
     ledger, crowd = NonceLedger(tmp_path), Crowd(pause=0.2)
     gateway = GatewayProcess(tmp_path, ledger.config(), "--workers", "2")
@@ -227,6 +228,7 @@ async def test_no_call_is_lost_when_one_worker_after_another_leaves(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_a_gateway_that_stops_answers_every_call_that_was_executed(tmp_path):
     ledger, crowd = NonceLedger(tmp_path), Crowd(pause=0.5)
     gateway = GatewayProcess(tmp_path, ledger.config(), "--workers", "2")

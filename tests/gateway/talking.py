@@ -21,7 +21,7 @@ from tests.gateway import cells
 from tests.wire.sdk_web import served
 from tests.zoo import modes
 
-PATIENCE = 15
+PATIENCE = 30
 MODES = {"old": "legacy", "new": "2026-07-28"}
 ROOT = types.Root(uri="file:///home/me")
 ALL_OF_IT = types.SamplingCapability(

@@ -32,8 +32,6 @@ from tests.gateway.hostile.stage import (
 from tests.gateway.talking import gate, zoo
 from tests.waiting import until
 
-PATIENCE = 15
-
 
 def client(principal):
     client = Client(EventWriter(), principal=principal)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import anyio
 
-PATIENCE = 8
+PATIENCE = 30
 MODERN = "2026-07-28"
 OLD = "2025-11-25"
 _META = "io.modelcontextprotocol/"

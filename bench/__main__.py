@@ -27,6 +27,7 @@ from bench import (
     trace,
 )
 from bench.gateway import (
+    changing,
     cpu,
     crossing,
     growth,
@@ -54,6 +55,7 @@ GATEWAY = (
     sizes,
     crossing,
     listing,
+    changing,
     opening,
     starting,
     hanging,

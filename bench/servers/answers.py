@@ -20,6 +20,10 @@ OUTPUT = {
 TYPED = "typed"
 """The third tool, with an `outputSchema`, as the SDK's servers give every tool."""
 
+GROW = b'"grow"'
+"""In the arguments of a call after which a stdio server has one tool more."""
+GROWN = b'{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}'
+
 
 def listed(tools):
     names = ["echo", "blob", TYPED, *(f"tool_{number}" for number in range(3, tools))][:tools]

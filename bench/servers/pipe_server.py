@@ -2,7 +2,7 @@
 
 import sys
 
-from answers import answer, note
+from answers import GROW, GROWN, answer, note
 
 
 def main(era="handshake", tools="2", tally=None):
@@ -10,6 +10,8 @@ def main(era="handshake", tools="2", tally=None):
         if tally:
             note(tally, line)
         reply = answer(line, era=era, tools=int(tools))
+        if GROW in line:
+            tools, reply = int(tools) + 1, reply + b"\n" + GROWN
         if reply is not None:
             sys.stdout.buffer.write(reply + b"\n")
             sys.stdout.buffer.flush()

@@ -69,6 +69,11 @@ def file_stamp(path: Path) -> Stamp:
         status = path.stat()
     except OSError:
         return None
+    return stamp_of(status)
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """The same from the status of a file that is open."""
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 

@@ -6,7 +6,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -16,7 +16,7 @@ import msgspec
 
 from multitap.config.documents import is_list, is_table
 from multitap.errors import MultitapError, quoted
-from multitap.files import Stamp, file_stamp, read_up_to
+from multitap.files import Stamp, file_stamp, read_up_to, stamp_of
 
 _NAMED = {"prompt": "name", "resource": "uri", "template": "uriTemplate"}
 """By kind: the field that identifies an offer."""
@@ -159,14 +159,27 @@ class LockedPackage(msgspec.Struct, frozen=True):
         )
 
 
-class ToolPin(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class ToolPin(
+    msgspec.Struct, frozen=True, eq=False, forbid_unknown_fields=True, omit_defaults=True
+):
     """One tool as it was seen."""
 
     sha256: str
     exposed: str = ""
     """The name that callers use."""
     definition: dict[str, Any] | None = None
-    """None if it was too long to keep; only its digest is known."""
+    """None if it was too long to keep, or was not read: a gateway keeps only digests in memory."""
+
+    def __eq__(self, other: object) -> bool:
+        # without the definition, which follows from its digest
+        return (
+            isinstance(other, ToolPin)
+            and self.sha256 == other.sha256
+            and self.exposed == other.exposed
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.sha256, self.exposed))
 
 
 class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -197,12 +210,88 @@ class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
             waiting[name] = pin
         return waiting
 
+    def pins(self) -> Iterator[tuple[str, ToolPin]]:
+        """Everything that is pinned or waits for review, by name or key."""
+        for pins in (self.tools, self.pending, self.others or {}, self.pending_others):
+            yield from pins.items()
 
-class LockContent(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    def without_definitions(self) -> "ServerPins":
+        """The same pins by their digests alone."""
+        return self._with_definitions({})
+
+    def with_definitions(self, stored: "ServerPins | None") -> "ServerPins":
+        """The same pins with the definitions that a lock file already has of them."""
+        if stored is None:
+            return self
+        definitions = {pin.sha256: pin.definition for _, pin in stored.pins()}
+        own = {pin.sha256: pin.definition for _, pin in self.pins() if pin.definition is not None}
+        return self._with_definitions({**definitions, **own})
+
+    def _with_definitions(self, definitions: Mapping[str, dict[str, Any] | None]) -> "ServerPins":
+        def renew(pins: Mapping[str, ToolPin]) -> dict[str, ToolPin]:
+            return {
+                key: ToolPin(pin.sha256, pin.exposed, definitions.get(pin.sha256))
+                for key, pin in pins.items()
+            }
+
+        return msgspec.structs.replace(
+            self,
+            tools=renew(self.tools),
+            pending=renew(self.pending),
+            others=None if self.others is None else renew(self.others),
+            pending_others=renew(self.pending_others),
+        )
+
+
+class LockContent(msgspec.Struct, frozen=True):
     """The content of a lock file."""
 
-    version: int = 0
-    servers: dict[str, ServerPins] = {}
+    servers: Mapping[str, ServerPins] = {}
+
+
+class LockedServers(MutableMapping[str, ServerPins]):
+    """The entries of a lock file that is being changed.
+
+    Each is decoded when it is read, and encoded when it is replaced: all others are written as they
+    are, because a file may have many thousand tools.
+    """
+
+    def __init__(self, entries: dict[str, bytes]) -> None:
+        self._entries = entries
+        self.changed: dict[str, ServerPins | None] = {}
+        """The new entries; None for those that were removed."""
+
+    def __getitem__(self, server: str) -> ServerPins:
+        return _decode_entry(self._entries[server])
+
+    def __setitem__(self, server: str, pins: ServerPins) -> None:
+        self._entries[server] = visible_json(pins).replace("\n", "\n  ").encode()
+        self.changed[server] = pins
+
+    def __delitem__(self, server: str) -> None:
+        del self._entries[server]
+        self.changed[server] = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([*self._entries])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def text(self) -> bytes:
+        """The text of the whole file."""
+        entries = (
+            b"\n  %b: %b" % (visible_json(server).encode(), self._entries[server])
+            for server in sorted(self._entries)
+        )
+        servers = b"{%b\n }" % b",".join(entries) if self._entries else b"{}"
+        return b'{\n "servers": %b,\n "version": %d\n}\n' % (servers, VERSION)
+
+
+class LockDraft(msgspec.Struct, frozen=True):
+    """A lock file that is being changed."""
+
+    servers: LockedServers
 
 
 class LockFile:
@@ -216,6 +305,10 @@ class LockFile:
     def __init__(self, path: Path, *, is_private: bool = True) -> None:
         self.path = path
         self._mode = 0o600 if is_private else 0o644
+        self._known: tuple[Stamp, Mapping[str, ServerPins]] = (None, {})
+        """The last valid content that was read or written, without definitions."""
+        self.seen: Stamp = None
+        """The stamp of what was last read or written, valid or not."""
 
     def read(self) -> LockContent:
         """Its content; empty if it does not exist.
@@ -223,30 +316,27 @@ class LockFile:
         Raises:
             LockError: It cannot be read, or is damaged.
         """
-        # The file may come from a repository: a link could reveal another file in an error, and a
-        # pipe would block forever.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            handle = os.open(self.path, flags)
-        except (FileNotFoundError, NotADirectoryError):
-            return LockContent(VERSION)
-        except OSError as exc:
-            raise LockError(f"{self.path} cannot be read: {exc.strerror}") from None
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise LockError(f"{self.path} is not a file")
-        with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
-            raw = read_up_to(file, LARGEST)
-        if len(raw) > LARGEST:
-            raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")
-        return _parse(self.path, raw)
+        _, raw = self._load()
+        return LockContent(dict(_parse(self.path, raw)))
+
+    def read_digests(self) -> LockContent:
+        """Its content without definitions.
+
+        Raises:
+            LockError: It cannot be read, or is damaged.
+        """
+        stamp = self.stamp()
+        known, digests = self._known
+        if stamp is None or stamp != known:
+            digests = self._digests(*self._load())
+        return LockContent(digests)
 
     def stamp(self) -> Stamp:
         """Its stamp, to detect changes."""
         return file_stamp(self.path)
 
     @contextmanager
-    def changing(self) -> Generator[LockContent]:
+    def changing(self) -> Generator[LockDraft]:
         """Change the content; writes nothing if it is unchanged or damaged.
 
         Raises:
@@ -261,16 +351,56 @@ class LockFile:
             raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            content = self.read()
-            before = render(content)
-            yield content
-            content.version = VERSION
-            if (text := render(content)) != before:
-                self._write(text)
+            stamp, raw = self._load()
+            digests = dict(self._digests(stamp, raw))
+            draft = LockDraft(LockedServers(_split(raw)))
+            yield draft
+            if draft.servers.changed and (text := draft.servers.text()) != raw:
+                stamp = self._write(text)
+                for server, pins in draft.servers.changed.items():
+                    digests.pop(server, None)
+                    if pins is not None:
+                        digests[server] = pins.without_definitions()
+                self.seen, self._known = stamp, (stamp, digests)
         finally:
             os.close(lock)
 
-    def _write(self, text: bytes) -> None:
+    def _load(self) -> tuple[Stamp, bytes]:
+        """The stamp of the file and its text; None and nothing if it does not exist."""
+        # The file may come from a repository: a link could reveal another file in an error, and a
+        # pipe would block forever.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        self.seen = None
+        try:
+            handle = os.open(self.path, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            return None, _EMPTY
+        except OSError as exc:
+            self.seen = self.stamp()
+            raise LockError(f"{self.path} cannot be read: {exc.strerror}") from None
+        status = os.fstat(handle)
+        self.seen = stamp = stamp_of(status)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
+            raise LockError(f"{self.path} is not a file")
+        with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
+            raw = read_up_to(file, LARGEST)
+        if len(raw) > LARGEST:
+            raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")
+        return stamp, raw
+
+    def _digests(self, stamp: Stamp, raw: bytes) -> Mapping[str, ServerPins]:
+        known, digests = self._known
+        # what this process has checked or written itself is not checked again
+        if stamp is None or stamp != known:
+            # one server after the other: the definitions of all would take much memory
+            digests = {
+                server: pins.without_definitions() for server, pins in _parse(self.path, raw)
+            }
+            self._known = (stamp, digests)
+        return digests
+
+    def _write(self, text: bytes) -> Stamp:
         try:
             handle, name = tempfile.mkstemp(prefix=f".{self.path.name}.", dir=self.path.parent)
         except OSError as exc:
@@ -282,20 +412,23 @@ class LockFile:
                 file.write(text)
                 file.flush()
                 os.fsync(file.fileno())
+                stamp = stamp_of(os.fstat(file.fileno()))
             fresh.replace(self.path)
         except OSError as exc:
             fresh.unlink(missing_ok=True)
             raise LockNotWritten(f"{self.path} cannot be written: {exc.strerror}") from None
-
-
-def render(content: LockContent) -> bytes:
-    """The file's text."""
-    return f"{visible_json(msgspec.to_builtins(content))}\n".encode()
+        return stamp
 
 
 def visible_json(value: Any) -> str:
     """JSON for people: sorted, one value per line, with hidden characters as escapes."""
-    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)
+    try:
+        text = msgspec.json.format(_encode(value), indent=1).decode()
+    except (ValueError, TypeError, RecursionError):  # as in `canonical`
+        plain = msgspec.to_builtins(value)
+        text = json.dumps(plain, indent=1, sort_keys=True, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text  # in JSON, all other control characters are escapes anyway
     return _UNSEEN.sub(_escape, text)
 
 
@@ -304,11 +437,60 @@ def _escape(match: re.Match[str]) -> str:
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
-def _parse(path: Path, raw: bytes) -> LockContent:
+class _Outline(msgspec.Struct, forbid_unknown_fields=True):
+    """A lock file whose entries are not decoded."""
+
+    version: int = 0
+    servers: dict[str, msgspec.Raw] = {}
+
+
+_EMPTY = b'{"version": %d}' % VERSION
+_decode_outline = msgspec.json.Decoder(_Outline).decode
+_decode_pins = msgspec.json.Decoder(ServerPins).decode
+
+
+def _split(raw: bytes) -> dict[str, bytes]:
+    """The text of each entry."""
+    return {server: bytes(entry) for server, entry in _outline(raw).servers.items()}
+
+
+def _outline(raw: bytes) -> _Outline:
+    try:
+        return _decode_outline(raw)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        # a hostile server may have sent half of a surrogate pair, which only `json` accepts
+        tables = json.loads(raw.decode())
+        if is_table(tables) and is_table(servers := tables.get("servers")):
+            entries = {server: msgspec.Raw(canonical(entry)) for server, entry in servers.items()}
+            tables = {**tables, "servers": entries}
+        return msgspec.convert(tables, _Outline)
+
+
+def _decode_entry(entry: bytes | msgspec.Raw) -> ServerPins:
+    try:
+        return _decode_pins(entry)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        return msgspec.convert(json.loads(bytes(entry).decode()), ServerPins)
+
+
+def _parse(path: Path, raw: bytes) -> Iterator[tuple[str, ServerPins]]:
+    """The entries of a file, each of them checked."""
     hint = "restore it from version control, or delete it to pin everything again"
     try:
-        # not msgspec: a hostile server may have sent half of a surrogate pair
-        content = msgspec.convert(json.loads(raw.decode()), LockContent)
+        outline = _outline(raw)
+        if outline.version != VERSION:
+            raise LockError(
+                f"{path}:1: its version is {outline.version}, and only {VERSION} is understood",
+                hint="update multitap, or delete the file to pin everything again",
+            )
+        for server, entry in outline.servers.items():
+            pins = _decode_entry(entry)
+            _check_digests(path, raw, server, pins, hint)
+            yield server, pins
     except json.JSONDecodeError as exc:
         raise LockError(f"{path}:{exc.lineno}:{exc.colno}: {exc.msg}", hint=hint) from None
     except UnicodeDecodeError as exc:
@@ -318,23 +500,14 @@ def _parse(path: Path, raw: bytes) -> LockContent:
         raise LockError(f"{path}:1: {exc}", hint=hint) from None
     except (RecursionError, ValueError):
         raise LockError(f"{path}:1: is not a lock file", hint=hint) from None
-    if content.version != VERSION:
-        raise LockError(
-            f"{path}:1: its version is {content.version}, and only {VERSION} is understood",
-            hint="update multitap, or delete the file to pin everything again",
-        )
-    _check_digests(path, raw, content, hint)
-    return content
 
 
-def _check_digests(path: Path, raw: bytes, content: LockContent, hint: str) -> None:
-    for server, pins in content.servers.items():
-        others = (*(pins.others or {}).items(), *pins.pending_others.items())
-        for tool, pin in (*pins.tools.items(), *pins.pending.items(), *others):
-            if pin.definition is not None and digest(pin.definition) != pin.sha256:
-                line = raw.count(b"\n", 0, max(0, raw.find(pin.sha256.encode()))) + 1
-                raise LockError(
-                    f"{path}:{line}: the `sha256` of {quoted(tool)} of {quoted(server)} is not "
-                    "that of its `definition`",
-                    hint=hint,
-                )
+def _check_digests(path: Path, raw: bytes, server: str, pins: ServerPins, hint: str) -> None:
+    for tool, pin in pins.pins():
+        if pin.definition is not None and digest(pin.definition) != pin.sha256:
+            line = raw.count(b"\n", 0, max(0, raw.find(pin.sha256.encode()))) + 1
+            raise LockError(
+                f"{path}:{line}: the `sha256` of {quoted(tool)} of {quoted(server)} is not "
+                "that of its `definition`",
+                hint=hint,
+            )

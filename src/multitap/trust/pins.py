@@ -429,12 +429,17 @@ class Pins:
 
 def read(files: Iterable[LockFile]) -> dict[LockFile, Reading]:
     """Read some lock files."""
-    return {file: _attempt(file.read) for file in files}
+    return {file: _attempt(file.read_digests) for file in files}
 
 
 def save(unsaved: Unsaved) -> dict[LockFile, Reading]:
     """Write changed entries unless somebody else was first; returns the files' new content."""
     return {file: _attempt(partial(_save, file, changes)) for file, changes in unsaved.items()}
+
+
+def changed_files(files: Iterable[LockFile]) -> list[LockFile]:
+    """The files that somebody else has changed since they were last read or written."""
+    return [file for file in files if file.stamp() != file.seen]
 
 
 def stamps(files: Iterable[LockFile]) -> dict[LockFile, Stamp]:
@@ -466,12 +471,13 @@ def _attempt(work: Callable[[], LockContent]) -> Reading:
 
 
 def _save(file: LockFile, changes: Mapping[str, PinChange]) -> LockContent:
-    with file.changing() as content:
+    with file.changing() as draft:
         for server, change in changes.items():
+            stored = draft.servers.get(server)
             # another process may have changed the entry meanwhile: its change stands
-            if content.servers.get(server) == change.before:
-                content.servers[server] = change.after
-    return content
+            if stored == change.before:
+                draft.servers[server] = change.after.with_definitions(stored)
+    return file.read_digests()
 
 
 def pins_of_others(parts: Mapping[str, dict[str, Any]]) -> dict[str, ToolPin]:

@@ -91,13 +91,35 @@ def is_deceptive(name: str) -> bool:
 
 def twins(names: Iterable[str]) -> dict[str, str]:
     """Names that look like another one of these, ignoring case and separators."""
-    found: dict[str, str] = {}
-    first: dict[str, str] = {}
-    for name in names:
-        other = first.setdefault(skeleton(name), name)
-        if other != name and _spell(other) != _spell(name):
-            found[name], found[other] = other, name
-    return found
+    alike = LookAlikes()
+    alike.compare(names)
+    return alike.twins
+
+
+class LookAlikes:
+    """Finds names that look like others; only those that are new cost time."""
+
+    def __init__(self) -> None:
+        self.twins: dict[str, str] = {}
+        """Names that look like another one, and which."""
+        self._names: set[str] = set()
+        self._first: dict[str, str] = {}
+
+    def compare(self, names: Iterable[str]) -> bool:
+        """Use these names instead of earlier ones; returns whether other names look alike now."""
+        names, before = dict.fromkeys(names), self.twins
+        if names.keys() >= self._names:
+            self.twins = dict(before)
+        else:
+            self.twins, self._names, self._first = {}, set(), {}
+        for name in names:
+            if name in self._names:
+                continue
+            other = self._first.setdefault(skeleton(name), name)
+            if other != name and _spell(other) != _spell(name):
+                self.twins[name], self.twins[other] = other, name
+        self._names = set(names)
+        return self.twins != before
 
 
 def _spell(name: str) -> str:

@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import NamedTuple
 
 import anyio
 import anyio.lowlevel
@@ -15,7 +16,7 @@ from multitap.config import StdioServer
 from multitap.errors import quoted
 from multitap.events import LinkState, ToolSuspected
 from multitap.hub.catalog_builder import CatalogBuilder
-from multitap.printable import twins
+from multitap.printable import LookAlikes
 from multitap.tasks import Latch, Tasks
 from multitap.trust.packages import LaunchedPackage, launch_of, resolve
 from multitap.trust.pins import LockPlaces, Pins, changed_files, pin_mode, read, save
@@ -30,6 +31,14 @@ LARGE = 64 * 1024
 """Characters of a definition above which it is scanned in a thread."""
 
 
+class _NamedFinding(NamedTuple):
+    """A finding, the offer that it is in, and a sentence about both."""
+
+    name: str
+    words: str
+    finding: Finding
+
+
 class ToolScans:
     """Scans what the servers of a catalog offer, and reports each finding once.
 
@@ -41,11 +50,13 @@ class ToolScans:
         self._vetting = builder.vetting
         self._on_done = on_done
         self._wake = Latch()
+        self._noticed: Mapping[Link, CatalogSection] = {}
         self._scanned: Mapping[Link, CatalogSection] = {}
+        self._findings: dict[Link, tuple[_NamedFinding, ...]] = {}
+        """What was found in each server's offers; most have nothing, and all have many."""
         self._reported: set[tuple[str, str, Finding]] = set()
-        self._twins: dict[tuple[str, str], str] = {}
-        self._servers: dict[str, str] = {}
-        """Servers whose names look like those of others, and whose."""
+        self._tools = LookAlikes()
+        self._servers = LookAlikes()
         self._is_new = self._is_busy = False
 
     @property
@@ -56,57 +67,66 @@ class ToolScans:
     def look_again(self) -> None:
         """Scan new definitions soon, if there are any."""
         sections = self._builder.sections
-        if any(self._scanned.get(link) is not section for link, section in sections.items()):
+        if any(self._noticed.get(link) is not section for link, section in sections.items()):
             self._is_new = True
             self._wake.set()
-        self._scanned = sections
+        self._noticed = sections
 
     async def run(self) -> None:
         """Scan new definitions until cancelled."""
         while True:
             await self._wake.wait()
             self._is_new, self._is_busy = False, True  # more may be added meanwhile
-            for link, section in self._builder.sections.items():
+            sections = self._builder.sections
+            fresh = {
+                link: section
+                for link, section in sections.items()
+                if self._scanned.get(link) is not section
+            }
+            for link, section in fresh.items():
                 if scan_mode(link.config) != "off":
                     await self._search(section)
             # compared together and last: a new server may imitate one that was scanned long ago
-            self._twins = _twins(self._builder.sections)
-            self._servers = twins(link.name for link in self._builder.sections)
-            for link, section in self._builder.sections.items():
-                self._report(link, section)
+            self._servers.compare(link.name for link in sections)
+            if self._tools.compare(
+                raw for section in sections.values() for raw in section.vetted.seen
+            ):
+                fresh = sections
+            self._findings = {link: self._findings.get(link, ()) for link in sections}
+            for link, section in fresh.items():
+                self._findings[link] = tuple(self._find(link, section))
+                self._report(link)
+            self._scanned = sections
             self._forget()
             self._is_busy = False
             self._on_done()
 
-    def findings(self, link: Link, section: CatalogSection) -> dict[str, Finding]:
-        """The most severe finding of each tool, by the server's own name."""
-        first: dict[str, Finding] = {}
-        if scan_mode(link.config) == "off":
-            return first
-        for raw, (digest, _) in section.vetted.seen.items():
-            if findings := self._vetting.findings.get(digest):
-                first[raw] = findings[0]
-            elif (other := self._twins.get((link.name, raw))) is not None:
-                first[raw] = Finding(LOOK_ALIKE, "the name is easily confused with another", other)
-        return first
-
-    def other_findings(self, link: Link, section: CatalogSection) -> dict[str, Finding]:
-        """The most severe findings in other offers and instructions, by kind and name."""
-        if scan_mode(link.config) == "off":
-            return {}
-        findings = self._vetting.findings
-        return {
-            key: findings[digest][0]
-            for key, (digest, _) in section.vetted.others.items()
-            if findings.get(digest)
-        }
-
-    def warnings(self, link: Link, section: CatalogSection) -> tuple[str, ...]:
+    def warnings(self, link: Link) -> tuple[str, ...]:
         """All findings about a server, as warnings."""
-        warnings = [text for _, text, _ in self._all(link, section)]
-        if (other := self._servers.get(link.name)) is not None:
+        warnings = [finding.words for finding in self._findings.get(link, ())]
+        if (other := self._servers.twins.get(link.name)) is not None:
             warnings.insert(0, f"scan: its name is easily confused with {quoted(other)}")
         return tuple(warnings)
+
+    def _find(self, link: Link, section: CatalogSection) -> "Iterator[_NamedFinding]":
+        """The most severe finding of each offer."""
+        if scan_mode(link.config) == "off":
+            return
+        known, twins = self._vetting.findings, self._tools.twins
+        for raw, (digest, _) in section.vetted.seen.items():
+            finding = None
+            if findings := known.get(digest):
+                finding = findings[0]
+            elif (other := twins.get(raw)) is not None:
+                what = "the name is easily confused with another"
+                finding = Finding(LOOK_ALIKE, what, f"{raw} and {other}")
+            if finding is not None:
+                words = f"scan: tool {quoted(raw)}: {finding.words}"
+                yield _NamedFinding(raw, words, finding)
+        for key, (digest, _) in section.vetted.others.items():
+            if findings := known.get(digest):
+                words = f"scan: {quoted(key)}: {findings[0].words}"
+                yield _NamedFinding(key, words, findings[0])
 
     async def _search(self, section: CatalogSection) -> None:
         look = self._vetting.look
@@ -122,21 +142,14 @@ class ToolScans:
                 look(digest, definition, search)
                 await anyio.lowlevel.checkpoint()  # calls go first
 
-    def _all(self, link: Link, section: CatalogSection) -> Iterator[tuple[str, str, Finding]]:
-        """All findings, each with its name and a sentence about it."""
-        for raw, finding in self.findings(link, section).items():
-            yield raw, f"scan: tool {quoted(raw)}: {finding.words}", finding
-        for key, finding in self.other_findings(link, section).items():
-            yield key, f"scan: {quoted(key)}: {finding.words}", finding
-
-    def _report(self, link: Link, section: CatalogSection) -> None:
+    def _report(self, link: Link) -> None:
         is_blocked = scan_mode(link.config) == "block"
-        for raw, text, finding in self._all(link, section):
-            if (key := (link.name, raw, finding)) in self._reported:
+        for name, words, finding in self._findings[link]:
+            if (key := (link.name, name, finding)) in self._reported:
                 continue
             self._reported.add(key)
-            link.report.tell(ToolSuspected(link.name, raw, finding.kind, is_blocked, text))
-            logger.warning("%s: %s", link.name, link.report.redact(text))
+            link.report.tell(ToolSuspected(link.name, name, finding.kind, is_blocked, words))
+            logger.warning("%s: %s", link.name, link.report.redact(words))
 
     def _forget(self) -> None:
         """Drop findings about definitions that are no longer offered."""
@@ -151,17 +164,6 @@ class ToolScans:
             del self._vetting.findings[digest]
         names = {link.name for link in self._builder.sections}
         self._reported = {key for key in self._reported if key[0] in names}
-
-
-def _twins(sections: Mapping[Link, CatalogSection]) -> dict[tuple[str, str], str]:
-    """Tools whose names are easily confused with those of other servers."""
-    names = [(link.name, raw) for link, section in sections.items() for raw in section.vetted.seen]
-    alike = twins(raw for _, raw in names)
-    return {
-        (server, raw): f"{raw} and {other}"
-        for server, raw in names
-        if (other := alike.get(raw)) is not None
-    }
 
 
 LOOK = 0.5

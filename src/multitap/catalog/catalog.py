@@ -39,7 +39,7 @@ class Tool(msgspec.Struct, frozen=True, eq=False, dict=True):
     """The definition as the server sent it, shared and never changed."""
     link: Link
 
-    @cached_property
+    @property
     def names(self) -> ToolNames:
         """The names that filters and rules go by."""
         return ToolNames(self.name, self.raw_name, self.server)

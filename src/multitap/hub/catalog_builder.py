@@ -184,7 +184,7 @@ class ServerMemory:
     def __init__(self, store: Store, *, recall: bool) -> None:
         self._store = store
         self._recall = recall
-        self._catalogs = store.servers.load_catalogs()
+        self._catalogs: dict[CatalogKey, StoredCatalog | None] = {}
         self._outcomes = store.servers.load_outcomes()
         self._asking = store.servers.load_asking()
         self._habits: dict[CatalogKey, ServerHabits] = {}
@@ -192,7 +192,7 @@ class ServerMemory:
     def recall(self, name: str, config: ServerConfig) -> RememberedServer:
         """The stored knowledge for a new link to a server."""
         key = (name, fingerprint(config))
-        stored, habits = self._catalogs.get(key), self._habits_of(key)
+        stored, habits = self._catalog(key), self._habits_of(key)
         if stored is None:
             return RememberedServer(was_up=self._outcomes.get(key), habits=habits)
         listed = self._recall or config.start == "lazy"
@@ -205,10 +205,8 @@ class ServerMemory:
 
     def last_offers(self, name: str, config: ServerConfig) -> Offers | None:
         """The last offers of a server, even with another configuration."""
-        stored = self._catalogs.get((name, fingerprint(config)))
-        if stored is None:
-            older = [catalog for (server, _), catalog in self._catalogs.items() if server == name]
-            stored = max(older, key=lambda catalog: catalog.saved_at, default=None)
+        stored = self._catalog((name, fingerprint(config)))
+        stored = stored or self._store.servers.load_catalog(name)
         return _offers(stored) if stored is not None else None
 
     def note(self, link: Link) -> None:
@@ -218,6 +216,12 @@ class ServerMemory:
         if link.state is LinkState.CONNECTED and link.offers is not None:
             self._note_offers(link, link.offers)
         self._note_outcome(link)
+
+    def _catalog(self, key: CatalogKey) -> StoredCatalog | None:
+        # decoded when it is needed: the store also knows servers that are no longer configured
+        if key not in self._catalogs:
+            self._catalogs[key] = self._store.servers.load_catalog(*key)
+        return self._catalogs[key]
 
     def _habits_of(self, key: CatalogKey) -> ServerHabits:
         if (habits := self._habits.get(key)) is None:
@@ -231,22 +235,21 @@ class ServerMemory:
         if session is None:
             return
         key = (link.name, fingerprint(link.config))
-        before = self._catalogs.get(key)
+        before = self._catalog(key)
         # a configured era does not show which one the server prefers
         era = before.era if before and link.config.era != "auto" else session.era.value
-        self._store.servers.save_catalog(
-            *key,
-            StoredCatalog(
-                era=era,
-                protocol_version=session.protocol_version,
-                tools=list(offers.tools),
-                resources=list(offers.resources),
-                templates=list(offers.templates),
-                prompts=list(offers.prompts),
-                instructions=session.instructions,
-                saved_at=time.time(),
-            ),
+        # replaces the one of an earlier run, whose definitions would stay in memory
+        self._catalogs[key] = stored = StoredCatalog(
+            era=era,
+            protocol_version=session.protocol_version,
+            tools=list(offers.tools),
+            resources=list(offers.resources),
+            templates=list(offers.templates),
+            prompts=list(offers.prompts),
+            instructions=session.instructions,
+            saved_at=time.time(),
         )
+        self._store.servers.save_catalog(*key, stored)
 
     def _note_outcome(self, link: Link) -> None:
         if link.was_up is None:

@@ -363,17 +363,25 @@ class ServerNotes:
         self._offers[server, fingerprint] = catalog
         self._pending.set()
 
-    def load_catalogs(self) -> dict[CatalogKey, StoredCatalog]:
-        """What each server last offered, as of when the store was opened."""
-        catalogs: dict[CatalogKey, StoredCatalog] = {}
-        for key, (saved_at, body) in self._archive.saved.items():
-            try:
-                catalog = tables.decode_catalog(body)
-            except (msgspec.DecodeError, UnicodeDecodeError) as exc:
-                self._troubles.note(f"the stored catalog of {quoted(key[0])} cannot be read: {exc}")
-            else:
-                catalogs[key] = msgspec.structs.replace(catalog, saved_at=saved_at)
-        return catalogs
+    def load_catalog(self, server: str, fingerprint: str | None = None) -> StoredCatalog | None:
+        """What a server last offered, as of when the store was opened.
+
+        Without a fingerprint, its configuration may have been any.
+        """
+        saved = [
+            catalog
+            for key, catalog in self._archive.saved.items()
+            if key[0] == server and fingerprint in {None, key[1]}
+        ]
+        if not saved:
+            return None
+        saved_at, body = max(saved)
+        try:
+            catalog = tables.decode_catalog(body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            self._troubles.note(f"the stored catalog of {quoted(server)} cannot be read: {exc}")
+            return None
+        return msgspec.structs.replace(catalog, saved_at=saved_at)
 
     def save_outcome(self, server: str, fingerprint: str, *, is_up: bool) -> None:
         """Remember how a server's last start ended; it is written within a second."""

@@ -8,7 +8,6 @@ import msgspec
 from msgspec import Raw
 
 from multitap.config import ServerConfig
-from multitap.config.documents import is_table
 from multitap.errors import AnswerInvalid, AnswerTimeout, RequestFailed, ungrouped
 from multitap.events import Warned
 from multitap.upstream.report import ServerReport
@@ -154,8 +153,8 @@ class Listing:
 
         def items(key: str) -> tuple[Definition, ...]:
             if key in fetched:
-                redacted: list[object] = [*map(self._report.redact.data, fetched[key].items)]
-                return tuple(dict(item) for item in redacted if is_table(item))
+                redacted = map(self._report.redact.data, fetched[key].items)
+                return tuple(item for item in redacted if isinstance(item, dict))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
             return items_before[key] if key in announced else ()
 
         return Offers(

@@ -228,3 +228,58 @@ def test_the_text_is_plain_json(lock):
 
     data = json.loads(lock.path.read_text())
     assert data["servers"]["zoo"]["tools"]["echo"]["definition"] == ECHO
+
+
+def test_other_entries_are_written_as_they_are(lock):
+    fill(lock, a=ECHO, b={**ECHO, "description": "another"}, c=ECHO)
+    spread = lock.path.read_text().replace('"sha256": ', '"sha256" :   ')
+    lock.path.write_text(spread)
+    entries = json.loads(spread)["servers"]
+
+    fill(lock, b=ECHO)
+
+    text = lock.path.read_text()
+    assert text.count('"sha256" :   ') == 2
+    assert json.loads(text)["servers"] == {**entries, "b": entries["a"]}
+
+
+def test_half_of_a_surrogate_pair_in_a_name_does_no_harm(lock):
+    odd = {**ECHO, "name": "\ud800"}
+    fill(lock, zoo=odd, other=ECHO)
+    text = lock.path.read_text()
+    fill(lock, other=odd)
+    fill(lock, other=ECHO)
+
+    assert lock.path.read_text() == text
+    fill(lock, other=odd)
+    assert LockFile(lock.path).read().servers["zoo"].tools["\ud800"].definition == odd
+    assert [*lock.read_digests().servers["other"].tools] == ["\ud800"]
+
+
+def test_digests_are_those_of_the_definitions(lock):
+    fill(lock, zoo=ECHO)
+    [pin] = LockFile(lock.path).read_digests().servers["zoo"].tools.values()
+
+    assert (pin.sha256, pin.definition) == (digest(ECHO), None)
+    assert lock.read_digests() == LockFile(lock.path).read_digests()
+
+
+def test_what_another_process_writes_is_seen(lock):
+    fill(lock, zoo=ECHO)
+    assert lock.stamp() == lock.seen
+
+    fill(LockFile(lock.path), other=ECHO)
+
+    assert lock.stamp() != lock.seen
+    assert [*lock.read_digests().servers] == ["other", "zoo"]
+    assert lock.stamp() == lock.seen
+
+
+def test_an_entry_of_a_known_file_that_was_damaged_since_is_noticed(lock):
+    fill(lock, zoo=ECHO)
+    lock.path.write_text(lock.path.read_text().replace("Gives it back.", "Gives it to me."))
+
+    with pytest.raises(LockError, match="sha256"):
+        lock.read_digests()
+    with pytest.raises(LockError, match="sha256"):
+        fill(lock, other=ECHO)

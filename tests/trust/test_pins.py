@@ -5,7 +5,16 @@ import pytest
 from multitap.config import StdioServer, Surroundings, load, native
 from multitap.trust.lock_file import LockedPackage, LockFile, ServerPins
 from multitap.trust.pin_review import accept, reset, reviews
-from multitap.trust.pins import LockPlaces, Pins, pin_mode, pins_of, places_of, read, save
+from multitap.trust.pins import (
+    LockPlaces,
+    Pins,
+    changed_files,
+    pin_mode,
+    pins_of,
+    places_of,
+    read,
+    save,
+)
 
 
 @pytest.fixture
@@ -101,6 +110,43 @@ def test_a_tool_that_is_gone_is_still_pinned_when_it_comes_back(places):
     written(pins)
 
     assert opened(places).judge("s", USER, "id", tools(a="other", b="two")).changed == ("a",)
+
+
+def test_definitions_stay_in_the_file_though_only_digests_are_in_memory(places):
+    first = opened(places)
+    first.judge("s", USER, "id", tools(a="one", b="two"))
+    written(first)
+    later = opened(places)
+    later.judge("s", USER, "id", tools(a="other", c="three"))
+    written(later)
+    later.judge("s", USER, "id", tools(a="other", b="two", c="three", d="four"))
+    written(later)
+
+    pins = places.own.read().servers["s"]
+    assert {raw: pin.definition["description"] for raw, pin in pins.tools.items()} == {
+        "a": "one",
+        "b": "two",
+    }
+    assert {raw: pin.definition["description"] for raw, pin in pins.pending.items()} == {
+        "a": "other",
+        "c": "three",
+        "d": "four",
+    }
+
+
+def test_what_one_process_writes_is_no_surprise_to_itself(places):
+    pins = opened(places)
+    pins.judge("s", USER, "id", tools(a="one"))
+    written(pins)
+
+    assert changed_files(pins.files) == []
+    assert reset(places_again(places), "s", USER)
+    assert changed_files(pins.files) == [places.own]
+
+
+def places_again(places):
+    """The files as another process sees them."""
+    return LockPlaces(*(LockFile(file.path) for file in places.files))
 
 
 def test_a_server_without_tools_is_not_pinned_yet(places):

@@ -2,9 +2,11 @@
 
 import pytest
 from bench.scanner import measure, samples
+from hypothesis import given
+from hypothesis import strategies as st
 
 from multitap.config import StdioServer
-from multitap.printable import is_deceptive, skeleton, twins
+from multitap.printable import LookAlikes, is_deceptive, skeleton, twins
 from multitap.trust.scanner import scan, scan_mode, scan_text, visible
 
 
@@ -105,6 +107,21 @@ def test_twins_are_names_that_eyes_cannot_tell_apart():
         "list": "1ist",
     }
     assert skeleton("rnodern") == skeleton("modem")
+
+
+ALIKE = ["list", "1ist", "LIST", "l-st", "read_file", "read_fiIe", "read-file", "modern", "modem"]
+
+
+@given(st.lists(st.lists(st.sampled_from(ALIKE), unique=True), max_size=6))
+def test_names_that_come_and_go_are_compared_as_if_all_were_new(steps):
+    alike, order = LookAlikes(), []
+    for names in steps:
+        before = alike.twins
+        changed = alike.compare(names)
+
+        order = [*dict.fromkeys([*order, *names])] if {*names} >= {*order} else names
+        assert alike.twins == twins(order)
+        assert changed == (alike.twins != before)
 
 
 def test_a_deeply_nested_or_odd_definition_is_survived():

@@ -20,6 +20,11 @@ class AudienceLimits(NamedTuple):
     """Globs over the names of tools; if empty, all are allowed."""
 
     @property
+    def is_everything(self) -> bool:
+        """Whether nothing is hidden but what a profile has to ask for."""
+        return not self.profiles and not self.allow
+
+    @property
     def shows_environment(self) -> bool:
         """Whether a profile asks for the tools of the Env protocol."""
         return bool(self.profiles) and all(profile.environment for profile in self.profiles)

@@ -151,9 +151,10 @@ class View:
         self.defaults = defaults
         self.routes: dict[str, Route] = {}
         """The routes of tools that have been called."""
-        self.tools: Mapping[str, Tool] = {
-            name: tool for name, tool in catalog.tools.items() if self.shows(tool)
-        }
+        self.tools: Mapping[str, Tool] = catalog.tools
+        # most clients see everything, which may be many thousand tools
+        if not limits.is_everything or any(map(_has_on_request, catalog.links.values())):
+            self.tools = {name: tool for name, tool in catalog.tools.items() if self.shows(tool)}
         self.prompts: Mapping[str, Prompt] = catalog.prompts
         resources, templates = catalog.resources, catalog.templates
         if limits.profiles:
@@ -315,6 +316,10 @@ def _search_tools() -> list[Definition]:
         {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
         for tool in finder.DEFINITIONS.values()
     ]
+
+
+def _has_on_request(link: Link) -> bool:
+    return isinstance(link.config, LocalServer) and bool(link.config.on_request)
 
 
 def _is_on_request(tool: Tool) -> bool:

@@ -198,9 +198,7 @@ class PinKeeper:
             # In a thread: state directories may be network folders, and a slow one must not delay
             # calls.
             stale = await to_thread.run_sync(changed_files, pins.files, abandon_on_cancel=True)
-            if stale and pins.settle(
-                await to_thread.run_sync(read, stale, abandon_on_cancel=True)
-            ):
+            if stale and pins.settle(await to_thread.run_sync(read, stale, abandon_on_cancel=True)):
                 self._on_change()
 
 

@@ -246,7 +246,7 @@ class ServerPins(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
 class LockContent(msgspec.Struct, frozen=True):
     """The content of a lock file."""
 
-    servers: Mapping[str, ServerPins] = {}
+    servers: dict[str, ServerPins] = {}
 
 
 class LockedServers(MutableMapping[str, ServerPins]):
@@ -265,7 +265,7 @@ class LockedServers(MutableMapping[str, ServerPins]):
         return _decode_entry(self._entries[server])
 
     def __setitem__(self, server: str, pins: ServerPins) -> None:
-        self._entries[server] = visible_json(pins).replace("\n", "\n  ").encode()
+        self._entries[server] = _encode_entry(pins)
         self.changed[server] = pins
 
     def __delitem__(self, server: str) -> None:
@@ -280,12 +280,12 @@ class LockedServers(MutableMapping[str, ServerPins]):
 
     def text(self) -> bytes:
         """The text of the whole file."""
-        entries = (
-            b"\n  %b: %b" % (visible_json(server).encode(), self._entries[server])
-            for server in sorted(self._entries)
-        )
-        servers = b"{%b\n }" % b",".join(entries) if self._entries else b"{}"
-        return b'{\n "servers": %b,\n "version": %d\n}\n' % (servers, VERSION)
+        text = [b'{\n "servers": {']
+        for server in sorted(self._entries):
+            text += [b"\n  ", visible_json(server).encode(), b": ", self._entries[server], b","]
+        text[-1:] = [b"\n }"] if self._entries else [text[-1], b"}"]
+        text.append(b',\n "version": %d\n}\n' % VERSION)
+        return b"".join(text)
 
 
 class LockDraft(msgspec.Struct, frozen=True):
@@ -305,7 +305,7 @@ class LockFile:
     def __init__(self, path: Path, *, is_private: bool = True) -> None:
         self.path = path
         self._mode = 0o600 if is_private else 0o644
-        self._known: tuple[Stamp, Mapping[str, ServerPins]] = (None, {})
+        self._known: tuple[Stamp, dict[str, ServerPins]] = (None, {})
         """The last valid content that was read or written, without definitions."""
         self.seen: Stamp = None
         """The stamp of what was last read or written, valid or not."""
@@ -389,7 +389,7 @@ class LockFile:
             raise LockError(f"{self.path} is larger than {LARGEST:,} bytes")
         return stamp, raw
 
-    def _digests(self, stamp: Stamp, raw: bytes) -> Mapping[str, ServerPins]:
+    def _digests(self, stamp: Stamp, raw: bytes) -> dict[str, ServerPins]:
         known, digests = self._known
         # what this process has checked or written itself is not checked again
         if stamp is None or stamp != known:
@@ -463,9 +463,16 @@ def _outline(raw: bytes) -> _Outline:
         # a hostile server may have sent half of a surrogate pair, which only `json` accepts
         tables = json.loads(raw.decode())
         if is_table(tables) and is_table(servers := tables.get("servers")):
-            entries = {server: msgspec.Raw(canonical(entry)) for server, entry in servers.items()}
+            entries = {
+                server: msgspec.Raw(_encode_entry(entry)) for server, entry in servers.items()
+            }
             tables = {**tables, "servers": entries}
         return msgspec.convert(tables, _Outline)
+
+
+def _encode_entry(entry: Any) -> bytes:
+    # indented as deep as it is in the file
+    return visible_json(entry).replace("\n", "\n  ").encode()
 
 
 def _decode_entry(entry: bytes | msgspec.Raw) -> ServerPins:

@@ -8,7 +8,6 @@ from multitap.trust.pin_review import accept, reset, reviews
 from multitap.trust.pins import (
     LockPlaces,
     Pins,
-    changed_files,
     pin_mode,
     pins_of,
     places_of,
@@ -134,19 +133,14 @@ def test_definitions_stay_in_the_file_though_only_digests_are_in_memory(places):
     }
 
 
-def test_what_one_process_writes_is_no_surprise_to_itself(places):
+def test_what_is_written_is_no_surprise_unless_by_somebody_else(places):
     pins = opened(places)
     pins.judge("s", USER, "id", tools(a="one"))
     written(pins)
+    assert not pins.settle(read(pins.files))
 
-    assert changed_files(pins.files) == []
-    assert reset(places_again(places), "s", USER)
-    assert changed_files(pins.files) == [places.own]
-
-
-def places_again(places):
-    """The files as another process sees them."""
-    return LockPlaces(*(LockFile(file.path) for file in places.files))
+    assert reset(places, "s", USER)  # by the same object, as a screen of the gateway does
+    assert pins.settle(read(pins.files))
 
 
 def test_a_server_without_tools_is_not_pinned_yet(places):

@@ -19,7 +19,7 @@ from multitap.hub.catalog_builder import CatalogBuilder
 from multitap.printable import LookAlikes
 from multitap.tasks import Latch, Tasks
 from multitap.trust.packages import LaunchedPackage, launch_of, resolve
-from multitap.trust.pins import LockPlaces, Pins, changed_files, pin_mode, read, save
+from multitap.trust.pins import LockPlaces, Pins, pin_mode, read, save, stamps
 from multitap.trust.scanner import Finding, scan, scan_mode, scan_other
 from multitap.trust.scanner_rules import LOOK_ALIKE
 from multitap.upstream.link import Link
@@ -189,17 +189,23 @@ class PinKeeper:
         """Write new pins, and check the files for changes, until cancelled."""
         pins = self._pins
         pins.on_unsaved = self._seen.set
+        # In a thread: state directories may be network folders, and a slow one must not delay
+        # calls.
+        known = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
         while True:
+            # after a write the files look changed and are looked at once more: another process may
+            # have written them meanwhile
             unsaved = pins.unsaved_pins()
             if unsaved and pins.settle(await to_thread.run_sync(save, unsaved), unsaved):
                 self._on_change()
             with anyio.move_on_after(LOOK):
                 await self._seen.wait()
-            # In a thread: state directories may be network folders, and a slow one must not delay
-            # calls.
-            stale = await to_thread.run_sync(changed_files, pins.files, abandon_on_cancel=True)
-            if stale and pins.settle(await to_thread.run_sync(read, stale, abandon_on_cancel=True)):
-                self._on_change()
+            now = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
+            if stale := [file for file in pins.files if now[file] != known[file]]:
+                known = now
+                readings = await to_thread.run_sync(read, stale, abandon_on_cancel=True)
+                if pins.settle(readings):
+                    self._on_change()
 
 
 @asynccontextmanager

@@ -307,8 +307,6 @@ class LockFile:
         self._mode = 0o600 if is_private else 0o644
         self._known: tuple[Stamp, dict[str, ServerPins]] = (None, {})
         """The last valid content that was read or written, without definitions."""
-        self.seen: Stamp = None
-        """The stamp of what was last read or written, valid or not."""
 
     def read(self) -> LockContent:
         """Its content; empty if it does not exist.
@@ -361,7 +359,7 @@ class LockFile:
                     digests.pop(server, None)
                     if pins is not None:
                         digests[server] = pins.without_definitions()
-                self.seen, self._known = stamp, (stamp, digests)
+                self._known = (stamp, digests)
         finally:
             os.close(lock)
 
@@ -370,16 +368,14 @@ class LockFile:
         # The file may come from a repository: a link could reveal another file in an error, and a
         # pipe would block forever.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        self.seen = None
         try:
             handle = os.open(self.path, flags)
         except (FileNotFoundError, NotADirectoryError):
             return None, _EMPTY
         except OSError as exc:
-            self.seen = self.stamp()
             raise LockError(f"{self.path} cannot be read: {exc.strerror}") from None
         status = os.fstat(handle)
-        self.seen = stamp = stamp_of(status)
+        stamp = stamp_of(status)
         if not stat.S_ISREG(status.st_mode):
             os.close(handle)
             raise LockError(f"{self.path} is not a file")

@@ -437,11 +437,6 @@ def save(unsaved: Unsaved) -> dict[LockFile, Reading]:
     return {file: _attempt(partial(_save, file, changes)) for file, changes in unsaved.items()}
 
 
-def changed_files(files: Iterable[LockFile]) -> list[LockFile]:
-    """The files that somebody else has changed since they were last read or written."""
-    return [file for file in files if file.stamp() != file.seen]
-
-
 def stamps(files: Iterable[LockFile]) -> dict[LockFile, Stamp]:
     """The stamps of the files."""
     return {file: file.stamp() for file in files}

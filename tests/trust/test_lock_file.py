@@ -10,6 +10,7 @@ from multitap.trust.lock_file import (
     LockFile,
     LockNotWritten,
     ServerPins,
+    ToolPin,
     digest,
     other_parts,
     pinned_part,
@@ -262,6 +263,15 @@ def test_digests_are_those_of_the_definitions(lock):
 
     assert (pin.sha256, pin.definition) == (digest(ECHO), None)
     assert lock.read_digests() == LockFile(lock.path).read_digests()
+
+
+def test_pins_are_the_same_with_and_without_their_definitions():
+    with_it, without = ToolPin("a", "x", {"name": "x"}), ToolPin("a", "x")
+
+    assert with_it == without
+    assert not with_it != without  # noqa: SIM202 - the other operator
+    assert with_it != ToolPin("b", "x")
+    assert with_it != ToolPin("a", "y")
 
 
 def test_what_another_process_writes_is_seen(lock):

@@ -178,6 +178,9 @@ class ToolPin(
             and self.exposed == other.exposed
         )
 
+    def __ne__(self, other: object) -> bool:
+        return not self == other  # a struct has one of its own, by identity
+
     def __hash__(self) -> int:
         return hash((self.sha256, self.exposed))
 

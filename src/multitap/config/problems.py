@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import SequenceMatcher, get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
@@ -71,6 +70,8 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     if len(word) > _LONGEST_WORD:
         return None
     plain = {_plain(candidate): candidate for candidate in reversed([*candidates])}
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
+
     matches = get_close_matches(_plain(word), plain, n=_COMPARED, cutoff=_NEAR)
     return next((plain[match] for match in matches if _is_near(word, plain[match])), None)
 
@@ -83,6 +84,8 @@ def _is_near(word: str, candidate: str) -> bool:
     parts, others = _SEPARATOR.split(word.lower()), _SEPARATOR.split(candidate.lower())
     while len(parts) > 1 and len(others) > 1 and parts[0] == others[0]:
         del parts[0], others[0]
+    from difflib import SequenceMatcher  # noqa: PLC0415 - see above
+
     return SequenceMatcher(None, "".join(parts), "".join(others)).ratio() >= _NEAR_REST
 
 

@@ -31,6 +31,11 @@ LARGE = 64 * 1024
 """Characters of a definition above which it is scanned in a thread."""
 
 
+GATHERING = 0.1
+"""Seconds from a first list until it is scanned and written: of servers that start together, all
+are listed first, and written at once."""
+
+
 class _NamedFinding(NamedTuple):
     """A finding, the offer that it is in, and a sentence about both."""
 
@@ -76,6 +81,7 @@ class ToolScans:
         """Scan new definitions until cancelled."""
         while True:
             await self._wake.wait()
+            await anyio.sleep(GATHERING)
             self._is_new, self._is_busy = False, True  # more may be added meanwhile
             sections = self._builder.sections
             fresh = {
@@ -200,6 +206,7 @@ class PinKeeper:
                 self._on_change()
             with anyio.move_on_after(LOOK):
                 await self._seen.wait()
+                await anyio.sleep(GATHERING)
             now = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
             if stale := [file for file in pins.files if now[file] != known[file]]:
                 known = now

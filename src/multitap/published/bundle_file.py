@@ -4,15 +4,20 @@ import os
 import shutil
 import stat
 import tempfile
-import zipfile
 import zlib
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from multitap.errors import ConfigError, quoted
 from multitap.files import USER_FOLDERS, open_regular
+from multitap.later import Later
+
+if TYPE_CHECKING:
+    import zipfile
+else:
+    zipfile = Later("zipfile")  # a gateway only asks where bundles are
 
 # Against archives made to fill a disk. Bundles carry their `node_modules` or wheels, so honest ones
 # are large and have many files.
@@ -119,7 +124,7 @@ def _unpack(file: BinaryIO, folder: Path, name: str) -> None:
             left -= _write(archive, entry, target, min(left, entry.file_size))
 
 
-def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit: int) -> int:
+def _write(archive: "zipfile.ZipFile", entry: "zipfile.ZipInfo", target: Path, limit: int) -> int:
     """Write one file; its stated size is not trusted."""
     mode = 0o700 if (entry.external_attr >> 16) & _EXECUTABLE else 0o600
     # O_EXCL and O_NOFOLLOW although names were checked: never write over a file or through a
@@ -135,7 +140,7 @@ def _write(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path, limit
     return size
 
 
-def _check_all(entries: list[zipfile.ZipInfo], name: str) -> None:
+def _check_all(entries: "list[zipfile.ZipInfo]", name: str) -> None:
     if len(entries) > MOST_ENTRIES:
         raise BadBundle(f"{name} has more than {MOST_ENTRIES:,} entries")
     if sum(entry.file_size for entry in entries) > MAX_UNPACKED:
@@ -162,7 +167,7 @@ def _check_all(entries: list[zipfile.ZipInfo], name: str) -> None:
         raise BadBundle(f"{name}: its {MANIFEST} has more than {MAX_MANIFEST:,} bytes")
 
 
-def _objections(entry: zipfile.ZipInfo) -> Iterator[str]:
+def _objections(entry: "zipfile.ZipInfo") -> Iterator[str]:
     """Why an entry must not be unpacked."""
     path, mode = entry.filename, entry.external_attr >> 16
     # Python cuts the name at a NUL, other programs do not.

@@ -1,6 +1,5 @@
 """What one confined server may use: its folder, system programs, its rules."""
 
-import configparser
 import os
 import re
 import sys
@@ -77,9 +76,13 @@ def _bun(home: Path) -> dict[str, str]:
 def _pip(home: Path) -> dict[str, str]:
     settings: dict[str, str] = {}
     for path in (home / ".pip" / "pip.conf", home / ".config" / "pip" / "pip.conf"):
+        if not (text := _text(path)):
+            continue
+        import configparser  # noqa: PLC0415 - most people have no such file
+
         parser = configparser.RawConfigParser(strict=False)
         try:
-            parser.read_string(_text(path))
+            parser.read_string(text)
         except configparser.Error:
             continue
         for section in ("global", "install"):

@@ -1,7 +1,6 @@
 """What waits for review, and what a person decides about it."""
 
 from collections.abc import Iterator, Mapping
-from difflib import unified_diff
 
 import msgspec
 
@@ -122,6 +121,8 @@ _CONTEXT = 3
 
 def difference(before: ToolPin | None, now: ToolPin) -> Iterator[str]:
     """The removed and added lines; all lines of a new tool."""
+    from difflib import unified_diff  # noqa: PLC0415 - a gateway imports this, and seldom shows it
+
     old, new = _lines(before) if before else [], _lines(now)
     for number, line in enumerate(unified_diff(old, new, n=_CONTEXT, lineterm="")):
         if number > 1:  # the two header lines

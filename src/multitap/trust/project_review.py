@@ -1,7 +1,6 @@
 """The parts of a folder's projects, compared with what was trusted before."""
 
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
@@ -168,6 +167,8 @@ def review(folder: Path, projects: Projects) -> tuple[list[ProjectReview], list[
 
 def _compare(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     # not `ndiff`, which compares similar lines with each other: a project could make that take long
+    from difflib import SequenceMatcher  # noqa: PLC0415 - a gateway imports this, and shows nothing
+
     for kind, start, end, new_start, new_end in SequenceMatcher(
         None, before, after, autojunk=False
     ).get_opcodes():

@@ -505,7 +505,7 @@ class Hub(ResourcesAndPrompts):
         if section:
             warnings = (
                 *section.vetted.warnings,
-                *self._scans.warnings(link),
+                *self._scans.warnings(link, section),
                 *section.warnings,
             )
         snapshot = link.snapshot(tools=tools, warnings=warnings)

@@ -107,9 +107,12 @@ class ToolScans:
             self._is_busy = False
             self._on_done()
 
-    def warnings(self, link: Link) -> tuple[str, ...]:
+    def warnings(self, link: Link, section: CatalogSection) -> tuple[str, ...]:
         """All findings about a server, as warnings."""
-        warnings = [finding.words for finding in self._findings.get(link, ())]
+        is_scanned = self._scanned.get(link) is section
+        # where attacks are blocked, something is known before the scan
+        findings = self._findings[link] if is_scanned else self._find(link, section)
+        warnings = [finding.words for finding in findings]
         if (other := self._servers.twins.get(link.name)) is not None:
             warnings.insert(0, f"scan: its name is easily confused with {quoted(other)}")
         return tuple(warnings)

@@ -161,8 +161,13 @@ async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once():
 
 async def test_a_server_is_switched_by_whoever_owns_its_file():
     switched = []
+
+    class Editor:
+        async def switch(self, server, *, on):
+            switched.append((server, on))
+
     async with open_desk(servers={"zoo": zoo()}) as control:
-        owned = ControlService(control.gateway, switch=lambda name, on: switched.append((name, on)))
+        owned = ControlService(control.gateway, editor=Editor)
         with pytest.raises(MultitapError, match="the gateway has no files to reload"):
             await owned.switch("zoo", on=False)
 

@@ -73,7 +73,7 @@ async def open_served(config, *options, named=True):
         folder.mkdir(exist_ok=True)
         (folder / "multitap.toml").write_text(config)
         env = {
-            "PATH": os.environ["PATH"],
+            "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}",
             "HOME": place,
             **({"MULTITAP_CONFIG": str(home / "multitap.toml")} if named else {}),
             "MULTITAP_SANDBOX": "off",

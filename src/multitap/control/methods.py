@@ -29,6 +29,7 @@ from multitap.control.messages import (
 )
 
 if TYPE_CHECKING:
+    from multitap.control.editing import AdditionReview, FoundServers, NewServer
     from multitap.control.overview import (
         AccessOverview,
         AuditPage,
@@ -123,12 +124,12 @@ class Method:
 
 def _late_types() -> dict[str, Any]:
     # they bring asyncio and SQLite with them, which most commands do not need
-    from multitap.control import overview  # noqa: PLC0415
+    from multitap.control import editing, overview  # noqa: PLC0415
     from multitap.gateway import person_questions  # noqa: PLC0415
     from multitap.store import queries, tables  # noqa: PLC0415
     from multitap.upstream import tracing  # noqa: PLC0415
 
-    modules = (tracing, tables, queries, person_questions, overview)
+    modules = (tracing, tables, queries, person_questions, overview, editing)
     return {name: value for module in modules for name, value in vars(module).items()}
 
 
@@ -193,6 +194,47 @@ class Control:
     @method
     async def switch(self, server: str, on: bool) -> ReloadReport:  # noqa: FBT001 - in JSON it has a name
         """Enable or disable a server in its file."""
+
+    @method
+    async def remove_server(self, server: str) -> ReloadReport:
+        """Remove a server from its file."""
+
+    @method
+    async def rename_server(self, server: str, name: str) -> ReloadReport:
+        """Rename a server in its file."""
+
+    @method
+    async def change_tool(
+        self, server: str, tool: str, name: str | None = None, description: str | None = None
+    ) -> ReloadReport:
+        """Rename or describe a tool, by its own name; "" restores what the server says."""
+
+    @method
+    async def find_servers(self, text: str = "") -> "FoundServers":
+        """Servers of the catalog and the registry."""
+
+    @method
+    async def review_server(self, new: "NewServer") -> "AdditionReview":
+        """What adding a server would do."""
+
+    @method
+    async def add_server(
+        self, new: "NewServer", digest: str, *, person: ActionUser = NOBODY
+    ) -> str:
+        """Add a server as it was reviewed; what others describe stays disabled."""
+
+    @method
+    async def review_disabled(self, server: str) -> "AdditionReview":
+        """What enabling a server would do that others describe."""
+
+    @method
+    async def enable_reviewed(
+        self, server: str, digest: str, key: str, *, person: ActionUser = NOBODY
+    ) -> ReloadReport:
+        """Enable a server as it was reviewed; needs a new key to the console.
+
+        Only the user's own commands make keys: a browser alone cannot start a stranger's program.
+        """
 
     @method
     async def console(self) -> str:

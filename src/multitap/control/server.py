@@ -5,7 +5,7 @@ import hmac
 import logging
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -87,8 +87,10 @@ class ControlApi:
         *,
         largest: int | None = None,
         headers: Headers | None = None,
+        check: Callable[[str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._service = service
+        self._check = check
         self._caller = caller
         self._largest = largest
         self._headers = headers
@@ -124,10 +126,12 @@ class ControlApi:
             # many ask at once
             await anyio.lowlevel.checkpoint()
         answer = getattr(self._service, control_method.name)
-        if control_method.takes_person:
-            await self._act(http_request, answer, arguments)
-            return
         try:
+            if self._check is not None:
+                self._check(control_method.name, arguments)
+            if control_method.takes_person:
+                await self._act(http_request, answer, arguments)
+                return
             if control_method.is_stream:
                 await self._stream(http_request, answer(**arguments))
                 return

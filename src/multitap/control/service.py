@@ -15,6 +15,7 @@ from msgspec import Raw
 
 from multitap.control.access import AccessControl
 from multitap.control.actions import CommandUser, RemoteUser
+from multitap.control.editing import AdditionReview, ConfigEditor, FoundServers, NewServer
 from multitap.control.messages import (
     About,
     ClientFigures,
@@ -60,13 +61,12 @@ SHORTEST = 0.05
 LOOK = 1.0
 """Seconds between two pulses with an overview."""
 
-Switch = Callable[[str, bool], None]
-"""Enables or disables a server in its configuration file."""
 Feed = Literal["events", "trace"]
 """What can be followed at all workers."""
 
 # clients choose their own names, and may choose long ones
 _LONGEST_WORD = 100
+_NEW_KEY = "`multitap console --no-open` prints a new one"
 _NULL, _NO_ARGUMENTS = Raw(b"null"), Raw(b"{}")
 _arguments = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -75,6 +75,8 @@ class LinkKeys(Protocol):
     """The keys to the web console."""
 
     def take(self, digest: bytes) -> bool: ...
+
+    async def spend(self, key: str) -> bool: ...
 
     async def wait_for_token(self, token_id: str) -> None: ...
 
@@ -87,7 +89,7 @@ class ControlService(AccessControl, WorkerControl):
         reloader: Reloads its files; None if it has none.
         url: Its address for clients; None if it serves its own pipes.
         sessions: The ids of its sessions.
-        switch: Enables or disables a server in its file, which blocks; None if there is no file.
+        editor: Makes what changes its files, once it is needed; None if it has none.
         link: Makes a new link to the web console; None if there is no console.
         background: Whether it serves all clients of its user in the background.
     """
@@ -103,7 +105,7 @@ class ControlService(AccessControl, WorkerControl):
         reloader: Reloader | None = None,
         url: str | None = None,
         sessions: Callable[[], Collection[str]] | None = None,
-        switch: Switch | None = None,
+        editor: Callable[[], ConfigEditor] | None = None,
         link: Callable[[], str] | None = None,
         background: bool = False,
     ) -> None:
@@ -111,7 +113,7 @@ class ControlService(AccessControl, WorkerControl):
         self._reloader = reloader
         self._url = url
         self._sessions = sessions
-        self._switch = switch
+        self._editor = editor
         self._link = link
         self._background = background
         self._started = time.time()
@@ -194,13 +196,55 @@ class ControlService(AccessControl, WorkerControl):
         self.gateway.hub.restart(server)
 
     async def switch(self, server: str, on: bool) -> ReloadReport:  # noqa: FBT001 - as in `Control`
-        if self._switch is None:
-            raise MultitapError("the gateway has no files to change")
-        if server not in self.gateway.hub.settings.servers:
-            raise UnknownName(f"the gateway has no server named {server!r}")
         # another change of the file may come before the reload, which then takes both
-        await to_thread.run_sync(self._switch, server, on)
+        await self._editor_for(server).switch(server, on=on)
         return await self.reload()
+
+    async def remove_server(self, server: str) -> ReloadReport:
+        await self._editor_for(server).remove(server)
+        return await self.reload()
+
+    async def rename_server(self, server: str, name: str) -> ReloadReport:
+        await self._editor_for(server).rename(server, name)
+        return await self.reload()
+
+    async def change_tool(
+        self, server: str, tool: str, name: str | None = None, description: str | None = None
+    ) -> ReloadReport:
+        await self._editor_for(server).change_tool(server, tool, name, description)
+        return await self.reload()
+
+    async def find_servers(self, text: str = "") -> FoundServers:
+        return await self._editor_for().search(text)
+
+    async def review_server(self, new: NewServer) -> AdditionReview:
+        return await self._editor_for().review_new(new)
+
+    async def add_server(self, new: NewServer, digest: str, *, person: ActionUser = NOBODY) -> str:
+        del person  # whoever asks has agreed
+        name = await self._editor_for().add(new, digest)
+        await self.reload()
+        return name
+
+    async def review_disabled(self, server: str) -> AdditionReview:
+        return await self._editor_for(server).review_disabled(server)
+
+    async def enable_reviewed(
+        self, server: str, digest: str, key: str, *, person: ActionUser = NOBODY
+    ) -> ReloadReport:
+        del person
+        editor = self._editor_for(server)
+        if self.keys is None or not await self.keys.spend(key):
+            raise MultitapError("this key was used already, or is too old", hint=_NEW_KEY)
+        await editor.enable_reviewed(server, digest)
+        return await self.reload()
+
+    def _editor_for(self, server: str | None = None) -> ConfigEditor:
+        if self._editor is None:
+            raise MultitapError("the gateway has no files to change")
+        if server is not None and server not in self.gateway.hub.settings.servers:
+            raise UnknownName(f"the gateway has no server named {server!r}")
+        return self._editor()
 
     async def console(self) -> str:
         if self._link is None:

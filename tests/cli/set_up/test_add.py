@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pytest
 
-from multitap.cli.set_up.add import Addition, _confine
+from multitap.cli.set_up.add import Addition, confine
 from multitap.cli.set_up.add_request import name_of, parse_words, resolve
 from multitap.cli.set_up.trial import Trial
 from multitap.config import StdioServer
@@ -476,11 +476,11 @@ def test_hosts_that_it_reached_when_it_was_tried_become_its_rules():
     server = StdioServer(command="x", provenance="registry")
     one = Addition(name="a", config=server, secrets={})
 
-    written = _confine(one, Trial(tools={}, hosts=("api.example.com", "b.example.com:8443")))
+    written = confine(one, Trial(tools={}, hosts=("api.example.com", "b.example.com:8443")))
 
     rules = written.config.sandbox_rules
     assert rules.hosts == ("api.example.com", "b.example.com:8443")
-    assert _confine(one, None) is one
+    assert confine(one, None) is one
 
 
 HELLO = {
@@ -529,7 +529,7 @@ def test_a_bundle_that_is_not_added_leaves_no_files(multitap, home):
 def test_hosts_that_are_known_beforehand_stay_among_its_rules(known, hosts):
     server = StdioServer(command="x", provenance="registry", sandbox_rules={"hosts": known})
 
-    written = _confine(
+    written = confine(
         Addition(name="a", config=server, secrets={}),
         Trial(tools={}, hosts=("packages.example.com",)),
     )

@@ -654,3 +654,118 @@ async def test_a_project_that_is_not_trusted_is_shown_and_stays_untrusted(browse
 
         assert first.startswith("zoo")
         assert page.complaints == []
+
+
+EDITED = f"""
+[servers.zoo]
+command = "{sys.executable}"
+args = ["{SERVER}", "good"]
+[servers.archive]
+command = "true"
+enabled = false
+"""
+
+
+async def test_servers_and_tools_are_renamed_described_disabled_and_removed(browser):
+    async with open_served(EDITED) as served, browser.page() as page:
+        await page.visit(await served.new_link())
+        await page.until("document.querySelector('tbody')?.innerText.includes('connected')")
+        await page.click("zoo")
+        await page.click("Rename", inside=DIALOG)
+        await page.until(f"{DIALOG}?.querySelector('input')?.value === 'zoo'")
+        await page.run(f"{DIALOG}.querySelector('input').value = 'park'")
+        await page.click("Rename", inside=DIALOG)
+        await page.until("document.querySelector('tbody')?.innerText.includes('park')")
+        await visit(page, "3", "park_echo")
+        await filtered(page, "tool:park_echo")
+        await on_row(page, "park_echo")
+        await page.press("Enter")
+        await page.click("Rename or describe", inside=DIALOG)
+        await page.until(f"{DIALOG}?.querySelector('#tool-name')?.value === 'echo'")
+        await page.run(f"{DIALOG}.querySelector('#tool-name').value = 'repeat'")
+        await page.run(f"{DIALOG}.querySelector('textarea').value = 'Repeats words.'")
+        await page.click("Save", inside=DIALOG)
+        await page.until(f"!{DIALOG}")
+        await page.click("Tools")
+        await page.sees("park_repeat")
+        written = (served.home / "multitap.toml").read_text()
+        await page.click("Servers")
+        await page.click("Disable")
+        await page.click("Disable", inside=DIALOG)
+        await page.until("document.querySelector('tbody')?.innerText.match(/park\\s+disabled/)")
+        await page.run(
+            "[...document.querySelectorAll('tbody tr')].find((one) => one.innerText.startsWith("
+            "'park')).querySelectorAll('.actions button')[1].click()"
+        )
+        await page.until("document.querySelector('tbody')?.innerText.includes('connected')")
+        await page.click("park")
+        await page.click("Remove", inside=DIALOG)
+        await page.click("Remove", inside=DIALOG)
+        await page.until("!document.querySelector('tbody')?.innerText.includes('park')")
+
+        assert "[servers.park]" in written
+        assert 'echo = "repeat"' in written
+        assert 'echo = "Repeats words."' in written
+        assert page.complaints == []
+
+
+async def test_an_address_is_reviewed_connected_to_and_added(served, browser):
+    async with open_served("[servers]\n") as other, browser.page() as page:
+        await page.visit(await other.new_link())
+        await page.click("Add a server")
+        await page.until(f"!!{DIALOG}?.querySelector('#what')")
+        await page.type(f"{served.url}/mcp")
+        await page.click("Review", inside=DIALOG)
+        await dialog(page, "Connect to it once, and add it if it works?")
+        await page.run(f"{DIALOG}.querySelector('#server-name').value = 'far'")
+        await page.click("Add", inside=DIALOG)
+        await page.until("document.querySelector('tbody tr')?.innerText.includes('connected')")
+
+        assert f'url = "{served.url}/mcp"' in (other.home / "multitap.toml").read_text()
+        assert page.complaints == []
+
+
+async def test_what_others_wrote_is_added_disabled_and_starts_only_with_a_new_key(
+    browser, tmp_path
+):
+    async with open_served("[servers]\n") as served, browser.page() as page:
+        # a launcher that leaves a mark, and then is a server
+        mark, launcher = tmp_path / "started", served.home / "bin"
+        launcher.mkdir()
+        (launcher / "npx").write_text(
+            f"#!/bin/sh\ntouch {mark}\nexec {sys.executable} {SERVER} good\n"
+        )
+        (launcher / "npx").chmod(0o755)
+        await page.visit(await served.new_link())
+        await page.click("Add a server")
+        await page.sees("memory")
+        await page.run(f"{DIALOG}.querySelector('#what').value = 'memory'")
+        await page.run(
+            f"[...{DIALOG}.querySelectorAll('.card')]"
+            ".find((one) => one.querySelector('strong')?.innerText === 'memory')"
+            ".querySelector('button').click()"
+        )
+        await dialog(page, "It is written to your file, disabled.")
+        await page.click("Add", inside=DIALOG)
+        await dialog(page, "Others wrote this program. It has not run yet.")
+        written = (served.home / "multitap.toml").read_text()
+        refused = await page.run(
+            "fetch('/console/api/switch', { method: 'POST', headers: { 'content-type':"
+            " 'application/json', 'x-multitap-console': '1' }, body: JSON.stringify("
+            "{ server: 'memory', on: true }) }).then((one) => one.json())"
+        )
+        await page.run(f"{DIALOG}.querySelector('#new-key').value = 'guessed'")
+        await page.click("Enable", inside=DIALOG)
+        await dialog(page, "this key was used already, or is too old")
+        assert not mark.exists()
+
+        link = await served.new_link()
+        await page.run(f"{DIALOG}.querySelector('#new-key').value = {json.dumps(link)}")
+        await page.click("Enable", inside=DIALOG)
+        await page.until("document.querySelector('tbody tr')?.innerText.includes('connected')")
+
+        assert "enabled = false" in written
+        assert 'provenance = "' in written
+        assert "described by others" in refused["error"]
+        assert mark.exists()
+        assert "enabled = true" in (served.home / "multitap.toml").read_text()

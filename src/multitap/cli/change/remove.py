@@ -38,6 +38,11 @@ from multitap.config.edit.servers import entry_place
 @edit_options
 def remove(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
     """Remove servers"""
+    return remove_servers(options, names, how)
+
+
+def remove_servers(options: CommonOptions, names: Sequence[str], how: EditOptions) -> int:
+    """Remove servers, with their pins and the folders of their sandboxes."""
     loaded = load_configuration(options)
     edits: list[FileEdit] = []
     for name in names:

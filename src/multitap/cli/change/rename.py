@@ -42,6 +42,11 @@ from multitap.trust.vault import Vault
 @edit_options
 def rename(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
     """Rename a server, also where profiles and agents mention it"""
+    return rename_server(options, old, new, how)
+
+
+def rename_server(options: CommonOptions, old: str, new: str, how: EditOptions) -> int:
+    """Rename a server, with its pins, secrets and the folder of its sandbox."""
     loaded = load_configuration(options)
     if new in loaded.merged.servers:
         raise ConfigError(f"there is a server named {new!r} already", hint="choose another name")

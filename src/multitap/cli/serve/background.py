@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from anyio import to_thread
+
 from multitap.cli.configuration import configuration_loader
 from multitap.cli.options import CommonOptions
 from multitap.cli.serve.gateway import (
@@ -27,6 +29,7 @@ from multitap.control.background import (
     needs_of,
     run_background,
 )
+from multitap.control.editing import ConfigEditor
 from multitap.control.joining import background_place
 from multitap.control.places import own_socket
 from multitap.control.server import open_control
@@ -88,13 +91,13 @@ async def _open(
 ) -> AsyncGenerator[OpenView]:
     where = _surroundings(key, env)
     load = configuration_loader(_options(key), where)
-    served = served_files(load, partial(_switch, key, env))
+    served = served_files(load, partial(ViewEditor, key, env))
     reloader = served.reloader
     assert reloader is not None  # noqa: S101 - there are files
     opening = partial(served.open, place=neighbours.place(number, env, served.state))
     async with open_gateway(opening, host=served.host) as gateway:
         gateway.hub.on_restart = partial(neighbours.restart, number)
-        control = ControlService(gateway, reloader=reloader, switch=served.switch, background=True)
+        control = ControlService(gateway, reloader=reloader, editor=served.editor, background=True)
         async with open_control(control, served.state, number=number):
             yield OpenView(
                 gateway,
@@ -105,19 +108,33 @@ async def _open(
             )
 
 
-def _switch(key: ViewKey, env: Mapping[str, str], server: str, on: bool) -> None:  # noqa: FBT001 - as the control calls it
-    """Enable or disable a server in its file, as its clients would: in their folder."""
-    files = [word for file in key.files for word in ("--config", file)]
-    command = (*own_program(), "enable" if on else "disable", *files, server)
-    switched = subprocess.run(  # noqa: S603 - our own program
-        command,
-        cwd=key.folder,
-        env={**os.environ, **env},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=_SWITCHING,
-        check=False,
-    )
-    if switched.returncode:
-        raise MultitapError(switched.stderr.strip().removeprefix("error: "))
+class ViewEditor(ConfigEditor):
+    """Runs the commands as the clients of a view would: in their folder."""
+
+    def __init__(self, key: ViewKey, env: Mapping[str, str]) -> None:
+        self._key = key
+        self._env = env
+
+    async def switch(self, server: str, *, on: bool) -> None:
+        await to_thread.run_sync(self._run, "enable" if on else "disable", server)
+
+    async def remove(self, server: str) -> None:
+        await to_thread.run_sync(self._run, "remove", server)
+
+    async def rename(self, server: str, name: str) -> None:
+        await to_thread.run_sync(self._run, "rename", server, name)
+
+    def _run(self, verb: str, *words: str) -> None:
+        files = [word for file in self._key.files for word in ("--config", file)]
+        changed = subprocess.run(  # noqa: S603 - our own program
+            (*own_program(), verb, *files, "--", *words),
+            cwd=self._key.folder,
+            env={**os.environ, **self._env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_SWITCHING,
+            check=False,
+        )
+        if changed.returncode:
+            raise MultitapError(changed.stderr.strip().removeprefix("error: "))

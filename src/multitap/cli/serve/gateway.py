@@ -28,7 +28,7 @@ from multitap.cli.configuration import (
 )
 from multitap.cli.gateways import workers
 from multitap.cli.gateways.workers import Worker
-from multitap.cli.options import CommonOptions, EditOptions
+from multitap.cli.options import CommonOptions
 from multitap.cli.serve.serve import ServeOptions
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import NOTES, Exit, advise, can_draw, note, null_streams
@@ -37,8 +37,9 @@ from multitap.cluster.serving import ClusterOptions
 from multitap.config import Loaded, Settings, Surroundings
 from multitap.config.problems import serious
 from multitap.config.sources import state_directory
+from multitap.control.editing import ConfigEditor
 from multitap.control.server import open_control
-from multitap.control.service import ControlService, Switch
+from multitap.control.service import ControlService
 from multitap.env.configured import HostedEnvironment
 from multitap.errors import ConfigError
 from multitap.gateway.client import ClientRequest
@@ -108,8 +109,8 @@ class ServedHub(msgspec.Struct, frozen=True, kw_only=True):
     """None if there are no files to follow."""
     host: Handlers = msgspec.field(default_factory=Handlers)
     """Answers servers' questions that no client can answer."""
-    switch: Switch | None = None
-    """Enables or disables a server in its file."""
+    editor: Callable[[], ConfigEditor] | None = None
+    """Makes what changes its files."""
 
 
 def serve_here(options: CommonOptions, serving: ServeOptions) -> int:
@@ -196,18 +197,18 @@ def _spare_the_collector() -> None:
 
 def from_files(options: CommonOptions) -> ServedHub:
     """The servers and the environment of the files, after saying what is wrong with them."""
-    served = served_files(configuration_loader(options), _switch_in(options))
+    served = served_files(configuration_loader(options), partial(_editor, options))
     if served.reloader is not None:
         describe_files(options, served.reloader.loaded)
     return served
 
 
-def served_files(load: Loader, switch: Switch) -> ServedHub:
+def served_files(load: Loader, editor: Callable[[], ConfigEditor]) -> ServedHub:
     """The servers and the environment of the files.
 
     Args:
         load: Reads them.
-        switch: Enables or disables a server in its file.
+        editor: Makes what changes them.
     """
     environment = HostedEnvironment(load, audience=_audience)
     reloader = environment.files
@@ -217,7 +218,7 @@ def served_files(load: Loader, switch: Switch) -> ServedHub:
         state=reloader.loaded.state_directory,
         reloader=reloader,
         host=environment.answers,
-        switch=switch,
+        editor=editor,
     )
 
 
@@ -235,13 +236,10 @@ def describe_files(
         explain_emptiness(loaded, where, write)
 
 
-def _switch_in(options: CommonOptions) -> Switch:
-    def switch_server(server: str, on: bool) -> None:  # noqa: FBT001 - as the control calls it
-        from multitap.cli.change.enable import switch  # noqa: PLC0415 - seldom needed
+def _editor(options: CommonOptions) -> ConfigEditor:
+    from multitap.cli.serve.file_editor import FileEditor  # noqa: PLC0415 - seldom needed
 
-        switch(options, [server], EditOptions(), on=on)
-
-    return switch_server
+    return FileEditor(options)
 
 
 def _audience() -> Audience:
@@ -298,7 +296,7 @@ def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | Non
 async def _serve_stdio(served: ServedHub, profile: str | None) -> None:
     async with open_gateway(served.open, host=served.host) as gateway:
         gateway.tasks.start_soon(free_leftovers)
-        control = ControlService(gateway, reloader=served.reloader, switch=served.switch)
+        control = ControlService(gateway, reloader=served.reloader, editor=served.editor)
         async with open_control(control, served.state):
             await serve_stdio(gateway, profile=profile)
 
@@ -339,7 +337,7 @@ async def _serve_http(
                 reloader=served.reloader,
                 url=f"{base}/mcp",
                 sessions=lambda: [session.id for session in front.sessions],
-                switch=served.switch,
+                editor=served.editor,
                 link=None if keys is None else lambda: keys.new_link(base),
             )
             front = http_front.HttpFront(
@@ -349,6 +347,7 @@ async def _serve_http(
                 profile=serving.profile,
                 console=None if keys is None else console.Console(control, allowed.access, keys),
             )
+            control.keys = keys
             is_primary = worker is None or worker.is_first
             if replica is not None and worker is not None:
                 _join_workers(worker, replica, gateway, control, front, keys)
@@ -402,7 +401,7 @@ def _join_workers(  # noqa: PLR0917 - the parts of one process
     )
     control.workers = front.pages.workers = joined
     if keys is not None:
-        keys.workers, control.keys = joined, keys
+        keys.workers = joined
 
 
 def _join_cluster(

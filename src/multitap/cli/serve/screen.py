@@ -54,7 +54,7 @@ async def _show_own(served: ServedHub, command: Sequence[str]) -> None:
     async with (
         open_gateway(served.open, host=served.host) as gateway,
         open_control(
-            ControlService(gateway, reloader=served.reloader, switch=served.switch), served.state
+            ControlService(gateway, reloader=served.reloader, editor=served.editor), served.state
         ),
     ):
         await _show(own_socket(served.state), command)

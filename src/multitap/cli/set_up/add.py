@@ -237,18 +237,19 @@ def _add_drafts(
 ) -> int:
     target = edit_target(options, project=how.scope == "project")
     loaded = load_configuration(options)
-    additions = [_addition(draft, request, target, how) for draft, request in drafts]
+    additions = [make_addition(draft, request, target, how) for draft, request in drafts]
     label = f"add {' '.join(addition.name for addition in additions)}"
     for addition, (draft, request) in zip(additions, drafts, strict=True):
         if draft.name not in request.words:
-            _check_name(addition, loaded)
-        _show(addition, loaded)
+            check_name(addition, loaded)
+        for line in review_of(addition, loaded):
+            note(line)
     if how.dry_run:
         edits = [_writing(target, addition) for addition in additions]
         return run_edits(label, edits, dry_run=True, done="")
     # before the trial: refusing the name after a start would waste a minute
     for addition in additions:
-        _check_free(addition.name, loaded, target)
+        check_free(addition.name, loaded, target)
     _confirm(additions, drafts[0][1].consent, how)
     trials: dict[str, Trial] = {}
     if how.check:
@@ -257,13 +258,13 @@ def _add_drafts(
     failed = [name for name, trial in trials.items() if trial.reason]
     if failed:
         return _explain_failure(failed[0], trials[failed[0]])
-    additions = [_confine(addition, trials.get(addition.name)) for addition in additions]
-    _write(label, additions, trials, target, loaded)
+    additions = [confine(addition, trials.get(addition.name)) for addition in additions]
+    write(label, additions, trials, target, loaded)
     _report(additions, trials, target, loaded, as_json=how.as_json)
     return Exit.DONE
 
 
-def _write(
+def write(
     label: str,
     additions: Sequence[Addition],
     trials: Mapping[str, Trial],
@@ -276,13 +277,13 @@ def _write(
     pins = [
         edit
         for name in names
-        for edit in _pins(places, name, trials.get(name), project=target.is_project)
+        for edit in pins_after(places, name, trials.get(name), project=target.is_project)
     ]
     with trusting_own_edits(names if target.is_project else ()):
         write_edits(label, edits, secrets=secrets, pins=pins)
 
 
-def _pins(
+def pins_after(
     places: LockPlaces, name: str, trial: Trial | None, *, project: bool
 ) -> tuple[PinEdit, ...]:
     # without a trial, the first list that the server sends is pinned later
@@ -291,7 +292,7 @@ def _pins(
     return pins_of_new(places, name, trial.pins, project=project)
 
 
-def _addition(
+def make_addition(
     draft: ServerDraft, request: AddRequest, target: EditTarget, how: AddOptions
 ) -> Addition:
     consent, vault = request.consent, Vault()
@@ -383,10 +384,15 @@ def _confirm(additions: Sequence[Addition], consent: Consent, how: AddOptions) -
     author = STANDINGS[foreign[0].draft.provenance].author
     names = ", ".join(addition.name for addition in foreign)
     verb = "supplies the program of" if foreign[0].draft.is_typed else "describes"
-    question = "Start it once, and add it if it works?" if how.check else "Add it?"
-    if how.check and not any(isinstance(addition.config, StdioServer) for addition in foreign):
-        question = "Connect to it once, and add it if it works?"
+    question = question_about(foreign) if how.check else "Add it?"
     consent.confirm(f"{author} {verb} {names}, and nobody has agreed to it", question)
+
+
+def question_about(additions: Sequence[Addition]) -> str:
+    """What a person agrees to with yes."""
+    if any(isinstance(addition.config, StdioServer) for addition in additions):
+        return "Start it once, and add it if it works?"
+    return "Connect to it once, and add it if it works?"
 
 
 def _introduce(draft: ServerDraft, consent: Consent) -> None:
@@ -404,7 +410,7 @@ def _introduce(draft: ServerDraft, consent: Consent) -> None:
     note(f"{standing.author} describes {show_word(draft.name)}: {line}")
 
 
-def _check_name(addition: Addition, loaded: Loaded) -> None:
+def check_name(addition: Addition, loaded: Loaded) -> None:
     """Check the name that a stranger chose: it must look like itself, and like no other.
 
     Raises:
@@ -423,16 +429,16 @@ def _check_name(addition: Addition, loaded: Loaded) -> None:
             )
 
 
-def _show(addition: Addition, loaded: Loaded) -> None:
-    """Show everything that decides what the server can do, without secrets."""
+def review_of(addition: Addition, loaded: Loaded) -> Sequence[str]:
+    """Everything that decides what the server can do, without secrets."""
     confinement = _confinement(addition, loaded)
     config = addition.config
     writable = _writable(config, loaded) if isinstance(config, StdioServer) else ()
-    for line in review_lines(addition.name, config, addition.draft, confinement, writable=writable):
-        note(line)
+    lines = [*review_lines(addition.name, config, addition.draft, confinement, writable=writable)]
     if confinement is not None and confinement.level == "strict":
         later = _later_hosts(config)
-        note(f"  while it is tried, it may reach every public host, and later only {later}")
+        lines.append(f"  while it is tried, it may reach every public host, and later only {later}")
+    return lines
 
 
 def _confinement(addition: Addition, loaded: Loaded) -> Confinement | None:
@@ -486,7 +492,7 @@ def _writing(target: EditTarget, addition: Addition) -> FileEdit:
     return target.edit(changes)
 
 
-def _check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
+def check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
     """Check that the names are free before anything is started."""
     place = loaded.place(name)
     # another file may have the name: a later layer can redefine it on purpose
@@ -501,7 +507,7 @@ def _name_taken(name: str, target: EditTarget) -> ConfigError:
     )
 
 
-def _confine(addition: Addition, trial: Trial | None) -> Addition:
+def confine(addition: Addition, trial: Trial | None) -> Addition:
     """The addition with the hosts of its trial in the rules of its sandbox."""
     if trial is None or not trial.hosts or not isinstance(addition.config, StdioServer):
         return addition

@@ -206,11 +206,11 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     for recognise in (a_server_json, *RECOGNISERS, *PUBLISHED):
         if drafts := recognise(request):
             _check_options(request, drafts)
-            return tuple(map(_settle_provenance, drafts))
+            return tuple(map(settle_provenance, drafts))
     raise ConfigError(f"cannot tell which server {_show(request)} means", hint=_HINT)
 
 
-def _settle_provenance(draft: ServerDraft) -> ServerDraft:
+def settle_provenance(draft: ServerDraft) -> ServerDraft:
     """The draft as its author stands: packages are their registry's, strangers' texts are text."""
     if not STANDINGS[draft.provenance].is_own:
         return with_literal_variables(draft)

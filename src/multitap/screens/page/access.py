@@ -76,17 +76,27 @@ class ConsoleKeys:
         Raises:
             TooManyAttempts: Too many keys were wrong.
         """
-        # the key is taken before the next await: two browsers cannot both use it
-        digest = bind("console", key)
-        if not self.take(digest) and not (self.workers and await self.workers.take_key(digest)):
-            if wait := self._wrong.take(time.monotonic()):
-                raise TooManyAttempts(wait)
+        if not await self.spend(key):
             return None
         token, token_id = await to_thread.run_sync(self._create)
         await self.wait_for_token(token_id)
         if self.workers is not None:
             await self.workers.wait_for_token(token_id)
         return token
+
+    async def spend(self, key: str) -> bool:
+        """Use up a key, or the link that has it; False if it is wrong or already used.
+
+        Raises:
+            TooManyAttempts: Too many keys were wrong.
+        """
+        # the key is taken before the next await: two browsers cannot both use it
+        digest = bind("console", key.strip().rpartition("key=")[2])
+        if self.take(digest) or (self.workers and await self.workers.take_key(digest)):
+            return True
+        if wait := self._wrong.take(time.monotonic()):
+            raise TooManyAttempts(wait)
+        return False
 
     def take(self, digest: bytes) -> bool:
         """Whether a key was issued here; it is no longer valid after that."""
@@ -111,7 +121,7 @@ class ConsoleKeys:
         return text, stored.id
 
 
-class TooManyAttempts(Exception):
+class TooManyAttempts(MultitapError):
     """Too many wrong keys; has the seconds to wait."""
 
     def __init__(self, wait: float) -> None:

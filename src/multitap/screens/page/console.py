@@ -1,11 +1,14 @@
 """The web console over HTTP: access, and the response at each address."""
 
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qs
 
+from multitap.config.provenance import STANDINGS
 from multitap.control.messages import MAX_BODY, ControlFailure
 from multitap.control.server import ControlApi, Handler
 from multitap.control.service import ControlService
+from multitap.errors import MultitapError
 from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.http.server.request import JSON, HttpRequest, Rejected, RequestHead, ToDo
@@ -54,7 +57,9 @@ class Console:
         self._access = access
         self._keys = keys
         self._feed = PageFeed(control, control.gateway.tasks)
-        self._api = ControlApi(control, "console", largest=LARGEST, headers=safe())
+        self._api = ControlApi(
+            control, "console", largest=LARGEST, headers=safe(), check=self._check
+        )
         self._files = _static_files()
         self._pages: Mapping[bytes, Handler] = {
             b"/console": self._place,
@@ -95,6 +100,16 @@ class Console:
         name = path.removeprefix(API).decode("latin-1")
         return self._leave if name == "leave" else self._api.handler(name)
 
+    def _check(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Refuse to enable what a stranger describes: `enable_reviewed` does, with a new key."""
+        if name == "switch" and arguments["on"]:
+            server = self._control.gateway.hub.settings.servers.get(arguments["server"])
+            if server is not None and not STANDINGS[server.provenance].is_own:
+                raise MultitapError(
+                    f"{arguments['server']} is described by others: see first what it would do",
+                    hint="the page shows it after Enable; in a terminal, use `multitap enable`",
+                )
+
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer a request for which `admit` found no handler."""
         _missing(http_request)
@@ -128,10 +143,8 @@ class Console:
         if not text:
             _show(http_request, pages.locked_page(), 401)
             return
-        # a person may paste the whole link
-        key = text.strip().rpartition("key=")[2]
         try:
-            token = await self._keys.exchange(key)
+            token = await self._keys.exchange(text)
         except TooManyAttempts as exc:
             wait = (b"retry-after", b"%d" % (int(exc.wait) + 1))
             _show(http_request, pages.locked_page(str(exc)), 429, wait)

@@ -1,15 +1,17 @@
 // Servers: state, reason and actions; calls, errors and times over the last minutes.
 
-import { duration, h, number, Table } from "./dom.js";
+import { button, duration, h, number, Table } from "./dom.js";
 import { attempt, code, confirm, open } from "./dialogs.js";
 import { charts, spark } from "./charts.js";
 import { ask } from "./gateway.js";
 import { logIn } from "./calling.js";
+import { addServer, enable, remove, rename } from "./editing.js";
 
 const SPANS = [["15 minutes", 900], ["1 hour", 3600], ["1 day", 86400]];
 const KEYS = { r: "restart", o: "log in", e: "enable", T: "review" };
 
-const NO_SERVERS = [h("p", {}, "There are no servers yet."), h("p", {}, "In a terminal, ", h("code", {}, "multitap add"), " adds one, and ", h("code", {}, "multitap import"), " adds those of Claude, Cursor, VS Code and other clients.")];
+const NO_SERVERS = [h("p", {}, "There are no servers yet."), h("p", {}, button("Add a server", addServer, { class: "primary" })),
+  h("p", {}, "In a terminal, ", h("code", {}, "multitap import"), " adds those of Claude, Cursor, VS Code and other clients.")];
 
 const short = (text) => (text.length > 160 ? `${text.slice(0, 160)}…` : text);
 
@@ -30,8 +32,9 @@ const restart = (row) => attempt(() => ask("restart", { server: row.name }), `${
 
 async function flip(row) {
   const on = row.state === "disabled";
-  if (!on && !(await confirm(`Disable ${row.name}?`, "No client can use its tools until it is enabled again. The configuration file is changed.", "Disable"))) return;
-  await attempt(() => ask("switch", { server: row.name, on }), `${row.name} is ${on ? "enabled" : "disabled"}.`);
+  if (on) { await enable(row.name); return; }
+  if (!(await confirm(`Disable ${row.name}?`, "No client can use its tools until it is enabled again. The configuration file is changed.", "Disable"))) return;
+  await attempt(() => ask("switch", { server: row.name, on }), `${row.name} is disabled.`);
 }
 
 export default function servers(app) {
@@ -60,7 +63,7 @@ export default function servers(app) {
   const server = h("select", { "aria-label": "Server", onchange: () => { tool.value = ""; draw(); } }, h("option", { value: "" }, "all servers"));
   const tool = h("select", { "aria-label": "Tool", onchange: draw }, h("option", { value: "" }, "all tools"));
   const plots = h("div", { class: "plots" });
-  const node = h("div", { class: "watch" }, h("section", { "aria-label": "Over time" }, h("div", { class: "choices" }, span, server, tool), plots), table.node);
+  const node = h("div", { class: "watch" }, h("section", { "aria-label": "Over time" }, h("div", { class: "choices" }, span, server, tool, h("span", { class: "space" }), button("Add a server", addServer)), plots), table.node);
   let history = null;
 
   function options(select, words, names) {
@@ -88,7 +91,8 @@ export default function servers(app) {
     const facts = [["State", row.state], ["Reason", row.reason || "-"], ["What helps", row.fix || "-"], ["Transport", row.transport], ["Era", row.era || "-"], ["Confinement", row.level ? `${row.level}: ${row.confinement}` : "-"],
       ["Tools", number(row.tools)], ["Tokens of their definitions", number(row.tokens)], ["Calls", number(row.calls)], ["Errors", number(row.errors)], ["Restarts", number(row.restarts)]];
     const tools = Object.entries(app.state.figures?.servers?.[row.name]?.tools ?? {}).sort((a, b) => b[1].calls - a[1].calls).slice(0, 100);
-    open(row.name, [
+    const node = open(row.name, [
+      h("div", { class: "buttons" }, button("Rename", () => { node.close(); rename(row); }), button("Remove", () => { node.close(); remove(row); })),
       h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       tools.length > 0 && h("table", {}, h("thead", {}, h("tr", {}, ["Tool", "Calls", "Errors", "p50", "p95", "Last error"].map((one) => h("th", { scope: "col" }, one)))),
         h("tbody", {}, tools.map(([name, one]) => h("tr", {}, h("td", {}, name), h("td", { class: "figure" }, number(one.calls)), h("td", { class: "figure" }, number(one.errors)),
@@ -100,6 +104,7 @@ export default function servers(app) {
     every: 5000, look,
     show: () => table.show(app.filtered(app.state.servers ?? [], (row) => ({ server: row.name, status: row.state, kind: "server", text: row.reason })), app.empty("servers")),
     keys: {
+      a: addServer,
       r: () => table.current && restart(table.current),
       e: () => table.current && flip(table.current),
       o: () => table.current && attempt(() => logIn(table.current.name)),
@@ -107,6 +112,6 @@ export default function servers(app) {
       T: () => table.current?.project && review(table.current),
       t: () => table.current && app.visit("tools", `server:${table.current.name}`),
     },
-    help: "r restart, e enable or disable, o log in, l logs, t tools, T review of an untrusted project",
+    help: "a add a server, r restart, e enable or disable, o log in, l logs, t tools, T review of an untrusted project",
   };
 }

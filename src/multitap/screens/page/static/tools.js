@@ -3,6 +3,7 @@
 import { button, h, number, Table } from "./dom.js";
 import { attempt, code, open } from "./dialogs.js";
 import { callTool } from "./calling.js";
+import { changeTool } from "./editing.js";
 
 const MOST = 500;
 
@@ -25,7 +26,7 @@ export default function tools(app) {
       tool.title && h("p", {}, tool.title),
       h("p", { class: "said" }, tool.description),
       hints.length > 0 && h("p", { class: "quiet" }, hints.join(", ")),
-      h("div", { class: "buttons" }, button("Call it", () => { node.close(); callTool(tool); }, { class: "primary" })),
+      h("div", { class: "buttons" }, button("Call it", () => { node.close(); callTool(tool); }, { class: "primary" }), button("Rename or describe", () => { node.close(); changeTool(tool); })),
       h("h3", {}, "Takes"), code(JSON.stringify(tool.inputSchema, null, 2)),
       tool.outputSchema && [h("h3", {}, "Answers"), code(JSON.stringify(tool.outputSchema, null, 2))]], { wide: true });
   }

@@ -186,6 +186,15 @@ def _waited():
     return waited
 
 
+def beyond(calls, windows):
+    """The calls that were under way in none of these windows."""
+    return [
+        call
+        for call in calls
+        if not any(call.began <= end and call.ended >= begin for begin, end in windows)
+    ]
+
+
 def check(crowd, ledger, *, disturbed=()):
     """Assert what holds whatever happened.
 
@@ -195,13 +204,7 @@ def check(crowd, ledger, *, disturbed=()):
         disturbed: When calls that were under way may have failed: pairs of moments, from and to.
     """
     executed, failures = ledger.executed, crowd.failures
-    late = [
-        one
-        for one in failures
-        if not any(
-            one.began <= end and one.ended >= begin for begin, end in (*disturbed, *crowd.starved)
-        )
-    ]
+    late = beyond(failures, (*disturbed, *crowd.starved))
     terms = ledger.terms
 
     assert not [nonce for nonce, times in executed.items() if times > 1], "executed twice"

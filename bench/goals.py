@@ -15,6 +15,7 @@ GOALS = (
     ("the gateway up and listing 30 servers from stored catalogs", r".*stored catalogs"),
     ("the same with fresh servers, against a bare forwarder", r"\d+ fresh"),
     ("the first list with a hanging server among ten", r"nine servers usable"),
+    ("one tool more among 10,000", r"CPU of one tool more|the longest wait of others"),
     ("memory of an idle gateway, and of the library", r"memory: "),
     ("CPU to open a session", r"CPU of the gateway to open"),
 )

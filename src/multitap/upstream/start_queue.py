@@ -9,8 +9,11 @@ from enum import IntEnum
 
 from multitap.wire.process import cpu_usage
 
-WINDOW = 0.5
-"""Seconds over which the CPU usage of a starting server is measured."""
+WINDOW = 0.2
+"""Seconds over which the CPU usage of a starting server is measured.
+
+One that hangs keeps its place that long, and delays those that wait for it.
+"""
 REST = 2.0
 """The same for idle ones, of which there may be hundreds."""
 SHARE = 0.1
@@ -21,7 +24,7 @@ LONGEST = 10.0
 An import-heavy server takes one or two. A server that spins would otherwise keep its place until
 its connect timeout, and a few of them would block all others.
 """
-_LOOK = 0.1
+_LOOK = 0.05
 
 
 class Rank(IntEnum):

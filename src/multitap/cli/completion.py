@@ -3,7 +3,8 @@
 Every command imports this to declare its arguments, so what looks names up is imported on use.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,15 +96,33 @@ def rule_warnings(loaded: "Loaded") -> "tuple[Problem, ...]":
 
 def last_tools(loaded: "Loaded") -> "Mapping[str, Sequence[ToolNames]]":
     """The tools of each server in the last run."""
+    with _archive(loaded) as archive:
+        return dict(_stored_tools(loaded, archive)) if archive else {}
+
+
+def last_listed(loaded: "Loaded") -> Mapping[str, float]:
+    """When each server, as it is configured now, last said what it offers."""
+    from multitap.store import fingerprint  # noqa: PLC0415 - a database
+
+    with _archive(loaded) as archive:
+        servers = loaded.settings.servers.items() if archive else ()
+        keys = {name: (name, fingerprint(config)) for name, config in servers if config.enabled}
+        saved = archive.saved if archive else {}
+        return {name: saved[key][0] for name, key in keys.items() if key in saved}
+
+
+@contextmanager
+def _archive(loaded: "Loaded") -> "Generator[Archive | None]":
     from multitap.store.database import FILE_NAME, Archive  # noqa: PLC0415 - takes a while
 
     directory = loaded.state_directory
     # opening would create it, and completion must leave nothing behind
     if not (directory / FILE_NAME).is_file():
-        return {}
+        yield None
+        return
     archive = Archive(directory)
     try:
-        return dict(_stored_tools(loaded, archive))
+        yield archive
     finally:
         archive.close()
 

@@ -1,5 +1,6 @@
 """Building blocks of commands: their classes and the options that they share."""
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from functools import wraps
@@ -8,6 +9,9 @@ from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
+
+from multitap.cli.terminal import is_somebody_there
 
 WAIT = 5.0
 """Seconds in which most servers start, and which users accept."""
@@ -79,7 +83,9 @@ class CommonOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     """Seconds for a server to start, and for an answer."""
     wait: float = WAIT
-    """Seconds to wait for servers before those that are up are shown."""
+    """Seconds to wait for servers before those that are up are shown; at a terminal, no limit."""
+    asks_servers: bool = False
+    """Whether servers are asked although what they offered last is known."""
     live: bool = True
     """Whether to ask a running gateway instead of the servers."""
     pid: int | None = None
@@ -162,15 +168,19 @@ timeout_option = click.option(
 
 
 def _wait_option(seconds: float) -> Callable[[Work], Work]:
+    def wait(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
+        if (given := duration(ctx, param, value)) is not None:
+            return given
+        # a person sees the progress, and ends it with Ctrl-C
+        return math.inf if is_somebody_there() else seconds
+
     return click.option(
         "--wait",
         metavar="SECONDS",
-        callback=duration,
-        default=f"{seconds:g}",
-        show_default=True,
+        callback=wait,
         envvar="MULTITAP_WAIT",
-        help="Show results after this time, even if servers are still starting"
-        "  [env: MULTITAP_WAIT]",
+        help="Ask the servers, and show results after this time; default: at a terminal, when all "
+        f"have answered, else after {seconds:g}  [env: MULTITAP_WAIT]",
     )
 
 
@@ -249,6 +259,7 @@ def gateway_or_server_options(command: Work) -> Work:
     return _with(command, (*_TYPED, *gateway, *waiting, *_FILES))
 
 
+_NOT_TYPED = frozenset({None, ParameterSource.DEFAULT})
 _TYPED = (variable_option, header_option, url_option)
 _FILES = (dialect_option, config_option)
 
@@ -308,6 +319,7 @@ def _collect(command: Work, *, asks: bool = False) -> Work:
             dialect=dialect,
             timeout=timeout,
             wait=wait,
+            asks_servers=ctx.get_parameter_source("wait") not in _NOT_TYPED,
             live=live and typed is None,
             pid=pid,
             typed=typed,

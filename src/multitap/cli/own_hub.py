@@ -1,8 +1,8 @@
 """A hub of the command's own: the servers that it needs, and what it looks for in them."""
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 import anyio
@@ -14,9 +14,11 @@ from multitap.cli.configuration import near, problem_line
 from multitap.cli.options import CommonOptions
 from multitap.cli.progress import progress
 from multitap.cli.questions import prompt_handlers
+from multitap.cli.set_up.add_request import read_launcher_line
+from multitap.cli.signals import on_interrupt
 from multitap.cli.terminal import is_somebody_there
 from multitap.cli.use.listing import ServerOffer
-from multitap.config import Loaded, ServerConfig, Settings
+from multitap.config import Loaded, ServerConfig, Settings, StdioServer
 from multitap.control.messages import (
     Delivery,
     GatewayState,
@@ -105,36 +107,72 @@ async def open_command_hub(
 
 @asynccontextmanager
 async def open_settled(
-    loaded: Loaded, options: CommonOptions, *, only: str | None = None
+    loaded: Loaded,
+    options: CommonOptions,
+    *,
+    only: str | None = None,
+    known: Collection[str] = (),
 ) -> AsyncGenerator[Hub]:
-    """Open a hub, start its servers except lazy ones, and wait a while for them."""
+    """Open a hub, start its servers except lazy and `known` ones, and wait for them.
+
+    Those are listed as they were last time.
+    """
     lazy = asleep(loaded)
 
     def off(names: frozenset[str]) -> Change:
-        return lambda name, _: {"enabled": False} if name in names else _ONCE
+        def change(name: str, _: ServerConfig) -> Mapping[str, Any]:
+            if name in names:
+                return {"enabled": False}
+            return {"start": "lazy", **_ONCE} if name in known else _ONCE
+
+        return change
 
     async with open_command_hub(loaded, adapt(loaded, options, off(lazy), only=only)) as hub:
         # an unknown server would be started to find out what it offers
         seen = {server.name for server in hub.snapshot().servers if server.stale}
         hub.apply(adapt(loaded, options, off(lazy - seen), only=only))
         async with progress(hub):
-            with anyio.move_on_after(options.patience()):
-                await hub.settled()
-                await hub.scanned()
+            await _settle(hub, options)
         yield hub
+
+
+async def _settle(hub: Hub, options: CommonOptions) -> None:
+    """Wait for the servers; at a terminal, until all have answered or the user has seen enough."""
+    with anyio.move_on_after(options.patience()) as wait, ExitStack() as signals:
+        if is_somebody_there():
+            signals.enter_context(on_interrupt(wait.cancel))
+        await hub.settled()
+        await hub.scanned()
+    # a download that ends with the command would begin again with the next one
+    if not is_somebody_there() and not options.asks_servers:
+        await _wait_settled(hub, lambda: not any(_is_fetched(hub, name) for name in hub.links))
+
+
+def _is_fetched(hub: Hub, name: str) -> bool:
+    """Whether a server starts for the first time, with a program that downloads it."""
+    config, link = hub.settings.servers.get(name), hub.links[name]
+    if link.is_settled or link.offers is not None or not isinstance(config, StdioServer):
+        return False
+    return read_launcher_line((config.command, *config.args)) is not None
 
 
 @asynccontextmanager
 async def open_own_hub(
-    loaded: Loaded, options: CommonOptions, *, only: str | None, settled: bool, can_ask: bool
+    loaded: Loaded,
+    options: CommonOptions,
+    *,
+    only: str | None,
+    settled: bool,
+    can_ask: bool,
+    known: Collection[str] = (),
 ) -> AsyncGenerator["OwnHub"]:
     """Open a hub that answers like a gateway.
 
     If `settled`, with its servers up, otherwise with none until one is needed.
     """
     if settled:
-        async with open_settled(loaded, options, only=only) as hub:
-            yield OwnHub(hub, loaded, options)
+        async with open_settled(loaded, options, only=only, known=known) as hub:
+            yield OwnHub(hub, loaded, options, known)
         return
     is_answerable = can_ask and (options.typed is not None or is_somebody_there())
     settings = adapt(loaded, options, answerable if is_answerable else on_demand, only=only)
@@ -146,13 +184,16 @@ async def open_own_hub(
 class OwnHub(Control):
     """A hub of the command's own, with the methods of a gateway that such commands use."""
 
-    def __init__(self, hub: Hub, loaded: Loaded, options: CommonOptions) -> None:
+    def __init__(
+        self, hub: Hub, loaded: Loaded, options: CommonOptions, known: Collection[str] = ()
+    ) -> None:
         self._hub = hub
+        self._known = known
         self._loaded = loaded
         self._options = options
 
     async def state(self) -> GatewayState:
-        lazy = tuple(sorted(asleep(self._loaded)))
+        lazy = tuple(sorted({*asleep(self._loaded), *self._known}))
         return GatewayState(self._hub.snapshot(), lazy, tuple(self._hub.warnings))
 
     async def tools(self) -> list[ToolLine]:

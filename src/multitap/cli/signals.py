@@ -97,6 +97,19 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
 
 
 @contextmanager
+def on_interrupt(act: Callable[[], object]) -> Generator[None]:
+    """While entered in a loop, Ctrl-C calls `act` there instead of stopping the command."""
+    import asyncio  # noqa: PLC0415 - many commands need no event loop
+
+    loop = asyncio.get_running_loop()
+    before = signal.signal(signal.SIGINT, lambda _, __: loop.call_soon_threadsafe(act))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def end_with_terminal() -> Generator[None]:
     """While entered, end the program when its terminal closes, with or without a SIGHUP.
 

@@ -1,7 +1,7 @@
 """What a command acts on: a running gateway, or a hub of its own, behind the same methods."""
 
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -104,14 +104,20 @@ class Target:
         """Whether its servers are those of the command's own configuration."""
         return self.gateway is None or self.gateway.runs(self.loaded)
 
-    def look(self, question: Question[_Answer], *, server: str | None = None) -> _Answer:
+    def look(
+        self,
+        question: Question[_Answer],
+        *,
+        server: str | None = None,
+        known: Collection[str] = (),
+    ) -> _Answer:
         """The answer about what servers offer; our own hub starts them, except lazy ones.
 
-        Only one `server` is started if it is named.
+        Only one `server` is started if it is named, and none that is `known` from last time.
         """
         if self.gateway is not None:
             return self.gateway.ask(question)
-        return self._ask_own(question, server, settled=True)
+        return self._ask_own(question, server, settled=True, known=known)
 
     def use(
         self,
@@ -137,6 +143,7 @@ class Target:
         *,
         settled: bool,
         can_ask: bool = False,
+        known: Collection[str] = (),
     ) -> _Answer:
         # half a second that a gateway spares
         from multitap.cli.own_hub import open_own_hub  # noqa: PLC0415
@@ -144,7 +151,12 @@ class Target:
 
         async def ask() -> _Answer:
             async with open_own_hub(
-                self.loaded, self._options, only=server, settled=settled, can_ask=can_ask
+                self.loaded,
+                self._options,
+                only=server,
+                settled=settled,
+                can_ask=can_ask,
+                known=known,
             ) as control:
                 return await question(control)
 

@@ -1,9 +1,16 @@
 """What is listed, and how it is chosen."""
 
+import re
+import shlex
+import sys
+
 import pytest
 
+from multitap.cli.use.listing import ago
 from tests.cli.conftest import zoo
+from tests.terminals import terminal
 from tests.zoo.ledger import Ledger
+from tests.zoo.modes import command
 
 
 def names(ended):
@@ -124,3 +131,80 @@ def test_a_hidden_tool_is_not_listed(multitap, configure):
     configure(zoo=zoo("good", filter={"deny": ["echo"]}))
 
     assert multitap("tools echo").out == ""
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Commands as a script runs them, which does not say how long to wait."""
+    monkeypatch.delenv("MULTITAP_WAIT")
+
+
+def test_what_was_listed_before_is_listed_at_once_with_its_age(
+    multitap, configure, tmp_path, impatient
+):
+    ledger = Ledger(tmp_path)
+    configure(zoo=zoo("good", env=ledger.env))
+    multitap("tools --wait 60")
+
+    tools, tokens, live = multitap("tools"), multitap("tokens"), multitap("tools --wait 60")
+
+    assert names(tools) == names(live)
+    assert tools.err == "as of just now; `--wait 1m` asks the servers again\n"
+    assert tokens.code == 0
+    assert "as of" not in live.err
+    assert len(ledger.starts) == 2
+
+
+def test_a_server_that_was_changed_is_asked_again(multitap, configure, tmp_path, impatient):
+    ledger = Ledger(tmp_path)
+    configure(zoo=zoo("good", env=ledger.env))
+    multitap("tools --wait 60")
+    configure(zoo=zoo("good", env={**ledger.env, "OTHER": "1"}))
+
+    ended = multitap("tools echo")
+
+    assert names(ended) == ["zoo_echo"]
+    assert len(ledger.starts) == 2
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (5, "just now"),
+        (61, "1 minute ago"),
+        (3 * 3600 + 5, "3 hours ago"),
+        (90000, "1 day ago"),
+    ],
+)
+def test_an_age_is_told_in_words(seconds, words):
+    assert ago(seconds) == words
+
+
+def test_a_download_is_not_ended_and_begun_again(multitap, home, configure, tmp_path, impatient):
+    ledger = Ledger(tmp_path)
+    downloads = home / "npx"
+    server = shlex.join(command("good"))
+    downloads.write_text(f"#!/bin/sh\nsleep 7\nexec {server}\n")
+    downloads.chmod(0o755)
+    configure(slow={"command": str(downloads), "args": ["-y", "pkg"], "env": ledger.env})
+
+    ended = multitap("tools echo")
+
+    assert names(ended) == ["slow_echo"]
+    assert len(ledger.starts) == 1
+
+
+def test_at_a_terminal_commands_wait_and_ctrl_c_shows_what_there_is(home, configure, monkeypatch):
+    monkeypatch.delenv("MULTITAP_WAIT")
+    configure(quick="good", slow=zoo("never_init"))
+    program = [sys.executable, "-m", "multitap", "status", "--no-live"]
+
+    with terminal(program, NO_COLOR="1") as person:
+        person.reads("quick +ready")
+        person.reads(r"slow +starting, [6-9] s")
+        person.press("\x03")
+        code, written = person.ends()
+
+    assert code == 4
+    assert re.search(r"quick +connected", written)
+    assert re.search(r"slow +connecting .*it is still starting", written)

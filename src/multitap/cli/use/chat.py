@@ -19,7 +19,7 @@ from multitap.agent.engine import Engine
 from multitap.agent.models.language_model import require_library
 from multitap.catalog.schemas.typed_arguments import texts, to_arguments, words
 from multitap.cli.configuration import load_configuration
-from multitap.cli.options import CommonOptions, server_options
+from multitap.cli.options import THOROUGH, CommonOptions, server_options
 from multitap.cli.own_hub import adapt, open_command_hub
 from multitap.cli.progress import progress
 from multitap.cli.questions import prompt_handlers
@@ -440,7 +440,7 @@ async def _talk(loaded: Loaded, options: CommonOptions, choice: ChatOptions) -> 
         _check_model(engine)
         # not for all of them: tools of a slow server are available in a later turn
         async with progress(hub):
-            with anyio.move_on_after(options.patience()):
+            with anyio.move_on_after(min(options.patience(), THOROUGH)):
                 await hub.settled()
         servers = ServerCommands(hub, options)
         await Chat(hub, engine, chats, path, person=person, servers=servers).run()

@@ -1,9 +1,11 @@
 """Collects tools, resources and prompts for the commands that list them."""
 
-from collections.abc import Iterable, Sized
+import time
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from fnmatch import fnmatchcase
 from typing import Protocol, TypeVar
 
+from multitap.cli.completion import last_listed
 from multitap.cli.configuration import (
     explain_emptiness,
     load_configuration,
@@ -17,7 +19,7 @@ from multitap.cli.terminal import Exit, advise, note
 from multitap.cli.use.status import StatusLine, server_lines
 from multitap.control.messages import GatewayState
 from multitap.control.methods import Control
-from multitap.errors import ConfigError, Unavailable, UnknownName
+from multitap.errors import ConfigError, Unavailable, UnknownName, counted
 
 
 class ServerOffer(Protocol):
@@ -52,7 +54,9 @@ def list_offers(
     async def look(control: Control) -> tuple[GatewayState, list[_Listed]]:
         return await control.state(), await question(control)
 
-    state, offers = target.look(look, server=server)
+    listed = _last_listed(target, options)
+    state, offers = target.look(look, server=server, known=listed)
+    _tell_age([listed[name] for name in listed if server in {None, name}])
     lines = server_lines(target, state)
     if target.gateway is not None:
         check_server(target, lines, server)
@@ -70,6 +74,27 @@ def list_offers(
         note(f"nothing is listed: {', '.join(off)} {'is' if len(off) == 1 else 'are'} disabled")
         advise(f"`multitap enable {off[0]}` enables it")
     return tuple(offer for offer in offers if server in {None, offer.server})
+
+
+def _last_listed(target: Target, options: CommonOptions) -> Mapping[str, float]:
+    """The servers that need not be asked, and when they last said what they offer."""
+    if target.gateway is not None or options.asks_servers or options.typed is not None:
+        return {}
+    return last_listed(target.loaded)
+
+
+def _tell_age(times: Sequence[float]) -> None:
+    if times:
+        age = ago(time.time() - min(times))
+        note(f"as of {age}; `--wait 1m` asks the servers again")
+
+
+def ago(seconds: float) -> str:
+    """How long ago something was, in words."""
+    for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= length:
+            return f"{counted(int(seconds // length), unit)} ago"
+    return "just now"
 
 
 def check_server(target: Target, lines: Iterable[StatusLine], server: str | None) -> None:

@@ -426,7 +426,7 @@ def test_a_port_that_is_taken_is_a_clear_error(world):
     ],
 )
 def test_a_gateway_answers_as_the_servers_do(served, typed, line):
-    without = typed(served, f"{line} --no-live")
+    without = typed(served, f"{line} --no-live --wait 60")
     starts = len(served.ledger.starts)
 
     live = typed(served, line)

@@ -11,7 +11,7 @@ import pytest
 
 from multitap.errors import UnknownName
 from multitap.trust import tokens as access_tokens
-from multitap.trust.tokens import AccessTokens, TokenError, parts
+from multitap.trust.tokens import AccessTokens, TokenError, TokenNames, parts
 
 CREATE_MANY = """
 import sys
@@ -101,14 +101,40 @@ def test_a_token_ends_when_it_is_revoked_or_too_old(store):
     assert brief.state(1000.0) == "expired"
 
 
-def test_a_name_revokes_all_of_that_name_and_an_id_only_one(store):
+def test_a_name_that_several_tokens_have_revokes_them_only_if_all_are_meant(store):
     (_, first), (_, second), (_, other) = (store.create(name) for name in ("ci", "ci", "other"))
     assert [token.id for token in store.revoke(first.id)] == [first.id]
     store.create("ci")
 
-    assert len(store.revoke("ci")) == 2
+    with pytest.raises(UnknownName, match="2 active tokens are named 'ci'") as caught:
+        store.revoke("ci")
+    assert second.id in caught.value.hint
+    assert len(store.revoke("ci", all_of_name=True)) == 2
     assert [token.id for token in store.all() if token.revoked is None] == [other.id]
     assert {token.id for token in store.all() if token.name == "ci"} > {first.id, second.id}
+
+
+def test_a_rotated_token_is_accepted_for_a_while_and_its_successor_has_its_rights(store):
+    _, first = store.create("ci", profile="dev", allow=("a_*",), rate="5/min")
+    text, second, ending = store.rotate("ci", grace=3600)
+
+    assert text.startswith(f"mtap_{second.id}_")
+    assert (second.profile, second.allow, second.rate) == ("dev", ("a_*",), "5/min")
+    assert second.expires is None
+    assert ending.id == first.id
+    assert ending.state(time.time()) == "active"
+    assert ending.state(time.time() + 3601) == "expired"
+    _, third, gone = store.rotate(second.id)
+    assert gone.id == second.id
+    states = {token.id: token.state(time.time()) for token in store.all()}
+    assert states == {first.id: "active", second.id: "revoked", third.id: "active"}
+
+
+def test_ids_in_records_are_shown_as_names(store):
+    _, token = store.create("ci")
+
+    assert TokenNames(store.all())(f"cursor 1.0 ({token.id})") == "cursor 1.0 (ci)"
+    assert TokenNames(())(token.id) == token.id
 
 
 @pytest.mark.parametrize("name", ["ci", "", "nobody", "mtap"])

@@ -6,7 +6,7 @@ import re
 import secrets
 import string
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal
@@ -26,6 +26,7 @@ _ID_LETTERS, _ID_LENGTH = string.ascii_lowercase + "234567", 12
 _LETTERS, _LENGTH = string.ascii_letters + string.digits, 43
 """The form of a token: 256 bits, with characters that a double click selects as one word."""
 _SHAPE = re.compile(rb"mtap_([a-z2-7]{12})_([A-Za-z0-9]{43})")
+_ID = re.compile(r"\b[a-z2-7]{12}\b")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]*")
 _REPAIR = "repair it, or move it away and create the tokens again"
 
@@ -69,6 +70,17 @@ class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
     def opens_with(self, secret: bytes) -> bool:
         """Whether a token with our id is the right one, compared in constant time."""
         return hmac.compare_digest(_digest(secret), self.digest)
+
+
+class TokenNames:
+    """Shows tokens by their names: records keep ids, which stay when tokens are gone."""
+
+    def __init__(self, tokens: Iterable[AccessToken]) -> None:
+        self._names = {token.id: token.name for token in tokens}
+
+    def __call__(self, text: str) -> str:
+        """A text with the names of tokens in place of their ids."""
+        return _ID.sub(lambda match: self._names.get(match[0], match[0]), text)
 
 
 class _TokenList(msgspec.Struct, omit_defaults=True):
@@ -156,21 +168,69 @@ class AccessTokens:
         self._record("token.created", subject=name, decision="allow", detail=_limits(stored))
         return f"{PREFIX}_{token_id}_{secret}", stored
 
-    def revoke(self, name: str) -> list[AccessToken]:
-        """Revoke the token with an id, or all tokens of a name; returns those that were active.
+    def rotate(self, name: str, *, grace: float = 0.0) -> tuple[str, AccessToken, AccessToken]:
+        """Replace a token by one with the same name and rights; returns it and both records.
+
+        Args:
+            name: The name or id of an active token.
+            grace: Seconds for which the old one is still accepted.
 
         Raises:
-            UnknownName: None is active.
+            UnknownName: None is active, or several of that name are.
+        """
+        now = time.time()
+        old = self._only_active(self._read().tokens, name)
+        text, new = self.create(
+            old.name,
+            profile=old.profile,
+            allow=old.allow,
+            # a token for 30 days is followed by another one for 30 days
+            expires=None if old.expires is None else now + old.expires - old.created,
+            rate=old.rate,
+            is_console=old.is_console,
+        )
+        if not grace:
+            return text, new, self.revoke(old.id)[0]
+        end = now + grace if old.expires is None else min(old.expires, now + grace)
+        ending = msgspec.structs.replace(old, expires=end)
+        with self._changing() as content:
+            content.tokens = [ending if token.id == old.id else token for token in content.tokens]
+        self._record("token.rotated", subject=name, decision="allow", detail=f"id {old.id}")
+        return text, new, ending
+
+    @staticmethod
+    def _only_active(tokens: Iterable[AccessToken], name: str) -> AccessToken:
+        now = time.time()
+        active = [token for token in tokens if token.state(now) == "active"]
+        meant = [token for token in active if token.id == name]
+        meant = meant or [token for token in active if token.name == name]
+        if not meant:
+            raise UnknownName(
+                f"no active token named {quoted(name)}", hint="`multitap token list` shows them"
+            )
+        if len(meant) > 1:
+            ids = ", ".join(token.id for token in meant)
+            raise UnknownName(
+                f"{len(meant)} active tokens are named {quoted(name)}",
+                hint=f"use an id instead: {ids}",
+            )
+        return meant[0]
+
+    def revoke(self, name: str, *, all_of_name: bool = False) -> list[AccessToken]:
+        """Revoke the active token with an id or a name; returns what was revoked.
+
+        Args:
+            name: The id or the name.
+            all_of_name: Whether a name may mean several tokens.
+
+        Raises:
+            UnknownName: None is active, or several of that name are.
         """
         now = time.time()
         with self._changing() as content:
             active = [token for token in content.tokens if token.state(now) == "active"]
-            meant = [token for token in active if token.id == name]
-            meant = meant or [token for token in active if token.name == name]
-            if not meant:
-                raise UnknownName(
-                    f"no active token named {quoted(name)}", hint="`multitap token list` shows them"
-                )
+            named = [token for token in active if token.name == name] if all_of_name else []
+            meant = named or [self._only_active(active, name)]
             content.tokens = [
                 msgspec.structs.replace(token, revoked=now) if token in meant else token
                 for token in content.tokens

@@ -2,9 +2,12 @@
 
 import re
 import time
+from contextlib import closing
 
 import pytest
 
+from multitap.config.sources import state_directory
+from multitap.store.audit_log import AuditFile, AuditRecord
 from multitap.trust.tokens import AccessTokens
 
 
@@ -65,9 +68,12 @@ def test_a_token_is_revoked_by_name_or_id(multitap):
     for _ in range(3):
         created(multitap, "ci")
     first = AccessTokens().all()[0].id
-    by_id, by_name, again = (multitap(f"token revoke {what}") for what in (first, "ci", "ci"))
+    unclear = multitap("token revoke ci")
+    words = (first, "ci --all", "ci")
+    by_id, by_name, again = (multitap(f"token revoke {what}") for what in words)
 
-    assert (by_id.code, by_name.code) == (0, 0)
+    assert (unclear.code, by_id.code, by_name.code) == (2, 0, 0)
+    assert "3 active tokens are named 'ci'" in unclear.err
     assert first in by_id.err
     assert by_name.err.count("revoked") == 2
     assert again.code == 2
@@ -90,3 +96,28 @@ def test_what_can_not_be_is_refused(multitap, line):
 
 def test_without_tokens_the_way_to_one_is_told(multitap):
     assert "multitap token create" in multitap("token list").err
+
+
+def test_a_token_is_rotated_with_a_grace(multitap):
+    created(multitap, "ci")
+
+    ended = multitap("token rotate ci --grace 1h")
+    old, new = AccessTokens().all()
+
+    assert ended.code == 0
+    assert ended.out.startswith(f"mtap_{new.id}_")
+    assert f"the one with the id {old.id} is accepted until" in ended.err
+    assert old.expires == pytest.approx(time.time() + 3600, abs=300)
+
+
+def test_the_audit_shows_the_name_of_a_token(multitap):
+    created(multitap, "ci")
+    token = AccessTokens().all()[0]
+    entry = AuditRecord("call", time.time(), principal=token.id, server="zoo", tool="echo")
+    with closing(AuditFile(state_directory())) as file:
+        file.append([entry.body()], keep=100)
+
+    shown, plain = multitap("audit --kind call"), multitap("audit --kind call --json")
+
+    assert shown.lines[1].split()[3:6] == ["ci", "call:", "zoo"]
+    assert plain.json[0]["principal"] == token.id

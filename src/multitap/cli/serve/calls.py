@@ -9,11 +9,13 @@ import msgspec
 
 from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions, config_options, json_option
+from multitap.cli.serve.token import token_names
 from multitap.cli.terminal import Colour, Exit, advise, complain, note, say, say_json, table
 from multitap.printable import printable
 from multitap.store.database import Archive
 from multitap.store.queries import CallQuery, RecordFilter
 from multitap.store.tables import CallRecord, RecordedExchange, indent_json
+from multitap.trust.tokens import TokenNames
 
 _HEADER = ("TIME", "SERVER", "TOOL", "STATUS", "TOTAL", "QUEUE", "CONNECT", "CLIENT", "NOTE")
 _TIMES = ("TOTAL", "QUEUE", "CONNECT")
@@ -61,10 +63,11 @@ def calls(
         # as dictionaries: scripts expect every key, with its default as well
         say_json([msgspec.to_builtins(msgspec.structs.asdict(record)) for record in page.records])
     elif page.records:
+        names = token_names()
         table(
             _HEADER,
             # the newest last, next to the prompt
-            [_row(record) for record in reversed(page.records)],
+            [_row(record, names) for record in reversed(page.records)],
             right=_TIMES,
             paint={"STATUS": _COLOURS.get},
         )
@@ -96,14 +99,14 @@ def _show(exchange: RecordedExchange | None, name: str, *, as_json: bool) -> Exi
     return Exit.DONE
 
 
-def _row(record: CallRecord) -> tuple[str, ...]:
+def _row(record: CallRecord, names: TokenNames) -> tuple[str, ...]:
     return (
         time.strftime("%m-%d %H:%M:%S", time.localtime(record.at)),
         record.server,
         record.tool,
         record.outcome.value,
         *_spans(record),
-        record.client or record.agent or "-",
+        names(record.client or record.agent or "-"),
         " ".join(filter(None, (record.error, f"[{record.exchange}]" if record.exchange else None))),
     )
 

@@ -9,11 +9,13 @@ import msgspec
 
 from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions, gateway_options, json_option
+from multitap.cli.serve.token import token_names
 from multitap.cli.target import choose_gateway, nobody_serves
 from multitap.cli.terminal import Exit, note, say, say_json, table
 from multitap.control.messages import ClientFigures, Figures
 from multitap.errors import counted
 from multitap.hub.metrics import Stats
+from multitap.trust.tokens import TokenNames
 
 _TIMES = ("P50", "P95", "P99")
 
@@ -43,7 +45,9 @@ def stats(options: CommonOptions, *, as_json: bool) -> int:
     if figures.clients:
         if figures.servers:
             say("")
-        table(("CLIENT", "VERSION", "PROTOCOL", "PROFILE"), [_client(c) for c in figures.clients])
+        names = token_names()
+        header = ("CLIENT", "VERSION", "PROTOCOL", "TOKEN", "PROFILE")
+        table(header, [_client(client, names) for client in figures.clients])
     return Exit.DONE
 
 
@@ -74,8 +78,15 @@ def _row(server: str, tool: str, stats: Stats) -> tuple[str, ...]:
     )
 
 
-def _client(client: ClientFigures) -> tuple[str, ...]:
-    return (client.name or "-", client.version, client.protocol_version, client.profile or "-")
+def _client(client: ClientFigures, names: TokenNames) -> tuple[str, ...]:
+    token = names(client.principal) or "-"
+    return (
+        client.name or "-",
+        client.version,
+        client.protocol_version,
+        token,
+        client.profile or "-",
+    )
 
 
 def _duration(seconds: float | None) -> str:

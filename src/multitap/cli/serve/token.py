@@ -1,4 +1,4 @@
-"""`multitap token`: creates, lists and revokes the tokens of clients."""
+"""`multitap token`: creates, lists, replaces and revokes the tokens of clients."""
 
 import time
 from typing import Any
@@ -7,7 +7,7 @@ import click
 
 from multitap.cli.options import CommandGroup, duration, json_option, rate
 from multitap.cli.terminal import Exit, note, say, say_json, table
-from multitap.trust.tokens import AccessToken, AccessTokens
+from multitap.trust.tokens import AccessToken, AccessTokens, TokenError, TokenNames
 
 _COLUMNS = ("NAME", "ID", "STATE", "PROFILE", "ALLOW", "RATE", "EXPIRES", "LAST USE")
 
@@ -63,16 +63,47 @@ def list_tokens(*, as_json: bool) -> int:
     return Exit.DONE
 
 
+@token.command("rotate")
+@click.argument("name", metavar="NAME|ID")
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    callback=duration,
+    help="Accept the old one for this time: 1h, 7d; default: revoke it now",
+)
+@json_option
+def rotate_token(name: str, *, grace: float | None, as_json: bool) -> int:
+    """Replace a token by a new one with the same name and rights, and print it once"""
+    text, token, old = AccessTokens().rotate(name, grace=grace or 0.0)
+    if as_json:
+        say_json({"token": text, **_facts(token, None), "replaces": _facts(old, None)})
+        return Exit.DONE
+    ends = f"accepted until {_day(old.expires)}" if grace and old.expires else "revoked"
+    note(f"the one with the id {old.id} is {ends}")
+    note(f"created {token.name!r} with the id {token.id}; it is not shown again:")
+    say(text)
+    return Exit.DONE
+
+
 @token.command("revoke")
 @click.argument("name", metavar="NAME|ID")
-def revoke_token(name: str) -> int:
-    """Revoke a token, or all tokens of a name
+@click.option("--all", "all_of_name", is_flag=True, help="Revoke all tokens of that name")
+def revoke_token(name: str, *, all_of_name: bool) -> int:
+    """Revoke a token
 
     Running gateways refuse it within a second, and end its sessions and calls.
     """
-    for token in AccessTokens().revoke(name):
+    for token in AccessTokens().revoke(name, all_of_name=all_of_name):
         note(f"revoked {token.name!r} with the id {token.id}")
     return Exit.DONE
+
+
+def token_names() -> TokenNames:
+    """Shows the user's tokens by name; as they are if their file cannot be read."""
+    try:
+        return TokenNames(AccessTokens().all())
+    except TokenError:
+        return TokenNames(())
 
 
 def _facts(token: AccessToken, last_use: float | None) -> dict[str, Any]:

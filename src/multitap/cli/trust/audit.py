@@ -13,12 +13,14 @@ import msgspec
 from multitap.cli.completion import complete_server
 from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions, config_options, json_option
+from multitap.cli.serve.token import token_names
 from multitap.cli.terminal import Exit, complain, say, say_json, table
 from multitap.config.durations import seconds
 from multitap.config.sources import state_directory
 from multitap.errors import ConfigError
 from multitap.store.audit_log import AuditFile, AuditRecord, ChainHead
 from multitap.trust.audit import AuditLine, lines
+from multitap.trust.tokens import TokenNames
 
 _HEADER = ("ENTRY", "TIME", "WHO", "WHAT", "DECISION", "OUTCOME", "NOTE")
 
@@ -67,7 +69,8 @@ def audit(options: CommonOptions, **typed: Any) -> int:
     if filters.as_json:
         say_json([_plain(line) for line in entries])
         return Exit.DONE
-    table(_HEADER, [_row(line) for line in entries])
+    names = token_names()
+    table(_HEADER, [_row(line, names) for line in entries])
     return Exit.DONE
 
 
@@ -119,9 +122,9 @@ def _make_filter(filters: AuditOptions) -> Callable[[AuditRecord], bool]:
     return chosen
 
 
-def _row(line: AuditLine) -> tuple[str, ...]:
+def _row(line: AuditLine, names: TokenNames) -> tuple[str, ...]:
     record = line.record
-    who = " ".join(filter(None, (record.principal, record.client, record.agent)))
+    who = names(" ".join(filter(None, (record.principal, record.client, record.agent))))
     what = " ".join(filter(None, (record.server, record.tool or record.subject)))
     decision = f"{record.decision} {record.rule}".strip()
     return (

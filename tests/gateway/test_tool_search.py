@@ -1,5 +1,7 @@
 """Search mode: three tools in place of all, for clients of both eras."""
 
+import json
+
 import pytest
 from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
@@ -176,3 +178,49 @@ async def test_an_unknown_name_counts_what_is_not_trusted_and_names_none_of_it(s
         assert text.count("2 servers of the user's project are not used as they are now") == 1
         assert "ignore_all_rules" not in text
         assert "/strange" not in text
+
+
+def issues_server():
+    server = MCPServer("issues")
+
+    @server.tool()
+    def list_issues() -> dict[str, list[dict[str, str]]]:
+        """List issues."""
+        return {"issues": [{"id": str(number), "body": "x" * 500} for number in range(9)]}
+
+    return server
+
+
+async def test_a_model_selects_the_fields_that_it_reads(settings, era):
+    servers = {"github": LocalServer(server=issues_server())}
+    async with gate(settings(servers=servers)) as opened, Talker(era, opened.url) as talker:
+        await opened.hub.settled()
+        call = {"name": "github_list_issues", "select": "issues[].id"}
+        selected = await talker.client.call_tool("call_tool", call)
+        whole = await talker.client.call_tool("call_tool", {"name": "github_list_issues"})
+        missed = await talker.client.call_tool("call_tool", {**call, "select": "items[].id"})
+        refused = await talker.client.call_tool("call_tool", {**call, "select": "items["})
+
+        assert json.loads(words(selected)) == [str(number) for number in range(9)]
+        assert selected.structured_content is None
+        assert len(json.loads(words(whole))["issues"]) == 9
+        assert "\n" not in words(whole)
+        assert "issues: list of 9, the first {id: string, body: string}" in words(missed)
+        assert not missed.is_error
+        assert "not a JMESPath expression" in words(refused)
+        # the last one was refused before the call
+        assert opened.hub.metrics.tools("github")["list_issues"].calls == 3
+
+
+async def test_a_tool_with_a_selection_is_listed_and_answered_without_structure(settings, era):
+    server = LocalServer(server=issues_server(), select={"list_issues": "issues[].id"})
+    configured = settings(servers={"github": server}, serve=Serve())
+    async with gate(configured) as opened, Talker(era, opened.url) as talker:
+        await opened.hub.settled()
+        (listed,) = (await talker.client.list_tools()).tools
+        answers = [await talker.client.call_tool("github_list_issues", {}) for _ in range(2)]
+
+        assert listed.output_schema is None
+        for answer in answers:
+            assert json.loads(words(answer)) == [str(number) for number in range(9)]
+            assert answer.structured_content is None

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.errors import BadArguments
-from multitap.results.select import LARGEST, LONGEST, Selector, describe, shape_result
+from multitap.results.select import LARGEST, shape_result
+from multitap.selectors import LONGEST, Selector, describe
 
 ISSUES = {
     "total": 3,

@@ -337,6 +337,7 @@ def _words(
         for key, keys in (
             ("tool_names", tool_names),
             ("tool_descriptions", config.tool_descriptions),
+            ("select", config.select),
         )
         for raw in keys
         if raw not in usable

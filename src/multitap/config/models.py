@@ -17,6 +17,7 @@ from multitap.config.durations import PATTERN
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.provenance import Level, Provenance
 from multitap.config.secrets import in_arguments, in_headers, in_url, in_variables
+from multitap.errors import BadArguments
 from multitap.names import Naming
 from multitap.redaction import Redactor
 
@@ -187,6 +188,17 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
             yield "tool_names", "a name that is empty"
         if len({*self.tool_names.values()}) < len(self.tool_names):
             yield "tool_names", "two tools with the same name"
+        if self.select:
+            yield from self._bad_selectors()
+
+    def _bad_selectors(self) -> Iterator[FieldMistake]:
+        from multitap.selectors import Selector  # noqa: PLC0415 - few configurations select
+
+        for tool, expression in self.select.items():
+            try:
+                Selector(expression)
+            except BadArguments as exc:
+                yield "select", f"{tool}: {exc}"
 
     enabled: bool = True
     description: str | None = None
@@ -238,6 +250,9 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     see `github_new_issue`."""
     tool_descriptions: Mapping[str, str] = {}
     """Descriptions that replace the server's own, by its own tool names."""
+    select: Mapping[str, str] = {}
+    """What the gateway's clients get of a tool's results: a JMESPath expression for each tool, by
+    the server's own names. With `list_issues = "[].{id: id, title: title}"`, two fields of each."""
     policy: Rules = ()
     """Which calls are allowed, asked about or denied; the first rule that applies counts. The
     settings' rules apply as well: the stricter of the two decides."""

@@ -31,6 +31,8 @@ from multitap.gateway.tool_search import ToolSearch, words_result
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
+from multitap.results.select import shape
+from multitap.selectors import Selector
 from multitap.tasks import in_task
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
@@ -362,10 +364,12 @@ class ToolCalls:
                 raise
             await in_task(request.light)
             return await self._call_after_login(request, exc.server)
+        # routes that a view remembers select nothing
+        raw = called.raw if since is None else await _selected(route, called.raw)
         try:
             if link.name in view.renaming:
-                return self._translate(request, link, called.raw)
-            return for_client(request, link, called.raw)
+                return self._translate(request, link, raw)
+            return for_client(request, link, raw)
         except UNPARSABLE as exc:
             message = f"the result cannot be read: {exc}"
             raise BadAnswer(link.name, message) from None
@@ -373,16 +377,18 @@ class ToolCalls:
     async def _enter(self, request: ClientRequest) -> Result:
         """Answer one of the three tools of search mode."""
         try:
-            inner = self._search.inner(request)
+            call = self._search.inner(request)
         except BadArguments as exc:
             return words_result(request, str(exc), is_error=True)
-        if inner is None:
+        if call is None:
             return await self._search.answer(request)
+        inner, selector = call
         name = inner.params.name
         try:
             if self._search.has(name):  # or it could go on calling itself
                 raise UnknownName(f"no tool named {quoted(name)}")  # noqa: TRY301
-            return await self.answer(inner)
+            result = await self.answer(inner)
+            return await shape(b"".join(result) if isinstance(result, tuple) else result, selector)
         except UnknownName as exc:
             return await self._search.unknown(inner, exc)
 
@@ -403,7 +409,7 @@ class ToolCalls:
             meta, extra = extra_members(request, link)
             # its time starts again: a person had to log in first
             called = await self._hub.calls.make(route, arguments, context, None, None, meta, extra)
-            return self._translate(request, link, called.raw)
+            return self._translate(request, link, await _selected(route, called.raw))
 
         if not request.is_stateless:
             return await work(request.context())
@@ -456,7 +462,7 @@ class ToolCalls:
             called = await self._hub.calls.make(
                 way, arguments, context, deadline, None, meta, extra
             )
-            return called.raw
+            return await _selected(route, called.raw)
 
         may_ask = route.guard is not None and route.guard.may_ask
         job = Job(
@@ -469,6 +475,12 @@ class ToolCalls:
             may_ask=may_ask,
         )
         return await self._jobs.run(request, job, since)
+
+
+async def _selected(route: Route, raw: Encoded) -> Encoded:
+    """A result with what the configuration selects of it."""
+    expression = route.link.config.select.get(route.tool.raw_name)
+    return raw if expression is None else await shape(raw, Selector(expression))
 
 
 def _subject(name: str) -> str:

@@ -17,6 +17,7 @@ from multitap.gateway.eras import to_stateless
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.later import Later
+from multitap.selectors import Selector
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import EMPTY, Result
 
@@ -36,6 +37,7 @@ _arguments = msgspec.json.Decoder(dict[str, Any]).decode
 class _Call(msgspec.Struct):
     name: str
     arguments: Raw = EMPTY
+    select: str | None = None
 
 
 _parse_call = msgspec.json.Decoder(_Call).decode
@@ -81,11 +83,13 @@ class ToolSearch:
             )
         return words_result(request, text)
 
-    def inner(self, request: ClientRequest) -> ClientRequest | None:
-        """The call that `call_tool` asks for, as a request of its client; None if there is none.
+    def inner(self, request: ClientRequest) -> tuple[ClientRequest, Selector | None] | None:
+        """The call that `call_tool` asks for, as a request of its client, and what it selects.
+
+        None if it is another tool.
 
         Raises:
-            BadArguments: It does not say which.
+            BadArguments: It does not say which, or its selector is none.
         """
         params = request.params
         if params.name != tool_finder.CALL:
@@ -93,11 +97,13 @@ class ToolSearch:
         _check(params.name, params.arguments)
         call = _parse_call(params.arguments)
         arguments = EMPTY if bytes(call.arguments) == _NULL else call.arguments
-        return msgspec.structs.replace(
+        inner = msgspec.structs.replace(
             request,
             params=msgspec.structs.replace(params, name=call.name, arguments=arguments),
             light=None,
         )
+        # checked before the call is made: afterwards it would be too late to refuse
+        return inner, None if call.select is None else Selector(call.select)
 
     async def unknown(self, request: ClientRequest, exc: UnknownName) -> Result:
         """The result for an unknown tool name: suggestions of similar tools."""

@@ -205,7 +205,8 @@ class View:
         route = self.routes.get(tool.name)
         if route is None:
             route = route_to(tool, self.defaults)
-            if tool.name in self.tools:  # the others are not for every client of the view
+            # others are not for every client of the view, or their results are shaped
+            if tool.name in self.tools and tool.raw_name not in tool.link.config.select:
                 self.routes[tool.name] = route
         return route
 
@@ -287,6 +288,9 @@ class View:
         definition = {**tool.definition, "name": tool.name}
         if tool.description != definition.get("description", ""):
             definition["description"] = tool.description
+        if tool.raw_name in tool.link.config.select:
+            # clients refuse results that do not match it
+            definition.pop("outputSchema", None)
         if (references := self.references(tool.server)) and "_meta" in definition:
             definition["_meta"] = references.in_meta(definition["_meta"])
         return definition

@@ -42,7 +42,7 @@ _FREE = frozenset(
     (
         *("args", "command", "cwd", "description", "start", "idle_timeout", "timeout", "timeouts"),
         *("hard_timeout", "connect_timeout", "health_interval", "reconnect", "retry", "log_level"),
-        *("era", "tool_names", "tool_descriptions", "check_arguments", "check_results"),
+        *("era", "tool_names", "tool_descriptions", "select", "check_arguments", "check_results"),
     )
 )
 """Fields that may change in a project that is followed; of the command, only within bounds."""

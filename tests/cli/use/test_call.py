@@ -112,6 +112,21 @@ def test_json_is_the_result_as_it_came(multitap):
 
 
 @pytest.mark.usefixtures("good")
+def test_selected_fields_are_printed_alone(multitap):
+    number = multitap("call zoo_add a=1 b=2 --select result")
+    missing = multitap("call zoo_add a=1 b=2 --select sum")
+    wrong = multitap("call zoo_add a=1 b=2 --select result[")
+
+    assert (number.code, number.out) == (0, "3\n")
+    assert (missing.code, missing.err.splitlines()[0]) == (
+        1,
+        "error: `--select` failed: it matches nothing",
+    )
+    assert wrong.code == 2
+    assert "not a JMESPath expression" in wrong.err
+
+
+@pytest.mark.usefixtures("good")
 def test_images_are_described_and_saved_where_asked(multitap, home):
     ended = multitap("call zoo_blocks --save pictures")
     again = multitap("call zoo_blocks --save pictures")

@@ -37,6 +37,8 @@ from multitap.control.methods import Control
 from multitap.errors import BadArguments
 from multitap.events import Snapshot
 from multitap.results import KeptResults, ToolResult
+from multitap.results.select import choose
+from multitap.selectors import SelectFailed, Selector
 
 if TYPE_CHECKING:
     pass
@@ -59,6 +61,9 @@ class CallResult(msgspec.Struct, frozen=True):
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_tool)
 @click.argument("given", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
 @click.option("--full", is_flag=True, help="Print long results in full")
+@click.option(
+    "--select", "expression", metavar="JMESPATH", help="Print only these fields of the result"
+)
 @click.option("--save", type=FILE, metavar="DIR", help="Save images and files in DIR")
 @gateway_or_server_options
 @json_option
@@ -69,6 +74,7 @@ def call(
     given: tuple[str, ...],
     *,
     full: bool,
+    expression: str | None,
     save: Path | None,
     as_json: bool,
 ) -> int:
@@ -84,6 +90,7 @@ def call(
     # click cannot tell the command of a typed server from the tool and its arguments
     options, tool, given = split(options, name, given)
     fill = filler(given)
+    selector = None if expression is None else Selector(expression)
     target = Target(options, load_configuration(options))
     try:
         called = target.use(
@@ -95,6 +102,8 @@ def call(
     result = called.result
     if save is not None:
         save_all(attachments(result.blocks), save, tool)
+    if selector is not None and result.success:
+        return _show_selected(result, selector)
     if as_json:
         say_json(msgspec.json.decode(bytes(result.raw)))
         return Exit.DONE if result.success else Exit.FAILED
@@ -141,6 +150,19 @@ def _show(called: CallResult, *, full: bool) -> Exit:
         return Exit.FAILED
     if text:
         say_text(text)
+    return Exit.DONE
+
+
+def _show_selected(result: ToolResult, selector: Selector) -> Exit:
+    try:
+        value = choose(result.raw, selector)
+    except SelectFailed as exc:
+        complain(f"`--select` failed: {exc}", "without it, the whole result is printed")
+        return Exit.FAILED
+    if isinstance(value, str):
+        say_text(value)
+    else:
+        say_json(value)
     return Exit.DONE
 
 

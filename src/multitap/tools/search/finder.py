@@ -13,6 +13,8 @@ from multitap.catalog import schemas
 from multitap.catalog.schemas.schema import is_list, is_object
 from multitap.errors import BadArguments, UnknownName, counted, quoted
 from multitap.results import ToolResult
+from multitap.results.select import shape
+from multitap.selectors import Selector
 from multitap.tools.registry import ToolRegistry
 from multitap.tools.search.index import Index, summary
 from multitap.tools.tool import (
@@ -170,6 +172,11 @@ DEFINITIONS: Mapping[str, SearchTool] = {
             "properties": {
                 "name": {"type": "string", "description": "The tool's exact name."},
                 "arguments": {"type": "object", "description": "What the tool takes, by name."},
+                "select": {
+                    "type": "string",
+                    "description": "Which fields of the result you need, as JMESPath: "
+                    "`items[].{id: id, title: title}`. Saves reading the rest.",
+                },
             },
             "required": ["name"],
         },
@@ -279,9 +286,11 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
     async def call(arguments: Arguments, context: ToolContext) -> ToolResult:
         name: str = arguments["name"]
         inner: Arguments = arguments.get("arguments", {})
+        # checked before the call is made: afterwards it would be too late to refuse
+        selector = Selector(arguments["select"]) if "select" in arguments else None
         result = await tools.execute(name, inner, context)
         if result.success:
-            return result
+            return result if selector is None else await _shaped(result, selector)
         if tools.get(name) is None:
             return text_result(f"{result.error}; {finder.advice(name)}", is_error=True)
         if (mismatch := finder.misfit(name, inner)) is None:
@@ -293,6 +302,11 @@ def search_mode(tools: ToolRegistry) -> tuple[ToolInfo, ToolInfo, ToolInfo]:
         _BoundSearchTool(describe, DEFINITIONS[DESCRIBE]),
         _BoundSearchTool(call, DEFINITIONS[CALL]),
     )
+
+
+async def _shaped(result: ToolResult, selector: Selector) -> ToolResult:
+    raw = await shape(result.raw, selector)
+    return ToolResult(raw, server=result.server, tool=result.tool, seconds=result.seconds)
 
 
 class _BoundSearchTool(msgspec.Struct, frozen=True, dict=True):

@@ -114,6 +114,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
         "pins",
         "policy",
         "sandbox",
+        "stop",
         "trust",
         "undo",
     }

@@ -61,7 +61,7 @@ def reload(options: CommonOptions, *, as_json: bool) -> int:
 @click.argument("server", required=False, shell_complete=complete_server)
 @gateway_options
 def restart(options: CommonOptions, server: str | None) -> int:
-    """Restart a server of the running gateway
+    """Restart a server of the running gateway, or the gateway itself
 
     Without a name, replace the gateway in the background: calls in progress end as usual, and
     its clients go on with the new one.
@@ -87,9 +87,9 @@ def restart(options: CommonOptions, server: str | None) -> int:
 @click.command()
 @live_option
 def stop(pid: int | None) -> int:
-    """Stop the gateway in the background, and its servers
+    """Stop the gateway in the background
 
-    Clients that are still open start it again with their next request.
+    Its servers end with it. Clients that are still open start it again with their next request.
     """
     if pid is None:
         reply = running_gateway()

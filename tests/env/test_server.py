@@ -285,7 +285,7 @@ INITIALIZE = (
 
 def test_it_ends_when_its_input_does_and_gives_the_output_back():
     with started() as process:
-        output, _ = process.communicate(b"no json\n\n" + INITIALIZE, timeout=15)
+        output, _ = process.communicate(b"no json\n\n" + INITIALIZE, timeout=45)
 
     first, *_, last = output.splitlines()
     assert process.returncode == 0

@@ -299,7 +299,9 @@ def test_every_variable_of_every_dialect_is_text(text):
     def no_secret(_):
         raise AssertionError("a secret was looked up")
 
-    nothing = Scope({"T": TOKEN}, "/here", "/home/me", auth=no_secret, read=no_secret)
+    nothing = Scope(
+        env={"T": TOKEN}, folder="/here", home="/home/me", auth=no_secret, read=no_secret
+    )
     for value in texts(fields):
         assert TOKEN not in expand(value, nothing)
         assert "/home/me" not in expand(value, nothing)
@@ -313,7 +315,12 @@ def texts(value):
 
 
 def test_an_answer_does_not_complete_a_variable():
-    draft = ServerDraft("a", {"url": "${input:x}{env:T}"}, (DraftInput("x", default="$"),), "link")
+    draft = ServerDraft(
+        name="a",
+        fields={"url": "${input:x}{env:T}"},
+        inputs=(DraftInput(name="x", default="$"),),
+        provenance="link",
+    )
 
     assert fill(draft, {}) == {"url": "$${env:T}"}
 

@@ -41,7 +41,7 @@ async def test_arguments_reach_a_program_as_they_are_and_no_shell(tmp_path):
 
 @pytest.mark.parametrize("value", ["a b", "${OTHER}", "$(id)", "; id", "x\ny", "${env:OTHER}"])
 def test_the_value_of_a_variable_stays_one_argument_and_is_not_expanded_again(value):
-    scope = Scope({"VALUE": value, "OTHER": "secret"}, Path("/"), Path("/"))
+    scope = Scope(env={"VALUE": value, "OTHER": "secret"}, folder=Path("/"), home=Path("/"))
     server = StdioServer(command="run", args=("--x", "${VALUE}", "-${VALUE}-"))
 
     assert expand_server(server, scope).args == ("--x", value, f"-{value}-")

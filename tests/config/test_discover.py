@@ -177,7 +177,7 @@ def test_a_folder_that_cannot_be_read_takes_no_server_away(tmp_path):
     folder = tmp_path / "mcpservers"
     folder.symlink_to(folder)
 
-    loaded = load(Search((Source(folder, folder=True),), tmp_path))
+    loaded = load(Search((Source(path=folder, folder=True),), tmp_path))
 
     assert not loaded.intact
     assert [(problem.message, problem.place.file) for problem in loaded.errors] == [
@@ -215,7 +215,7 @@ def test_a_folder_s_name_is_not_taken_for_a_variable(tmp_path):
     ],
 )
 async def test_the_examples_are_found_and_answer(name, tool):
-    loaded = load(Search((Source(EXAMPLES, folder=True),)))
+    loaded = load(Search((Source(path=EXAMPLES, folder=True),)))
     assert loaded.settings.servers.keys() == {"dice", "words"}
     assert loaded.settings.servers["words"].command == sys.executable
 

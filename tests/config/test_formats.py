@@ -12,7 +12,7 @@ from .reading import FIXTURES
 
 
 def places(parsed, text):
-    document = Document(FIXTURES, parsed.data, text=text, marks=parsed.marks)
+    document = Document(path=FIXTURES, data=parsed.data, text=text, marks=parsed.marks)
     return {
         key: (document.at(mark.key), document.at(mark.value)) for key, mark in parsed.marks.items()
     }
@@ -110,7 +110,7 @@ def test_a_slip_in_jsonc_is_found_where_it_is(text, line, column, message):
     with pytest.raises(Malformed) as caught:
         jsonc.parse(text)
 
-    place = Document(FIXTURES, None, text=text).at(caught.value.offset)
+    place = Document(path=FIXTURES, data=None, text=text).at(caught.value.offset)
     assert (place.line, place.column, str(caught.value)) == (line, column, message)
 
 
@@ -128,7 +128,7 @@ def test_a_slip_in_other_formats_is_found_where_it_is(reader, text, line, column
     with pytest.raises(Malformed) as caught:
         reader.parse(text)
 
-    place = Document(FIXTURES, None, text=text).at(caught.value.offset)
+    place = Document(path=FIXTURES, data=None, text=text).at(caught.value.offset)
     assert (place.line, place.column) == (line, column)
 
 

@@ -124,7 +124,7 @@ def test_nothing_secret_is_in_repr(where, tmp_path):
 
 
 def test_a_source_that_is_a_folder_is_an_error(tmp_path):
-    loaded = load(Search((Source(tmp_path),)))
+    loaded = load(Search((Source(path=tmp_path),)))
 
     assert [problem.message for problem in loaded.problems] == ["is not a file"]
 
@@ -152,7 +152,7 @@ def test_s3_a_project_adds_and_replaces_servers_and_changes_none_of_the_users(wh
     (tmp_path / "config" / "multitap.toml").write_text("".join(map(own.format, "abc")))
     amended = "[servers.b]\nenv = { NODE_OPTIONS = '--require ./x.js' }\n"
     (tmp_path / "multitap.toml").write_text(amended + "".join(map(own.format, "cd")))
-    alone = load(Search((Source(tmp_path / "config" / "multitap.toml"),))).settings.servers
+    alone = load(Search((Source(path=tmp_path / "config" / "multitap.toml"),))).settings.servers
 
     loaded = load(native(where), approval=Gullible())
 

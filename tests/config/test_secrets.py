@@ -79,7 +79,7 @@ def test_what_variables_hold_is_hidden():
     written = StdioServer(command="x", args=("${HOME}", "--x", "${THING}", "${MODE}"))
     env = {"HOME": "/home/me", "THING": "a1b2c3d4e5", "MODE": "production"}
 
-    expanded = expand_server(written, Scope(env, Path("/"), Path("/")))
+    expanded = expand_server(written, Scope(env=env, folder=Path("/"), home=Path("/")))
 
     assert expanded.redact("/home/me a1b2c3d4e5 production") == "/home/me *** production"
 

@@ -1,9 +1,9 @@
 """Files of other designs in the folder that is worked in."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from multitap.config import Surroundings, load
 from multitap.config.problems import Severity

@@ -284,7 +284,7 @@ def test_no_text_breaks_the_engine(text):
 
 def test_the_hint_names_the_command_that_stores_a_secret():
     with pytest.raises(ConfigError) as caught:
-        expand("${auth:gh}", Scope({}, Path("/work"), Path("/home/me")))
+        expand("${auth:gh}", Scope(env={}, folder=Path("/work"), home=Path("/home/me")))
 
     assert str(caught.value) == "the secret `gh` is not set"
     assert caught.value.hint == "run `multitap secret set gh`"

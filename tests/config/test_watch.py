@@ -42,7 +42,7 @@ async def test_a_written_file_is_told(tmp_path):
     path = tmp_path / "multitap.toml"
     path.write_text("a")
 
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         path.write_text("bb")
 
         assert await next_change() == {"multitap.toml"}
@@ -52,7 +52,7 @@ async def test_a_file_is_followed_through_many_replacements(tmp_path):
     path = tmp_path / "multitap.toml"
     path.write_text("0")
 
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         for number in range(3):
             replace(path, str(number) * (number + 2))
             assert await next_change() == {"multitap.toml"}
@@ -61,7 +61,7 @@ async def test_a_file_is_followed_through_many_replacements(tmp_path):
 async def test_a_file_that_comes_and_goes_is_told(tmp_path):
     path = tmp_path / "multitap.toml"
 
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         path.write_text("a")
         assert await next_change() == {"multitap.toml"}
 
@@ -72,7 +72,7 @@ async def test_a_file_that_comes_and_goes_is_told(tmp_path):
 async def test_a_file_in_folders_that_are_not_there_yet_is_told(tmp_path):
     path = tmp_path / "a" / "b" / "multitap.toml"
 
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         path.parent.mkdir(parents=True)
         path.write_text("a")
 
@@ -84,7 +84,7 @@ async def test_a_folder_that_is_deleted_and_made_again_is_watched_again(tmp_path
     path.parent.mkdir()
     path.write_text("1")
 
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         shutil.rmtree(path.parent)
         assert await next_change() == {"multitap.toml"}
 
@@ -104,7 +104,7 @@ async def test_the_target_of_a_link_is_watched_too(tmp_path):
     link.parent.mkdir()
     link.symlink_to(target)
 
-    async with watching(Source(link)) as next_change:
+    async with watching(Source(path=link)) as next_change:
         replace(target, "22")
 
         assert await next_change() == {"multitap.toml"}
@@ -112,7 +112,7 @@ async def test_the_target_of_a_link_is_watched_too(tmp_path):
 
 async def test_servers_that_appear_in_a_folder_are_told(tmp_path):
     folder = tmp_path / "mcpservers"
-    source = Source(folder, folder=True)
+    source = Source(path=folder, folder=True)
 
     async with watching(source) as next_change:
         (folder / "a").mkdir(parents=True)
@@ -129,7 +129,7 @@ async def test_a_neighbour_s_change_is_not_told(tmp_path):
     path = tmp_path / "multitap.toml"
     path.write_text("a")
 
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         (tmp_path / "other.toml").write_text("x")
         (tmp_path / "sub").mkdir()
         path.write_text("bb")
@@ -143,7 +143,7 @@ async def test_a_neighbour_s_change_is_not_told(tmp_path):
 async def test_a_change_between_loading_and_watching_is_not_missed(tmp_path):
     path = tmp_path / "multitap.toml"
     path.write_text("")
-    loaded = load(Search((Source(path),)))
+    loaded = load(Search((Source(path=path),)))
     path.write_text("auto_reload = false\n")
 
     async with watching(*loaded.search.sources, since=loaded.stamps) as next_change:
@@ -152,7 +152,7 @@ async def test_a_change_between_loading_and_watching_is_not_missed(tmp_path):
 
 async def test_a_watch_is_left_at_once(tmp_path):
     with anyio.fail_after(4):  # the system reports only when something changes
-        async with watching(Source(tmp_path / "multitap.toml")):
+        async with watching(Source(path=tmp_path / "multitap.toml")):
             pass
 
 
@@ -165,7 +165,7 @@ async def test_a_watch_goes_on_where_the_system_cannot_watch(tmp_path, monkeypat
         yield
 
     monkeypatch.setattr("watchfiles.awatch", unable)
-    async with watching(Source(path)) as next_change:
+    async with watching(Source(path=path)) as next_change:
         path.write_text("bb")
 
         assert await next_change() == {"multitap.toml"}
@@ -175,7 +175,7 @@ def test_stamps_tell_files_that_came_went_or_were_written(tmp_path):
     kept, written, gone, come = (tmp_path / name for name in "abcd")
     for path in (kept, written, gone):
         path.write_text("x")
-    sources = [Source(path) for path in (kept, written, gone, come)]
+    sources = [Source(path=path) for path in (kept, written, gone, come)]
 
     before = stamps(sources)
     written.write_text("yy")
@@ -190,12 +190,12 @@ def test_only_folders_that_exist_are_watched(tmp_path, depth):
     path = tmp_path.joinpath(*"abc"[:depth], "multitap.toml")
 
     # not the one above, where others may write without end
-    assert folders([Source(path)]) == ({} if depth else {tmp_path: tmp_path.stat().st_ino})
+    assert folders([Source(path=path)]) == ({} if depth else {tmp_path: tmp_path.stat().st_ino})
 
 
 def test_links_that_go_round_in_a_circle_do_no_harm(tmp_path):
     path = tmp_path / "multitap.toml"
     path.symlink_to(path)
 
-    assert stamps([Source(path)]) == {path: None}
-    assert tmp_path in folders([Source(path)])
+    assert stamps([Source(path=path)]) == {path: None}
+    assert tmp_path in folders([Source(path=path)])

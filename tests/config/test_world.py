@@ -23,7 +23,9 @@ from .reading import errors, merged
 from .test_layers import layered
 
 HERE = Path("/etc/multitap")
-SCOPE = Scope({"KEY": "hunter2", "HOST": "http://localhost:1", "WORD": "x"}, HERE, HERE)
+SCOPE = Scope(
+    env={"KEY": "hunter2", "HOST": "http://localhost:1", "WORD": "x"}, folder=HERE, home=HERE
+)
 
 
 def read(text):

@@ -105,7 +105,7 @@ class Storm:
         self.lost = []
         for file in self.files:
             file.path.write_text(self.texts[file])
-        search = Search(tuple(Source(file.path) for file in self.files), folder)
+        search = Search(tuple(Source(path=file.path) for file in self.files), folder)
         self.reloader = Reloader(lambda: load(search))
 
     async def rage(self, edits):

@@ -69,7 +69,7 @@ async def gather(exits: Exits, config: StdioServer | HttpServer, env: dict[str, 
     """Run a server, call it, and take down what comes out."""
 
     def expand(_, config):
-        return expand_server(config, Scope(env, exits.folder, exits.folder))
+        return expand_server(config, Scope(env=env, folder=exits.folder, home=exits.folder))
 
     configured = Settings(servers={"leaky": config}, state_dir=exits.folder)
     exits.add(configured, configured.servers["leaky"], expand("", config))

@@ -25,7 +25,7 @@ def file(tmp_path):
 @pytest.fixture
 def reloader(file, tmp_path):
     def make():
-        return Reloader(lambda: load(Search((Source(file, "multitap"),), tmp_path)))
+        return Reloader(lambda: load(Search((Source(path=file, dialect="multitap"),), tmp_path)))
 
     return make
 
@@ -159,7 +159,7 @@ async def test_an_empty_file_is_a_problem_from_the_start_and_other_layers_count(
     empty, other = tmp_path / "empty.json", tmp_path / "multitap.toml"
     empty.touch()
     write(other, entry("a"))
-    files = Reloader(lambda: load(Search((Source(empty), Source(other)), tmp_path)))
+    files = Reloader(lambda: load(Search((Source(path=empty), Source(path=other)), tmp_path)))
     async with open_hub(files) as hub:
         await hub.settled()
 
@@ -175,7 +175,7 @@ async def test_a_file_that_is_incomplete_for_a_moment_takes_nothing_away(tmp_pat
     started = []
 
     def loader():
-        loaded = load(Search((Source(file, "multitap"),), tmp_path))
+        loaded = load(Search((Source(path=file, dialect="multitap"),), tmp_path))
         started.append(loaded.settings.servers.keys())
         file.write_text(whole)  # just after it was read
         return loaded

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from multitap.config.edit.drafts import fill
 from multitap.published.bundle_manifest import PLATFORM, read_bundle
@@ -82,7 +83,7 @@ def test_what_can_be_run_stays_so_for_its_owner_alone(tmp_path):
 def test_the_same_bundle_is_unpacked_once(tmp_path):
     first, second = made(tmp_path), made(tmp_path)
 
-    assert first == second
+    assert second == replace(first, unpacked=None)
     assert len([*(tmp_path / "bundles").iterdir()]) == 1
 
 

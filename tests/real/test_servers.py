@@ -240,7 +240,7 @@ async def test_d7_d22_otters_file_brings_up_the_official_filesystem_server(workp
         args = ["-y", "{NPM[1]}", "{workplace}"]
         """
     )
-    settings = load(Search((Source(file, "otter"),))).settings
+    settings = load(Search((Source(path=file, dialect="otter"),))).settings
     async with open_hub(settings.replace(state_dir=tmp_path / "state")) as hub:
         with anyio.fail_after(60):
             await hub.settled()

@@ -564,7 +564,7 @@ async def test_c25_tools_are_switched_by_prefix():
 
 async def test_c26_the_example_servers_run(manager):
     needs = {"words": None, "dice": "node"}
-    result = await manager.load_clients(load(Search((Source(EXAMPLES, folder=True),))))
+    result = await manager.load_clients(load(Search((Source(path=EXAMPLES, folder=True),))))
 
     assert result.loaded == sum(1 for need in needs.values() if need is None or which(need))
 

@@ -87,7 +87,7 @@ def hub_for(example, folder, *, naming=Naming.SERVER_TOOL):
         servers[server] = {**servers.get(server, {}), **program}
     path = folder / "multitap.toml"
     path.write_text(tomlkit.dumps({"naming": naming.name.lower(), **wanted, "servers": servers}))
-    loaded = load(Search((Source(path),), folder))
+    loaded = load(Search((Source(path=path),), folder))
     assert not loaded.errors, loaded.errors
     return open_hub(loaded.settings.replace(state_dir=folder / "state"))
 

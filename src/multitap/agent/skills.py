@@ -143,12 +143,12 @@ def read_skill(manual: Path) -> tuple[Skill | None, tuple[Problem, ...]]:
         return None, (_wrong(manual, f"cannot be read: {getattr(exc, 'strerror', None) or exc}"),)
     if not (header := _HEADER.match(text)):
         return None, (_wrong(manual, "does not begin with `---`, `name`, `description`, `---`"),)
-    document = Document(manual, {}, "yaml", text)
+    document = Document(path=manual, data={}, format="yaml", text=text)
     try:
         header_data = yaml.parse(header[1]).data
     except Malformed as exc:
         place = document.at(header.start(1) + exc.offset)
-        return None, (Problem(Severity.ERROR, exc.words("yaml"), place),)
+        return None, (Problem(severity=Severity.ERROR, message=exc.words("yaml"), place=place),)
     return _parse_skill(manual, header_data if is_table(header_data) else {})
 
 
@@ -220,11 +220,13 @@ def _parse_skill(
     if name == manual.parent.name:
         return skill, ()
     message = f"is {name!r} in a folder named {manual.parent.name!r}; other programs refuse that"
-    return skill, (Problem(Severity.WARNING, message, Place(manual), "name"),)
+    return skill, (
+        Problem(severity=Severity.WARNING, message=message, place=Place(manual), key="name"),
+    )
 
 
 def _wrong(manual: Path, message: str, key: str = "") -> Problem:
-    return Problem(Severity.ERROR, message, Place(manual), key)
+    return Problem(severity=Severity.ERROR, message=message, place=Place(manual), key=key)
 
 
 def _read_within(folder: Path, file: str) -> str:

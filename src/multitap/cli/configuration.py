@@ -3,12 +3,12 @@
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import click
+from msgspec.structs import replace
 
 from multitap.cli.options import CommonOptions, TypedServer
 from multitap.cli.terminal import advise, is_somebody_there, note
@@ -41,12 +41,14 @@ def configuration_of(server: TypedServer) -> Loaded:
     ctx = click.get_current_context()
     if _STATE not in ctx.meta:
         ctx.meta[_STATE] = ctx.with_resource(tempfile.TemporaryDirectory())
-    node = Document(PLACE, {}).root
+    node = Document(path=PLACE, data={}).root
     values = _fields(server).items()
     fields: dict[FieldPath, Node] = {(key,): node.of(value) for key, value in values}
-    entry = Entry(typed_name(server), node, fields)
+    entry = Entry(name=typed_name(server), node=node, fields=fields)
     preset = {"naming": Naming.BARE.value, "state_dir": ctx.meta[_STATE]}
-    return load(Search((), defaults=preset), on_top=(Layer(Reading("typed", (entry,))),))
+    return load(
+        Search((), defaults=preset), on_top=(Layer(Reading(dialect="typed", entries=(entry,))),)
+    )
 
 
 def typed_name(server: TypedServer) -> str:

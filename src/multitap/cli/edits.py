@@ -123,7 +123,9 @@ class EditTarget(msgspec.Struct, frozen=True):
         plain = text.removeprefix(_MARK)
         if plain.strip():
             return parse(plain, self.path)
-        return Document(self.path, {}, SUFFIXES.get(self.path.suffix.lower(), "json"))
+        return Document(
+            path=self.path, data={}, format=SUFFIXES.get(self.path.suffix.lower(), "json")
+        )
 
     @property
     def name(self) -> str:

@@ -4,8 +4,10 @@ import re
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from multitap.config.dialects.draft import Entry, FieldPath, Reading, literal
 from multitap.config.dialects.host_format import Transcript
@@ -14,7 +16,6 @@ from multitap.config.documents import Document, Node, is_file, read_file
 from multitap.config.owners import entries_of, refusal
 from multitap.config.problems import Place, Problem, Severity
 from multitap.files import open_regular
-from multitap.records import dataclass
 
 SCRIPTS = ("server.mjs", "server.js", "server.ts", "server.py")
 """In order of preference; the first one that exists starts the server."""
@@ -26,8 +27,7 @@ _INLINE_METADATA = re.compile(r"^# /// script\s*$", re.MULTILINE)
 _HEADER = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Toolbox:
+class Toolbox(msgspec.Struct, frozen=True):
     """The programs that can run scripts."""
 
     which: Callable[[str], str | None] = shutil.which
@@ -51,8 +51,10 @@ def scan(
     try:
         there = scripts(folder)
     except OSError as exc:
-        problem = Problem(Severity.ERROR, f"cannot be read: {exc.strerror}", Place(folder))
-        return Reading("", problems=(problem,)), Reading("")
+        problem = Problem(
+            severity=Severity.ERROR, message=f"cannot be read: {exc.strerror}", place=Place(folder)
+        )
+        return Reading(dialect="", problems=(problem,)), Reading(dialect="")
     for script in there:
         files = (script, script.parent / CONFIG, script.parent / PROJECT)
         if refused := next(filter(None, (refusal(path, within=within) for path in files)), None):
@@ -62,9 +64,11 @@ def scan(
         entries.append(entry)
         problems += complaints
         amended.append(_amendment(script.parent))
-    return Reading("mcpservers/", tuple(entries), problems=tuple(problems)), Reading(
-        "mcpservers/",
-        tuple(entry for reading in amended for entry in reading.entries),
+    return Reading(
+        dialect="mcpservers/", entries=tuple(entries), problems=tuple(problems)
+    ), Reading(
+        dialect="mcpservers/",
+        entries=tuple(entry for reading in amended for entry in reading.entries),
         problems=tuple(problem for reading in amended for problem in reading.problems),
     )
 
@@ -96,18 +100,20 @@ def _entry(script: Path, tools: Toolbox) -> tuple[Entry, list[Problem]]:
     name = script.parent.name
     argv, lack = runner(script, tools)
     command, *args = (literal(word) for word in argv or ("",))
-    node = Document(script, {}).root
+    node = Document(path=script, data={}).root
     fields: dict[FieldPath, Node] = {
         ("command",): node.of(command),
         ("args",): node.of(args),
         ("cwd",): node.of(Path(literal(str(script.parent)))),
     }
-    entry = Entry(name, node, fields, broken=not argv)
+    entry = Entry(name=name, node=node, fields=fields, broken=not argv)
     if lack is None:
         return entry, []
     severity = Severity.WARNING if argv else Severity.ERROR
     message, hint = f"{lack} is not installed", f"install {lack}"
-    return entry, [Problem(severity, message, Place(script), server=name, hint=hint)]
+    return entry, [
+        Problem(severity=severity, message=message, place=Place(script), server=name, hint=hint)
+    ]
 
 
 def runner(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
@@ -148,12 +154,12 @@ def _has_inline_metadata(script: Path) -> bool:
 def _amendment(folder: Path) -> Reading:
     document, problems = read_file(folder / CONFIG)
     if document is None and not problems:
-        return Reading("mcpservers/")
+        return Reading(dialect="mcpservers/")
     if document is None:  # it may have disabled the server
-        node = Document(folder / CONFIG, {}).root
-        entry = Entry(folder.name, node, {}, broken=True)
+        node = Document(path=folder / CONFIG, data={}).root
+        entry = Entry(name=folder.name, node=node, fields={}, broken=True)
         reasons = tuple(replace(problem, server=folder.name) for problem in problems)
-        return Reading("mcpservers/", (entry,), problems=reasons)
+        return Reading(dialect="mcpservers/", entries=(entry,), problems=reasons)
     transcript = Transcript("mcpservers/", document, folder, FOLDER_SPELLING)
     transcript.problems += problems
     transcript.entry(folder.name, document.root)

@@ -4,13 +4,14 @@ import re
 import stat
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeGuard
 
+import msgspec
+from msgspec.structs import replace
+
 from multitap.config.problems import Place, Problem, Severity
 from multitap.files import open_regular, read_up_to
-from multitap.records import dataclass
 
 Format = Literal["json", "toml", "yaml"]
 KeyPath = tuple[str | int, ...]
@@ -35,8 +36,7 @@ class Malformed(ValueError):
         return f"not valid {kind.upper()}: {self}"
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(msgspec.Struct, frozen=True):
     """The result of a format's parser."""
 
     data: Any
@@ -45,17 +45,19 @@ class Parsed:
     """Duplicate keys in one table; the last one counts."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Document:
+class Document(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One file, or data that was never in a file (then without places)."""
 
     path: Path
-    data: Any = field(repr=False)
+    data: Any
     format: Format = "json"
-    text: str = field(default="", repr=False)
-    marks: Mapping[KeyPath, Mark] = field(default_factory=dict[KeyPath, Mark], repr=False)
-    _line_ends: list[int] = field(default_factory=list[int], init=False, repr=False)
+    text: str = ""
+    marks: Mapping[KeyPath, Mark] = msgspec.field(default_factory=dict[KeyPath, Mark])
+    _line_ends: list[int] = msgspec.field(default_factory=list[int])
     """Filled on the first use; counting lines for each place would take minutes."""
+
+    def __repr__(self) -> str:
+        return f"<Document {self.path}>"  # its values may be secret
 
     @property
     def root(self) -> "Node":
@@ -76,13 +78,15 @@ class Document:
         return self.marks.get(key)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Node:
+class Node(msgspec.Struct, frozen=True, eq=False):
     """A value in a document; keeps its place when the value is converted."""
 
-    value: Any = field(repr=False)
+    value: Any
     key: KeyPath
-    document: Document = field(repr=False)
+    document: Document
+
+    def __repr__(self) -> str:
+        return f"<Node {self.dotted} of {self.document!r}>"  # its value may be secret
 
     @property
     def place(self) -> Place:
@@ -294,7 +298,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
     kind = SUFFIXES.get(path.suffix.lower()) or (
         "json" if text.lstrip()[:1] in ("{", "/") else "toml"
     )
-    blank = Document(path, {}, kind, text)
+    blank = Document(path=path, data={}, format=kind, text=text)
     if not text.strip():
         return None, (_nothing(blank, "is empty"),)
     try:
@@ -303,7 +307,7 @@ def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ..
         return None, (_problem(blank.at(exc.offset), exc.words(kind)),)
     if parsed.data is None:
         return None, (_nothing(blank, "contains only `null`"),)
-    document = Document(path, parsed.data, kind, text, parsed.marks)
+    document = Document(path=path, data=parsed.data, format=kind, text=text, marks=parsed.marks)
     return document, tuple(_duplicate(Node(None, key, document)) for key in parsed.duplicates)
 
 
@@ -325,7 +329,7 @@ def _parse(text: str, kind: Format) -> Parsed:
 
 
 def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
-    return Problem(Severity.ERROR, message, place, hint=hint)
+    return Problem(severity=Severity.ERROR, message=message, place=place, hint=hint)
 
 
 def _nothing(document: Document, message: str) -> Problem:
@@ -338,4 +342,6 @@ def _nothing(document: Document, message: str) -> Problem:
 
 def _duplicate(node: Node) -> Problem:
     message = "appears twice; this one is used"
-    return Problem(Severity.WARNING, message, node.key_place, key=node.dotted)
+    return Problem(
+        severity=Severity.WARNING, message=message, place=node.key_place, key=node.dotted
+    )

@@ -1,17 +1,17 @@
 """The entries of several files for one name, merged and validated; every problem has its place."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from multitap.config.checks import ConfigModel, Mistake, build
 from multitap.config.dialects.draft import Entry, FieldPath
 from multitap.config.documents import Node, is_table
 from multitap.config.models import HttpServer, ServerConfig, Settings, StdioServer
 from multitap.config.problems import Place, Problem, Severity, did_you_mean
-from multitap.records import dataclass
 
 Fields = Mapping[FieldPath, Node]
 _Model = TypeVar("_Model", bound=ConfigModel)
@@ -70,7 +70,15 @@ def missing(entry: Entry, *names: str) -> Problem:
     )
     place = entry.node.key_place
     expected = " or ".join(quoted)
-    return Problem(Severity.ERROR, message, place, key, entry.name, expected, typo)
+    return Problem(
+        severity=Severity.ERROR,
+        message=message,
+        place=place,
+        key=key,
+        server=entry.name,
+        expected=expected,
+        hint=typo,
+    )
 
 
 def _kind(entry: Entry) -> type[StdioServer] | type[HttpServer] | Problem:
@@ -98,7 +106,15 @@ def _translate(mistake: Mistake, fields: Fields, name: str | None) -> Problem:
     node = _blame(mistake.path, fields)
     hint = did_you_mean(node.value, mistake.choices) if isinstance(node.value, str) else None
     key, place = node.dotted, node.place
-    return Problem(Severity.ERROR, mistake.message, place, key, name, mistake.expected, hint)
+    return Problem(
+        severity=Severity.ERROR,
+        message=mistake.message,
+        place=place,
+        key=key,
+        server=name,
+        expected=mistake.expected,
+        hint=hint,
+    )
 
 
 def _blame(path: tuple[int | str, ...], fields: Fields) -> Node:
@@ -121,37 +137,47 @@ def _shared_steps(path: FieldPath, other: tuple[int | str, ...]) -> int:
 def _problem(
     severity: Severity, node: Node, message: str, name: str, *, hint: str | None = None
 ) -> Problem:
-    return Problem(severity, message, node.key_place, node.dotted, name, hint=hint)
+    return Problem(
+        severity=severity,
+        message=message,
+        place=node.key_place,
+        key=node.dotted,
+        server=name,
+        hint=hint,
+    )
 
 
 WHOLE = ("oauth", "model", "agents.*.model", "prompts.*")
 """Tables that a later layer replaces; one model's key must not go to another one's address."""
 
 
-@dataclass(frozen=True, slots=True)
-class Overridden:
+class Overridden(msgspec.Struct, frozen=True):
     """A value that a later one overrides."""
 
-    value: Any = field(repr=False)
+    value: Any
     place: Place
 
+    def __repr__(self) -> str:
+        return f"<Overridden at {self.place}>"  # the value may be secret
 
-@dataclass(frozen=True, slots=True)
-class Explained:
+
+class Explained(msgspec.Struct, frozen=True):
     """One effective value, where it is set, and what it overrides."""
 
     key: str
     """The dotted name of our field."""
-    value: Any = field(repr=False)
+    value: Any
     """Unexpanded, and perhaps secret."""
     place: Place | None
     """None for a default."""
     overrode: tuple[Overridden, ...] = ()
     """The nearest first."""
 
+    def __repr__(self) -> str:
+        return f"<Explained {self.key}>"
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+
+class Explanation(msgspec.Struct, frozen=True):
     """All values of one server, or of the hub itself, from all files."""
 
     values: tuple[Explained, ...]
@@ -159,8 +185,7 @@ class Explanation:
     """Values of an entry that a later one replaced as a whole; not effective."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stack:
+class Stack(msgspec.Struct, frozen=True, eq=False):
     """The entries of all layers for one name, the strongest last."""
 
     entries: tuple[Entry, ...]
@@ -194,7 +219,14 @@ class Stack:
             fields |= amendment.fields
         extra = {key: node for entry in (base, *amendments) for key, node in entry.extra.items()}
         broken = any(entry.broken for entry in (base, *amendments))
-        return Entry(base.name, base.node, fields, extra, broken, base.words)
+        return Entry(
+            name=base.name,
+            node=base.node,
+            fields=fields,
+            extra=extra,
+            broken=broken,
+            words=base.words,
+        )
 
     def explain(self) -> Explanation:
         fields = self.fields
@@ -247,7 +279,15 @@ def build_server(stack: Stack) -> tuple[ServerConfig | None, tuple[Problem, ...]
         return model, problems
     switch = entry.fields["enabled",]
     message = "disables a server that no file defines"
-    return None, (Problem(Severity.NOTE, message, switch.key_place, switch.dotted, entry.name),)
+    return None, (
+        Problem(
+            severity=Severity.NOTE,
+            message=message,
+            place=switch.key_place,
+            key=switch.dotted,
+            server=entry.name,
+        ),
+    )
 
 
 def _replaced_field(path: FieldPath, node: Node) -> FieldPath | None:

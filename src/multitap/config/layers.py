@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from multitap.config import discover
 from multitap.config import sources as search
@@ -22,11 +24,9 @@ from multitap.config.sources import Search, Source, Surroundings, start_folder, 
 from multitap.config.variables import Scope
 from multitap.config.watch import Stamps, stamps
 from multitap.errors import ConfigError, UnknownName
-from multitap.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(msgspec.Struct, frozen=True):
     """The content of one source."""
 
     reading: Reading
@@ -34,8 +34,7 @@ class Layer:
     """The folder of its project; None if the user chose it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Merged:
+class Merged(msgspec.Struct, frozen=True, kw_only=True):
     """The merged layers."""
 
     settings: Settings
@@ -88,7 +87,9 @@ def merge(
             hub = Stack((*hub.entries, adopted.settings))
     settings = _settings({**nest(hub.fields), "servers": configs})
     said_wrong = tuple(dict.fromkeys(problems))
-    return Merged(settings, said_wrong, servers, hub, tuple(pending))
+    return Merged(
+        settings=settings, problems=said_wrong, servers=servers, hub=hub, pending=tuple(pending)
+    )
 
 
 def _settings(table: Mapping[str, Any]) -> Settings:
@@ -112,7 +113,9 @@ def _hub(readings: Iterable[Reading]) -> tuple[Stack, list[Problem]]:
         good, complaints = usable(reading.settings)
         problems += complaints
         if good:
-            entries.append(Entry("", next(iter(good.values())).document.root, good))
+            entries.append(
+                Entry(name="", node=next(iter(good.values())).document.root, fields=good)
+            )
     return Stack(tuple(entries)), problems
 
 
@@ -144,7 +147,7 @@ def _switch_off(stack: Stack, switch: Node | None) -> Stack:
     """The server, disabled if the user has disabled all servers."""
     if switch is None or switch.value is not False:
         return stack
-    off = Entry(stack.entries[0].name, switch, {("enabled",): switch})
+    off = Entry(name=stack.entries[0].name, node=switch, fields={("enabled",): switch})
     return replace(stack, entries=(*stack.entries, off))
 
 
@@ -155,8 +158,7 @@ def _off(servers: Mapping[str, ServerConfig]) -> dict[str, ServerConfig]:
 CONTAINERS = ("mcpServers", "servers", "mcp_servers", "context_servers", "extensions", "mcp")
 
 
-@dataclass(frozen=True, slots=True)
-class SearchedSource:
+class SearchedSource(msgspec.Struct, frozen=True):
     """A source that was examined."""
 
     source: Source
@@ -167,20 +169,22 @@ class SearchedSource:
     """Whether it could be read, or is optional and missing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """A configuration with the origin of its values."""
 
     settings: Settings
     problems: tuple[Problem, ...]
     sources: tuple[SearchedSource, ...]
     """In the order in which they were examined."""
-    search: Search = field(repr=False)
-    merged: Merged = field(repr=False)
-    stamps: Stamps = field(repr=False)
+    search: Search
+    merged: Merged
+    stamps: Stamps
     """The state of the files just before they were read."""
-    approval: Approval = field(default_factory=TrustNothing, repr=False)
+    approval: Approval = msgspec.field(default_factory=TrustNothing)
     """Decided which parts of a project count."""
+
+    def __repr__(self) -> str:
+        return f"Loaded({self.settings!r}, {self.problems!r}, {self.sources!r})"
 
     @property
     def watched(self) -> tuple[Source, ...]:
@@ -322,7 +326,15 @@ def load(
         if exists and wanted.first_only and _counts(new_layers, decides, wanted.folder):
             break
     merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)
-    return Loaded(merged.settings, merged.problems, tuple(seen), wanted, merged, before, decides)
+    return Loaded(
+        settings=merged.settings,
+        problems=merged.problems,
+        sources=tuple(seen),
+        search=wanted,
+        merged=merged,
+        stamps=before,
+        approval=decides,
+    )
 
 
 def settings_from(table: Mapping[str, Any]) -> Settings:
@@ -359,7 +371,7 @@ def _inner_values(table: Mapping[str, Any]) -> Iterator[object]:
 
 
 def _decisions(approval: Approval) -> tuple[Source, ...]:
-    return tuple(Source(path) for path in approval.files)
+    return tuple(Source(path=path) for path in approval.files)
 
 
 def _counts(layers: Sequence[Layer], approval: Approval, folder: Path) -> bool:
@@ -375,21 +387,23 @@ def _to_seen(source: Source, reading: Reading, *, exists: bool) -> SearchedSourc
 
 
 def _defaults(search: Search) -> Layer:
-    document = Document(Path("(preset)"), search.defaults)
+    document = Document(path=Path("(preset)"), data=search.defaults)
     nodes: dict[FieldPath, Node] = {(name,): node for name, node in document.root.members()}
-    return Layer(Reading("preset", settings=nodes))
+    return Layer(Reading(dialect="preset", settings=nodes))
 
 
 def _read(source: Source, folder: Path) -> tuple[Reading, ...]:
     if problem := refusal(source.path, within=source.project, named=source.required):
-        return (Reading("", problems=(problem,), refused=True),)
+        return (Reading(dialect="", problems=(problem,), refused=True),)
     if source.folder:
         return discover.scan(source.path, within=source.project)
     document, problems = read_file(source.path)
     if document is None:
         missing = source.required and not problems
-        gone = Problem(Severity.ERROR, "there is no such file", Place(source.path))
-        return (Reading("", problems=(gone,) if missing else problems),)
+        gone = Problem(
+            severity=Severity.ERROR, message="there is no such file", place=Place(source.path)
+        )
+        return (Reading(dialect="", problems=(gone,) if missing else problems),)
     reading = read_document(document, folder, dialect_name=source.dialect)
     return (replace(reading, problems=(*problems, *reading.problems)),)
 
@@ -398,13 +412,19 @@ def read_document(document: Document, folder: Path, *, dialect_name: str | None 
     """Read a document in the given or detected dialect."""
     if not is_table(document.data):
         place = document.root.place
-        problem = Problem(Severity.ERROR, "expected a table at the top", place)
-        return Reading("", problems=(problem,))
+        problem = Problem(
+            severity=Severity.ERROR, message="expected a table at the top", place=place
+        )
+        return Reading(dialect="", problems=(problem,))
     try:
         return _understand(document, folder, dialect_name)
     except Malformed as exc:
-        problem = Problem(Severity.ERROR, exc.words(document.format), document.at(exc.offset))
-        return Reading("", problems=(problem,))
+        problem = Problem(
+            severity=Severity.ERROR,
+            message=exc.words(document.format),
+            place=document.at(exc.offset),
+        )
+        return Reading(dialect="", problems=(problem,))
 
 
 def _understand(document: Document, folder: Path, dialect_name: str | None) -> Reading:
@@ -413,12 +433,14 @@ def _understand(document: Document, folder: Path, dialect_name: str | None) -> R
     if dialect_found := detect(document):
         return dialect_found.read(document, folder)
     if not document.data:
-        return Reading("")
+        return Reading(dialect="")
     near = (did_you_mean(key, CONTAINERS) for key in document.data)
     hint = next(filter(None, near), "name the dialect if it is one of ours")
     place = document.root.place
-    problem = Problem(Severity.ERROR, "no MCP servers in this file", place, hint=hint)
-    return Reading("", problems=(problem,))
+    problem = Problem(
+        severity=Severity.ERROR, message="no MCP servers in this file", place=place, hint=hint
+    )
+    return Reading(dialect="", problems=(problem,))
 
 
 def _as_told(document: Document, folder: Path, dialect_name: str) -> Reading:
@@ -429,5 +451,5 @@ def _as_told(document: Document, folder: Path, dialect_name: str) -> Reading:
     message = (
         f"no servers as {dialect(dialect_name).title} writes them; it looks like {other.title}"
     )
-    problem = Problem(Severity.WARNING, message, document.root.place)
+    problem = Problem(severity=Severity.WARNING, message=message, place=document.root.place)
     return replace(reading, problems=(*reading.problems, problem))

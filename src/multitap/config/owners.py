@@ -27,9 +27,9 @@ def refusal(path: Path, *, within: Path | None = None, named: bool = False) -> P
     real = Path(os.path.realpath(path))
     if within is not None and not is_within(real, within):
         return Problem(
-            Severity.ERROR,
-            "leads out of the project and is not read",
-            Place(path),
+            severity=Severity.ERROR,
+            message="leads out of the project and is not read",
+            place=Place(path),
             hint="put the file itself there",
         )
     # Both paths: changing the link has the same effect as changing the file.
@@ -82,7 +82,12 @@ def _problem(written: Path, path: Path, message: str, command: str | None) -> Pr
     from shlex import quote  # noqa: PLC0415 - only where something is wrong
 
     hint = f"run `{command} {quote(str(path))}`" if command else "use a folder of your own"
-    return Problem(Severity.ERROR, f"{message}, so it is not used", Place(written), hint=hint)
+    return Problem(
+        severity=Severity.ERROR,
+        message=f"{message}, so it is not used",
+        place=Place(written),
+        hint=hint,
+    )
 
 
 def _others(status: os.stat_result) -> str | None:

@@ -6,11 +6,11 @@ from functools import cached_property
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Annotated, Literal, Self
 
+import msgspec
 from msgspec import Meta
 
 from multitap.config.checks import ConfigModel, FieldMistake, Paths, Texts
 from multitap.config.problems import Place
-from multitap.records import dataclass
 
 # Most servers refuse longer addresses; here one counts as unclear, which no rule allows.
 LONGEST = 8192
@@ -31,8 +31,7 @@ _DEVIATIONS = frozenset("ßς\u200c\u200d\u0130\u0131")
 Address = IPv4Address | IPv6Address
 
 
-@dataclass(frozen=True)
-class HostList:
+class HostList(msgspec.Struct, frozen=True, dict=True):
     """The hosts of a rule."""
 
     written: tuple[str, ...]

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+
+import msgspec
 
 _LONGEST_WORD = 200
 """Characters of compared words; comparing takes quadratic time."""
@@ -23,8 +24,7 @@ class Severity(StrEnum):
     """Valid in its host, without effect here."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Place:
+class Place(msgspec.Struct, frozen=True, order=True):
     """Where something is written; lines and columns count from one."""
 
     file: Path
@@ -36,8 +36,7 @@ class Place:
         return f"{self.file}:{self.line}:{self.column}" if self.line else str(self.file)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One problem; never contains a value that could be secret."""
 
     severity: Severity

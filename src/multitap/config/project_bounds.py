@@ -35,7 +35,7 @@ def folders_only(folder: Path, root: Path) -> Scope:
         folder: The current folder.
         root: The project's folder, the base of its relative paths.
     """
-    return Scope({}, folder, Path.home(), base=root)
+    return Scope(env={}, folder=folder, home=Path.home(), base=root)
 
 
 def objection(path: str, root: Path, folder: Path) -> str | None:
@@ -236,4 +236,11 @@ def _within_usual(limits: Limits, entry: Entry) -> tuple[Limits, list[Problem]]:
 
 def _problem(entry: Entry, path: tuple[str, ...], message: str) -> Problem:
     node = entry.fields.get(path, entry.node)
-    return Problem(Severity.ERROR, message, node.key_place, node.dotted, entry.name, hint=_HINT)
+    return Problem(
+        severity=Severity.ERROR,
+        message=message,
+        place=node.key_place,
+        key=node.dotted,
+        server=entry.name,
+        hint=_HINT,
+    )

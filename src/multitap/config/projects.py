@@ -8,10 +8,12 @@ or settings in Python) need no approval.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from multitap.config.dialects.draft import Entry, FieldPath, Reading, literal
 from multitap.config.documents import Node, is_file
@@ -23,7 +25,6 @@ from multitap.config.project_bounds import folders_only, objection, objections_t
 from multitap.config.provenance import Level
 from multitap.config.variables import Scope, content, expand, locate
 from multitap.errors import ConfigError
-from multitap.records import dataclass
 
 MANUAL = "SKILL.md"
 """The file that makes a folder a skill."""
@@ -46,22 +47,21 @@ class TrustState(StrEnum):
     """A different content was trusted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one project's files, with unexpanded variables."""
 
     root: Path
     """The project's folder."""
     folder: Path
     """The current folder."""
-    servers: Mapping[str, ServerConfig] = field(default_factory=dict[str, ServerConfig])
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    servers: Mapping[str, ServerConfig] = msgspec.field(default_factory=dict[str, ServerConfig])
+    settings: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Everything else, as tables."""
-    places: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    places: Mapping[str, Place] = msgspec.field(default_factory=dict[str, Place])
     """The place of each server; the empty name stands for the rest."""
     skills: tuple[Path, ...] = ()
     """Folders of skills."""
-    replaces: Mapping[str, Place] = field(default_factory=dict[str, Place])
+    replaces: Mapping[str, Place] = msgspec.field(default_factory=dict[str, Place])
     """The user's entries that its servers would replace, by name."""
     usual_level: Level = "guard"
     """How the user confines programs of others."""
@@ -80,18 +80,16 @@ class Proposal:
         return tuple(path for path in folders[:MAX_SKILLS] if is_within(path, self.root))
 
 
-@dataclass(frozen=True, slots=True)
-class TrustDecision:
+class TrustDecision(msgspec.Struct, frozen=True):
     """Which parts of a proposal count."""
 
-    servers: Mapping[str, TrustState] = field(default_factory=dict[str, TrustState])
+    servers: Mapping[str, TrustState] = msgspec.field(default_factory=dict[str, TrustState])
     settings: TrustState = TrustState.NEW
-    skills: Mapping[Path, TrustState] = field(default_factory=dict[Path, TrustState])
+    skills: Mapping[Path, TrustState] = msgspec.field(default_factory=dict[Path, TrustState])
     """By the folder of each skill."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartGrant:
+class StartGrant(msgspec.Struct, frozen=True, kw_only=True):
     """What a person let a project's server have, beyond its entry."""
 
     secrets: frozenset[str] = frozenset()
@@ -160,8 +158,7 @@ def nothing_trusted(proposal: Proposal) -> TrustDecision:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a project that is not used until a person trusts it."""
 
     root: Path
@@ -218,8 +215,7 @@ _SKILLS = "skills"
 Fields = Mapping[FieldPath, Node]
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectLayers:
+class ProjectLayers(msgspec.Struct, frozen=True):
     """The content of one project's files."""
 
     proposal: Proposal
@@ -228,8 +224,7 @@ class ProjectLayers:
     problems: tuple[Problem, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptedLayers:
+class AdoptedLayers(msgspec.Struct, frozen=True, kw_only=True):
     """The usable part of a project."""
 
     stacks: Mapping[str, Stack]
@@ -264,7 +259,7 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
     if switch is not None and switch.value is False:
         for name, all_said in entries.items():
             if any(entry.complete for entry in all_said):  # otherwise it speaks of the user's
-                all_said.append(Entry(name, switch, {_SWITCH: switch}))
+                all_said.append(Entry(name=name, node=switch, fields={_SWITCH: switch}))
     stacks = {name: Stack(tuple(all_said), root) for name, all_said in entries.items()}
     servers, about_servers = _servers(stacks, root, folder)
     fields, about_fields = _fields(settings, root, folder)
@@ -273,12 +268,12 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
         places[""] = Place(next(iter(fields.values())).document.path)
     skills, scope = fields.get(("environment", _SKILLS)), folders_only(folder, root)
     proposal = Proposal(
-        root,
-        folder,
-        servers,
-        nest(fields),
-        places,
-        tuple(Path(expand(str(path), scope)) for path in skills.value)
+        root=root,
+        folder=folder,
+        servers=servers,
+        settings=nest(fields),
+        places=places,
+        skills=tuple(Path(expand(str(path), scope)) for path in skills.value)
         if skills
         else (root / _SKILLS,),
     )
@@ -334,13 +329,19 @@ def adopt(
             stacks[name] = Stack((*servers[name].entries, *stack.entries), stack.project)
     entry = None
     if fields and decision.settings is TrustState.TRUSTED:
-        entry = Entry("", next(iter(fields.values())).document.root, fields)
+        entry = Entry(name="", node=next(iter(fields.values())).document.root, fields=fields)
     pending = _pending(proposal, decision)
-    return AdoptedLayers(stacks, counting, switched_off, entry, tuple(problems), pending)
+    return AdoptedLayers(
+        stacks=stacks,
+        servers=counting,
+        switched_off=switched_off,
+        settings=entry,
+        problems=tuple(problems),
+        pending=pending,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
+class _Change(msgspec.Struct, frozen=True):
     """What a project's entry without `command` and `url` does to the user's server."""
 
     stack: Stack | None
@@ -355,12 +356,12 @@ def _change(own: Stack, proposed: Stack) -> _Change:
     if {*entry.fields} - {_SWITCH}:
         problems.append(
             Problem(
-                Severity.WARNING,
-                f"is ignored: it has neither `command` nor `url`, and a project cannot change your "
-                f"own entry ({place})",
-                entry.node.key_place,
-                entry.node.dotted,
-                entry.name,
+                severity=Severity.WARNING,
+                message="is ignored: it has neither `command` nor `url`, and a project cannot "
+                f"change your own entry ({place})",
+                place=entry.node.key_place,
+                key=entry.node.dotted,
+                server=entry.name,
                 hint="write the whole entry to replace yours in this project",
             )
         )
@@ -371,17 +372,19 @@ def _change(own: Stack, proposed: Stack) -> _Change:
     if switch.value is True and own_switch is not None and own_switch.value is False:
         problems.append(
             Problem(
-                Severity.WARNING,
-                f"switches nothing on: you have disabled it ({own_switch.place})",
-                switch.key_place,
-                switch.dotted,
-                entry.name,
+                severity=Severity.WARNING,
+                message=f"switches nothing on: you have disabled it ({own_switch.place})",
+                place=switch.key_place,
+                key=switch.dotted,
+                server=entry.name,
                 hint=f"run `multitap enable {entry.name}`",
             )
         )
     if switch.value is not False:
         return _Change(None, tuple(problems))
-    off = Entry(entry.name, switch, {_SWITCH: switch})  # less than the user's: it needs no trust
+    off = Entry(
+        name=entry.name, node=switch, fields={_SWITCH: switch}
+    )  # less than the user's: it needs no trust
     return _Change(replace(own, entries=(*own.entries, off)), tuple(problems))
 
 
@@ -392,21 +395,31 @@ def _is_complete(stack: Stack) -> bool:
 def _pending(proposal: Proposal, decision: TrustDecision) -> tuple[Pending, ...]:
     waiting = [
         Pending(
-            proposal.root,
-            "server",
-            name,
-            standing,
-            proposal.places[name],
-            proposal.replaces.get(name),
+            root=proposal.root,
+            kind="server",
+            name=name,
+            standing=standing,
+            place=proposal.places[name],
+            replaces=proposal.replaces.get(name),
         )
         for name in proposal.servers
         if (standing := decision.servers.get(name, TrustState.NEW)) is not TrustState.TRUSTED
     ]
     if proposal.settings and decision.settings is not TrustState.TRUSTED:
         place = proposal.places[""]
-        waiting.append(Pending(proposal.root, "settings", "", decision.settings, place))
+        waiting.append(
+            Pending(
+                root=proposal.root,
+                kind="settings",
+                name="",
+                standing=decision.settings,
+                place=place,
+            )
+        )
     waiting += (
-        Pending(proposal.root, "skill", skill.name, standing, Place(skill))
+        Pending(
+            root=proposal.root, kind="skill", name=skill.name, standing=standing, place=Place(skill)
+        )
         for skill, standing in decision.skills.items()
         if standing is not TrustState.TRUSTED
     )
@@ -437,11 +450,11 @@ def _servers(
 def _stray(fields: Fields, key: str, reason: str, server: str) -> Problem:
     node = fields.get(tuple(key.split(".", 1))) or fields[key.partition(".")[0],]
     return Problem(
-        Severity.ERROR,
-        f"{reason}; a project's server uses only its own files",
-        node.place,
-        node.dotted,
-        server,
+        severity=Severity.ERROR,
+        message=f"{reason}; a project's server uses only its own files",
+        place=node.place,
+        key=node.dotted,
+        server=server,
         hint=_YOURS,
     )
 
@@ -456,7 +469,13 @@ def _fields(
         if within(path, MAY) and not within(path, NEVER)
     }
     problems = [
-        Problem(Severity.ERROR, _OWNER_ONLY, node.key_place, node.dotted, hint=_YOURS)
+        Problem(
+            severity=Severity.ERROR,
+            message=_OWNER_ONLY,
+            place=node.key_place,
+            key=node.dotted,
+            hint=_YOURS,
+        )
         for path, node in settings.items()
         if path not in allowed and not _says_nothing(path, node)
     ]
@@ -465,7 +484,15 @@ def _fields(
         try:
             as_used, value = _confine(path, node, root, folder)
         except ConfigError as exc:
-            problems.append(Problem(Severity.ERROR, str(exc), node.place, node.dotted, hint=_YOURS))
+            problems.append(
+                Problem(
+                    severity=Severity.ERROR,
+                    message=str(exc),
+                    place=node.place,
+                    key=node.dotted,
+                    hint=_YOURS,
+                )
+            )
         else:
             confined[as_used] = value
     fields, complaints = usable(confined)
@@ -543,11 +570,14 @@ def _owned_part(path: FieldPath) -> FieldPath:
 
 
 def _is_yours(node: Node, place: Place) -> Problem:
+    message = (
+        f"is ignored: your own configuration has it ({place}), and a project cannot change that"
+    )
     return Problem(
-        Severity.WARNING,
-        f"is ignored: your own configuration has it ({place}), and a project cannot change that",
-        node.key_place,
-        node.dotted,
+        severity=Severity.WARNING,
+        message=message,
+        place=node.key_place,
+        key=node.dotted,
         hint="use another name in the project",
     )
 

@@ -7,7 +7,7 @@ The author is set once, where an entry enters: by the reader of a project's file
 from collections.abc import Mapping
 from typing import Literal
 
-from multitap.records import dataclass
+import msgspec
 
 Provenance = Literal["user", "project", "link", "file", "pipe", "registry", "bundle"]
 """The person at this prompt, a project's files, an install link, another program's file, standard
@@ -16,8 +16,7 @@ Level = Literal["off", "guard", "strict"]
 """How a program is confined: not at all; private places are closed; only what its rules open."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from an author."""
 
     author: str
@@ -37,16 +36,16 @@ class Standing:
 
 STANDINGS: Mapping[Provenance, Standing] = {
     "user": Standing(
-        "you",
+        author="you",
         is_own=True,
         is_confined=False,
         pin="report",
         risky_forms="flag",
     ),
-    "project": Standing("a project", may_loosen=False),
-    "link": Standing("a link"),
-    "file": Standing("a file"),
-    "pipe": Standing("a pasted text"),
-    "registry": Standing("a registry"),
-    "bundle": Standing("a bundle"),
+    "project": Standing(author="a project", may_loosen=False),
+    "link": Standing(author="a link"),
+    "file": Standing(author="a file"),
+    "pipe": Standing(author="a pasted text"),
+    "registry": Standing(author="a registry"),
+    "bundle": Standing(author="a bundle"),
 }

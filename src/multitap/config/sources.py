@@ -2,15 +2,16 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from multitap.config.documents import is_file, is_there
 from multitap.config.owners import entries_of, is_foreign
 from multitap.files import USER_FOLDERS
 from multitap.names import Naming
-from multitap.records import dataclass
 
 FILE = "multitap.toml"
 FOLDER = "mcpservers"
@@ -18,8 +19,7 @@ VARIABLE = "MULTITAP_CONFIG"
 EXCELMANUS_VARIABLE = "EXCELMANUS_MCP_CONFIG"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """One file, or one folder of servers, that may contribute."""
 
     path: Path
@@ -39,23 +39,24 @@ class Source:
         return self.project is None
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(msgspec.Struct, frozen=True):
     """The order of sources, and the defaults."""
 
     sources: tuple[Source, ...]
     """The weakest first, or, with `first_only`, the strongest."""
-    folder: Path = field(default_factory=Path.cwd)
+    folder: Path = msgspec.field(default_factory=Path.cwd)
     """The current folder."""
     first_only: bool = False
     """Whether only the first existing source is used."""
-    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    env: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
+    defaults: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    env: Mapping[str, str] = msgspec.field(default_factory=lambda: os.environ)
     """The variables of the one who searches, for what is found and the programs in it."""
 
+    def __repr__(self) -> str:
+        return f"<Search in {self.folder} for {self.sources!r}>"  # variables may be secret
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+
+class Surroundings(msgspec.Struct, frozen=True):
     """What a search depends on."""
 
     folder: Path
@@ -63,7 +64,10 @@ class Surroundings:
     home: Path
     config: Path
     """The user's configuration directory."""
-    env: Mapping[str, str] = field(repr=False)
+    env: Mapping[str, str]
+
+    def __repr__(self) -> str:
+        return f"<Surroundings of {self.folder}>"  # variables may be secret
 
     @classmethod
     def here(cls, folder: Path | None = None) -> "Surroundings":
@@ -79,7 +83,7 @@ def native(
     named = files or [Path(part) for part in where.env.get(VARIABLE, "").split(os.pathsep) if part]
     if named:
         paths = [where.folder / path.expanduser() for path in named]
-        sources = [Source(path, dialect, required=True) for path in paths]
+        sources = [Source(path=path, dialect=dialect, required=True) for path in paths]
         names_kode = {*[dialect or path.name for path in paths]} <= {"kode", ".kode.json"}
         defaults = {"naming": Naming.KODE.value} if names_kode else {}
         return Search(tuple(sources), where.folder, defaults=defaults)
@@ -96,8 +100,8 @@ def native(
 def _both(folder: Path, project: Path | None = None) -> tuple[Source, Source]:
     """The folder of servers, then our file, which overrides it."""
     return (
-        Source(folder / FOLDER, folder=True, project=project),
-        Source(folder / FILE, "multitap", project=project),
+        Source(path=folder / FOLDER, folder=True, project=project),
+        Source(path=folder / FILE, dialect="multitap", project=project),
     )
 
 
@@ -136,8 +140,8 @@ def kode(where: Surroundings) -> Search:
     """`~/.kode.json` for all projects, `./.kode.json` for this one."""
     return Search(
         (
-            Source(where.home / ".kode.json", "kode"),
-            Source(where.folder / ".kode.json", "kode", project=where.folder),
+            Source(path=where.home / ".kode.json", dialect="kode"),
+            Source(path=where.folder / ".kode.json", dialect="kode", project=where.folder),
         ),
         where.folder,
         defaults={"naming": Naming.KODE.value},
@@ -148,8 +152,8 @@ def otter(where: Surroundings) -> Search:
     """The user's `otter/config.toml`, then the project's `otter.toml`."""
     return Search(
         (
-            Source(where.config.parent / "otter" / "config.toml", "otter"),
-            Source(where.folder / "otter.toml", "otter", project=where.folder),
+            Source(path=where.config.parent / "otter" / "config.toml", dialect="otter"),
+            Source(path=where.folder / "otter.toml", dialect="otter", project=where.folder),
         ),
         where.folder,
     )
@@ -162,9 +166,9 @@ def excelmanus(where: Surroundings, file: Path | None = None) -> Search:
     paths += [file] if file else []
     return Search(
         (
-            *(Source(where.folder / path, "excelmanus") for path in paths),
-            Source(where.folder / "mcp.json", "excelmanus", project=where.folder),
-            Source(where.home / ".excelmanus" / "mcp.json", "excelmanus"),
+            *(Source(path=where.folder / path, dialect="excelmanus") for path in paths),
+            Source(path=where.folder / "mcp.json", dialect="excelmanus", project=where.folder),
+            Source(path=where.home / ".excelmanus" / "mcp.json", dialect="excelmanus"),
         ),
         where.folder,
         first_only=True,
@@ -178,9 +182,9 @@ def agent_core(where: Surroundings, environment: str, *, root: Path | None = Non
     home = base / "environments" / environment
     return Search(
         (
-            Source(home / FOLDER, folder=True),
-            Source(base / "tong_work.jsonc", "agent-core"),
-            Source(home / "config.jsonc", "agent-core"),
+            Source(path=home / FOLDER, folder=True),
+            Source(path=base / "tong_work.jsonc", dialect="agent-core"),
+            Source(path=home / "config.jsonc", dialect="agent-core"),
         ),
         where.folder,
     )
@@ -212,8 +216,7 @@ USUAL = "default"
 """The environment to use if there are several."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeedFile:
+class SeedFile(msgspec.Struct, frozen=True):
     """A file of a design in the current folder, and that design's search."""
 
     path: Path
@@ -368,7 +371,7 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
     of_system = [(dialect, where.config.parent, pattern) for dialect, pattern in OF_SYSTEM]
     of_project = [(dialect, where.folder, pattern) for dialect, pattern in OF_PROJECT]
     sources = [
-        Source(path, dialect, project=project)
+        Source(path=path, dialect=dialect, project=project)
         for places, project in (
             (of_user, None),
             (of_system, None),

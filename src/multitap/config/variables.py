@@ -9,11 +9,11 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from multitap.config.checks import InvalidSettings
@@ -30,7 +30,6 @@ from multitap.config.problems import Place, did_you_mean
 from multitap.config.secrets import in_value, is_telling
 from multitap.errors import ConfigError
 from multitap.files import read_regular
-from multitap.records import dataclass
 
 # For tokens and certificates; a `${file:}` of a log or a device must not exhaust memory.
 LARGEST_FILE = 1024 * 1024
@@ -51,11 +50,10 @@ def _read(path: Path) -> str:
     return text.replace("\r\n", "\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """The sources of variables."""
 
-    env: Mapping[str, str] = field(repr=False)
+    env: Mapping[str, str]
     folder: Path
     """The current folder."""
     home: Path
@@ -65,10 +63,13 @@ class Scope:
     base: Path | None = None
     """The base of relative paths, if not the current folder."""
 
+    def __repr__(self) -> str:
+        return f"<Scope of {self.folder}>"  # variables may be secret
+
     @classmethod
     def of_process(cls, folder: Path | None = None) -> "Scope":
         """The environment and home of this process; the current folder if none is given."""
-        return cls(os.environ, folder or Path.cwd(), Path.home())
+        return cls(env=os.environ, folder=folder or Path.cwd(), home=Path.home())
 
 
 class Unresolved(ConfigError):
@@ -90,8 +91,7 @@ class Unresolved(ConfigError):
         self.place = place
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """One variable as written."""
 
     source: str
@@ -288,14 +288,16 @@ def may_wait(config: ServerConfig) -> bool:
     return config.provenance == "project" or has_file or not sources.isdisjoint({"auth", "file"})
 
 
-@dataclass(frozen=True, slots=True)
-class _FieldExpander:
+class _FieldExpander(msgspec.Struct, frozen=True):
     """Expands variables in the fields of one server."""
 
     scope: Scope
     places: Mapping[str, Place]
-    confided: set[str] = field(default_factory=set[str], repr=False)
+    confided: set[str] = msgspec.field(default_factory=set[str])
     """Secret values of variables."""
+
+    def __repr__(self) -> str:
+        return f"<_FieldExpander in {self.scope!r}>"
 
     def __call__(self, key: str, text: str) -> str:
         try:

@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import cached_property, partial, reduce
 from hashlib import sha256
 from importlib import import_module
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 from anyio import to_thread
 from anyio.abc import TaskGroup
+from msgspec.structs import replace
 
 from multitap.agent.skills import Accepts, Skills, overview, prompt_text, reading_tool, scan
 from multitap.catalog.audience import Audience
@@ -202,8 +202,8 @@ def skill_folders(loaded: Loaded, scope: Scope) -> tuple[list[Path], list[Proble
 def beside(file: Path) -> Search:
     """A file and the folder of servers next to it."""
     path = Path.cwd() / file.expanduser()
-    servers = Source(path.parent / FOLDER, folder=True)
-    return Search((servers, Source(path, required=True)))
+    servers = Source(path=path.parent / FOLDER, folder=True)
+    return Search((servers, Source(path=path, required=True)))
 
 
 def expand_path(path: str, scope: Scope) -> Path:
@@ -257,7 +257,7 @@ def _dangling(loaded: Loaded) -> Iterator[Problem]:
 def _wrong(message: str, loaded: Loaded, key: str, *, hint: str | None = None) -> Problem:
     places = {value.key: value.place for value in loaded.explain().values}
     place = places.get(key) or Place(loaded.search.folder)
-    return Problem(Severity.ERROR, message, place, key, hint=hint)
+    return Problem(severity=Severity.ERROR, message=message, place=place, key=key, hint=hint)
 
 
 def load_tool(reference: str) -> ToolDef:
@@ -442,9 +442,9 @@ class HostedEnvironment(ConfiguredEnvironment):
 
         if (configured := loaded.merged.servers.get(SERVER)) is not None:
             problem = Problem(
-                Severity.WARNING,
-                "the environment is hidden, because this server has its name",
-                configured.merge_entries().node.key_place,
+                severity=Severity.WARNING,
+                message="the environment is hidden, because this server has its name",
+                place=configured.merge_entries().node.key_place,
                 server=SERVER,
                 hint="give the server another name",
             )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, TypedDict
 import anyio
 import msgspec
 from anyio.abc import TaskGroup, TaskStatus
+from msgspec.structs import replace
 
 from multitap.config import (
     Document,
@@ -181,7 +181,7 @@ class BaseEnvironment:
     def load_configuration(self) -> Loaded:
         """Evaluate the other hooks again; called in a thread while the environment is open."""
         folder, clients = self.mcpservers_directory(), self.mcp_client_config()
-        sources = (Source(folder, folder=True),) if folder else ()
+        sources = (Source(path=folder, folder=True),) if folder else ()
         loaded = load(Search(sources), on_top=[_program_layer(clients)])
         base = self.base_settings()
         servers = {**base.servers, **loaded.settings.servers, **_ready(clients)}
@@ -487,7 +487,7 @@ class FrontSwitch:
 def _program_layer(clients: Mapping[str, ClientConfig]) -> Layer:
     """Reads servers in agent-core's format."""
     entries = {name: client for name, client in clients.items() if isinstance(client, Mapping)}
-    document = Document(Path("(program)"), {"mcp": entries})
+    document = Document(path=Path("(program)"), data={"mcp": entries})
     return Layer(read_document(document, Path.cwd(), dialect_name="spec07"))
 
 

@@ -4,11 +4,11 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from multitap.config.edit.drafts import DraftInput, ServerDraft
 from multitap.errors import quoted
@@ -76,7 +76,9 @@ def read_manifest(folder: Path) -> ServerDraft:
     name = server_name(_text(content.get("name"), "name"))
     about = clean(content.get("description"))
     note = f"{about} (bundle {clean(content.get('version'))} in {folder})"
-    return ServerDraft(name, fields, tuple(settings.values()), "bundle", note)
+    return ServerDraft(
+        name=name, fields=fields, inputs=tuple(settings.values()), provenance="bundle", note=note
+    )
 
 
 def _usual(kind: str, folder: Path, entry: Path) -> dict[str, Any]:
@@ -129,8 +131,8 @@ def _settings(table: Mapping[str, Any]) -> Iterator[tuple[str, DraftInput]]:
         yield (
             key,
             DraftInput(
-                name,
-                clean(setting.get("description") or setting.get("title")),
+                name=name,
+                description=clean(setting.get("description") or setting.get("title")),
                 secret=setting.get("sensitive") is True,
                 required=setting.get("required") is True,
                 default=_default(default),

@@ -3,14 +3,14 @@
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import msgspec
+
 from multitap.config.edit.drafts import DraftInput, ServerDraft
 from multitap.errors import ConfigError, quoted
-from multitap.records import dataclass
 
 PackageKind = Literal["npm", "pypi", "oci", "nuget"]
 KINDS: tuple[PackageKind, ...] = get_args(PackageKind)
@@ -42,8 +42,7 @@ _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
 _LONGEST = 214
 
 
-@dataclass(frozen=True, slots=True)
-class Package:
+class Package(msgspec.Struct, frozen=True):
     """One published package."""
 
     kind: PackageKind
@@ -122,8 +121,7 @@ def is_name(kind: PackageKind, text: str) -> bool:
 FILE = Path(__file__).with_name("catalog.toml")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogServer:
+class CatalogServer(msgspec.Struct, frozen=True, kw_only=True):
     """A server in the catalog."""
 
     name: str
@@ -134,7 +132,7 @@ class CatalogServer:
     also: str = ""
     """What else people call what it does; for searching."""
     args: Sequence[Any] = ()
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
+    env: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     inputs: tuple[DraftInput, ...] = ()
     hosts: Sequence[str] = ()
     """Hosts that its sandbox must open."""
@@ -151,7 +149,9 @@ class CatalogServer:
         if not self.can_be_confined:
             fields["sandbox"] = False
         note = f"{self.description} ({self.package.kind}: {self.package.name})"
-        return ServerDraft(self.name, fields, self.inputs, provenance="registry", note=note)
+        return ServerDraft(
+            name=self.name, fields=fields, inputs=self.inputs, provenance="registry", note=note
+        )
 
 
 @cache
@@ -163,14 +163,16 @@ def servers() -> Mapping[str, CatalogServer]:
 def _server(name: str, table: Mapping[str, Any]) -> CatalogServer:
     kind: PackageKind = "npm" if "npm" in table else "pypi"
     return CatalogServer(
-        name,
-        table["description"],
-        Package(kind, table[kind], table["version"], table.get("program")),
-        table["tools"],
-        table.get("also", ""),
-        table.get("args", ()),
-        table.get("env", {}),
-        tuple(DraftInput(key, **fields) for key, fields in table.get("inputs", {}).items()),
-        table.get("hosts", ()),
-        table.get("sandbox", True),
+        name=name,
+        description=table["description"],
+        package=Package(kind, table[kind], table["version"], table.get("program")),
+        tools=table["tools"],
+        also=table.get("also", ""),
+        args=table.get("args", ()),
+        env=table.get("env", {}),
+        inputs=tuple(
+            DraftInput(name=key, **fields) for key, fields in table.get("inputs", {}).items()
+        ),
+        hosts=table.get("hosts", ()),
+        can_be_confined=table.get("sandbox", True),
     )

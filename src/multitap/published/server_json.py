@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from multitap.config.dialects.draft import literal
 from multitap.config.edit.drafts import DraftInput, ServerDraft
@@ -14,7 +14,6 @@ from multitap.config.provenance import Provenance
 from multitap.errors import ConfigError, MultitapError, quoted, shortened
 from multitap.printable import printable
 from multitap.published.packages import HINTS, KINDS, RUNNERS, Package, PackageKind
-from multitap.records import dataclass
 
 LONGEST = 300
 _BREAKS = re.compile(r"\s+")
@@ -106,8 +105,8 @@ class DraftInputs:
     def _ask(self, name: str, given: Mapping[str, Any], *, multiple: bool) -> str:
         default = given.get("default")
         wanted = DraftInput(
-            self._free(option_name(name)),
-            clean(given.get("description") or given.get("placeholder")),
+            name=self._free(option_name(name)),
+            description=clean(given.get("description") or given.get("placeholder")),
             secret=given.get("isSecret") is True,
             required=given.get("isRequired") is True,
             default=None if default is None else as_literal(default),
@@ -143,16 +142,14 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _UNEXPRESSED = "it is started by a package and then reached by its URL, which is not supported"
 
 
-@dataclass(frozen=True, slots=True)
-class BundleAddress:
+class BundleAddress(msgspec.Struct, frozen=True):
     """A bundle that has to be fetched before it can be described."""
 
     url: str
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedServer:
+class PublishedServer(msgspec.Struct, frozen=True, kw_only=True):
     """One server as its publisher describes it."""
 
     name: str
@@ -167,7 +164,7 @@ class PublishedServer:
     runners: tuple[str, ...] = ()
     """The program that each way needs; empty for a remote server."""
     bundles: tuple[BundleAddress, ...] = ()
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = msgspec.field(default=())
     """Why other ways cannot be used."""
 
     def best(self, which: Callable[[str], object]) -> ServerDraft:
@@ -214,18 +211,18 @@ def read_server(
     ways = [(way, runner) for way, runner in found if isinstance(way, ServerDraft)]
     note = f"{clean(content.get('description'))} ({clean(name)} {clean(content.get('version'))})"
     return PublishedServer(
-        clean(name),
-        clean(content.get("title")) or clean(name),
-        clean(content.get("description")),
-        clean(content.get("version")),
-        status,
-        tuple(
+        name=clean(name),
+        title=clean(content.get("title")) or clean(name),
+        description=clean(content.get("description")),
+        version=clean(content.get("version")),
+        status=status,
+        ways=tuple(
             replace(way, provenance=provenance, note=note, warnings=(*notes, *way.warnings))
             for way, _ in ways
         ),
-        tuple(runner for _, runner in ways),
-        tuple(way for way, _ in found if isinstance(way, BundleAddress)),
-        tuple(way for way, _ in found if isinstance(way, str)),
+        runners=tuple(runner for _, runner in ways),
+        bundles=tuple(way for way, _ in found if isinstance(way, BundleAddress)),
+        problems=tuple(way for way, _ in found if isinstance(way, str)),
     )
 
 
@@ -279,7 +276,9 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     if env:
         fields["env"] = env
     warnings = tuple(_warnings(table, hint, runner))
-    return ServerDraft(name, fields, inputs.all, "registry", warnings=warnings), runner
+    return ServerDraft(
+        name=name, fields=fields, inputs=inputs.all, provenance="registry", warnings=warnings
+    ), runner
 
 
 def _warnings(table: Mapping[str, Any], hint: object, runner: str) -> Iterator[str]:
@@ -312,7 +311,7 @@ def _remote(table: Mapping[str, Any], name: str) -> ServerDraft:
     headers = {key: inputs.value(key, header) for key, header in _named_tables(table, "headers")}
     if headers:
         fields["headers"] = headers
-    return ServerDraft(name, fields, inputs.all, "registry")
+    return ServerDraft(name=name, fields=fields, inputs=inputs.all, provenance="registry")
 
 
 def _named_tables(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -147,7 +147,7 @@ class McpManager:
 
 
 def _serve(config: Mapping[str, Any]) -> Serve:
-    document = Document(Path("(program)"), {"mcpServer": config})
+    document = Document(path=Path("(program)"), data={"mcpServer": config})
     merged = merge([Layer(read_document(document, Path.cwd(), dialect_name="agent-core"))])
     for problem in merged.problems:
         raise ConfigError(f"`{problem.key}`: {problem.message}", hint=problem.hint)

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Collection
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,7 +18,6 @@ from multitap.config import (
     load,
 )
 from multitap.config.projects import Approval, Proposal, TrustDecision, TrustNothing, TrustState
-from multitap.records import dataclass
 from multitap.seeds import seed_entry
 from multitap.trust.projects import Projects
 

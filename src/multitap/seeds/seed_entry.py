@@ -21,7 +21,7 @@ def server(dialect: str, name: str, entry: Mapping[str, Any]) -> ServerConfig:
         ConfigError: Something is missing or wrong; the message names the key.
     """
     container = CONTAINERS[dialect]
-    document = Document(Path("(program)"), {container: {name: entry}})
+    document = Document(path=Path("(program)"), data={container: {name: entry}})
     merged = merge([Layer(read_document(document, Path.cwd(), dialect_name=dialect))])
     config = merged.settings.servers.get(name)
     for problem in merged.problems:

@@ -2,48 +2,52 @@
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, field, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from multitap.config import HttpServer, ServerConfig, Settings, StdioServer
 from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
-from multitap.records import dataclass
 from multitap.seeds import seed_entry
 
 Status = LinkState
 
 
-@dataclass(frozen=True, slots=True)
-class LocalConfig:
+class LocalConfig(msgspec.Struct, frozen=True):
     """A program and its arguments."""
 
     command: tuple[str, ...]
-    environment: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     enabled: bool = True
     timeout: int = 30000
     """Milliseconds."""
     type: Literal["local"] = "local"
 
+    def __repr__(self) -> str:
+        return f"<LocalConfig {self.command!r}>"  # its variables may be secret
 
-@dataclass(frozen=True, slots=True)
-class RemoteConfig:
+
+class RemoteConfig(msgspec.Struct, frozen=True):
     """An address."""
 
     url: str
-    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     enabled: bool = True
     timeout: int = 30000
     """Milliseconds."""
     type: Literal["remote"] = "remote"
 
+    def __repr__(self) -> str:
+        return f"<RemoteConfig {self.url!r}>"  # its headers may be secret
+
 
 Config = LocalConfig | RemoteConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Info:
+class Info(msgspec.Struct, frozen=True):
     """One registered server as it is now."""
 
     name: str

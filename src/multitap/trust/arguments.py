@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize
@@ -18,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from multitap.config.documents import is_list, is_table
 from multitap.config.models import HttpServer, ServerConfig, StdioServer

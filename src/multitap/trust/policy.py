@@ -295,7 +295,9 @@ def _nearest_glob(glob: str, candidates: Sequence[ToolNames]) -> str | None:
 def _warning(
     message: str, hint: str | None, *, place: Place, key: str, owner: str | None
 ) -> Problem:
-    return Problem(Severity.WARNING, message, place, key, owner, hint=hint)
+    return Problem(
+        severity=Severity.WARNING, message=message, place=place, key=key, server=owner, hint=hint
+    )
 
 
 def _quote(globs: Sequence[str]) -> str:

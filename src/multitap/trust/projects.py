@@ -4,13 +4,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from secrets import token_hex
 
 import msgspec
 from msgspec import structs
+from msgspec.structs import replace
 
 from multitap.config import (
     Loaded,
@@ -447,7 +447,11 @@ def _resolve(rules: LearnedRules) -> LearnedRules:
 
 def _grant(part: TrustedPart) -> StartGrant:
     return StartGrant(
-        frozenset(part.granted), part.writes, part.rules.as_settings(), part.level, part.identity
+        secrets=frozenset(part.granted),
+        writes=part.writes,
+        rules=part.rules.as_settings(),
+        level=part.level,
+        identity=part.identity,
     )
 
 

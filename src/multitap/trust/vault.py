@@ -3,11 +3,11 @@
 import contextlib
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from multitap.config.models import HttpServer, ServerConfig
 from multitap.config.variables import Scope, Unresolved, expand

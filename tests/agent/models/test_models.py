@@ -247,7 +247,7 @@ async def test_a_key_is_put_in_late_and_a_missing_variable_is_named(provider, tm
         provider=provider, name="x", base_url="http://127.0.0.1:1", api_key="${MY_KEY}"
     )
     with pytest.raises(ConfigError, match="MY_KEY"):
-        async with open_model(settings, scope=Scope({}, tmp_path, tmp_path)):
+        async with open_model(settings, scope=Scope(env={}, folder=tmp_path, home=tmp_path)):
             pass
     async with opened(provider, Say("hi"), api_key="${MY_KEY:-sk-late}") as (model, server):
         await model.complete(HELLO)

@@ -100,7 +100,9 @@ def setting_edit(
 
     def changes(document: Document, dialect: Dialect) -> list[Change]:
         edits = _make_changes(document, dialect, place, name, assignments)
-        after = Document(document.path, apply_changes(document.data, edits), document.format)
+        after = Document(
+            path=document.path, data=apply_changes(document.data, edits), format=document.format
+        )
         typed = [
             ".".join(assignment.path) for assignment in assignments if assignment.value is not None
         ]
@@ -122,10 +124,10 @@ def _make_changes(
     before = _model(document, dialect, name)
     # settings have our names: changed in our dialect, then written in the file's own
     entry = write_entry(name, before, DIALECTS["multitap"]).entry
-    native = Document(document.path, {"servers": {name: dict(entry or {})}})
+    native = Document(path=document.path, data={"servers": {name: dict(entry or {})}})
     root = EntryPlace(EditTarget(document.path), ("servers", name), complete=True)
     native_after = apply_changes(native.data, _native_changes(native, root, assignments))
-    after = _model(Document(document.path, native_after), DIALECTS["multitap"], name)
+    after = _model(Document(path=document.path, data=native_after), DIALECTS["multitap"], name)
     written = write_entry(name, after, dialect)
     losses = {loss.key: loss.reason for loss in written.losses}
     for assignment in assignments:

@@ -76,7 +76,9 @@ def _renaming(place: EntryPlace, new: str) -> FileEdit:
         if key is not None and dialect.writing.listed:
             edits = [SetValue((*place.key, key), new)]
         # checked as it would be read: a dialect may not allow the name
-        after = Document(document.path, apply_changes(document.data, edits), document.format)
+        after = Document(
+            path=document.path, data=apply_changes(document.data, edits), format=document.format
+        )
         check_servers(after, dialect, [new])
         return edits
 

@@ -97,7 +97,7 @@ class Addition(msgspec.Struct, frozen=True, kw_only=True):
     """Secrets for the vault, by name."""
     variables: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Secrets of a project's server, which each user sets; the trial uses the typed values."""
-    draft: ServerDraft = ServerDraft("", {})
+    draft: ServerDraft = ServerDraft(name="", fields={})
     """Where it comes from."""
 
     def __repr__(self) -> str:
@@ -348,7 +348,7 @@ def _read(name: str, fields: Mapping[str, Any], target: EditTarget) -> StdioServ
         ConfigError: It is not valid there; a project may set less than its user.
     """
     # read back through the dialect, so that nothing is written that a later start would refuse
-    document = Document(target.path, {"servers": {name: dict(fields)}})
+    document = Document(path=target.path, data={"servers": {name: dict(fields)}})
     check_servers(document, DIALECTS["multitap"], [name])
     reading = read_document(document, target.path.parent, dialect_name="multitap")
     config = merge([Layer(reading)]).settings.servers[name]

@@ -3,12 +3,12 @@
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path, PurePath
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from multitap.cli.set_up.consent import Consent
 from multitap.config.documents import is_there
@@ -285,7 +285,7 @@ def _program(name: str, command: Sequence[str], provenance: Provenance) -> Serve
     # what is piped does not decide where it runs
     here = _here(tuple(command)) if STANDINGS[provenance].is_own else ""
     fields = {"command": program, "args": args, "cwd": here}
-    return ServerDraft(name, _without_empty(fields), provenance=provenance)
+    return ServerDraft(name=name, fields=_without_empty(fields), provenance=provenance)
 
 
 def _launcher_line(request: AddRequest) -> LauncherLine | None:
@@ -311,7 +311,11 @@ def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
     if request.command or len(addresses) != 1 or len(names) > 1:
         return ()
     fields = {"url": addresses[0], "transport": request.transport}
-    return (ServerDraft(names[0] if names else name_of(addresses[0]), _without_empty(fields)),)
+    return (
+        ServerDraft(
+            name=names[0] if names else name_of(addresses[0]), fields=_without_empty(fields)
+        ),
+    )
 
 
 def an_install_link(request: AddRequest) -> tuple[ServerDraft, ...]:

@@ -4,11 +4,11 @@ import re
 import shlex
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from multitap.cli.set_up.add_request import AddRequest
 from multitap.config.dialects.draft import literal

@@ -138,7 +138,7 @@ def installed_in() -> Iterator[str]:
         path = host_file(client.dialect, where) if client.dialect else None
         if path is None or not is_there(path):
             continue
-        servers = read_host(Source(path, client.dialect), where.folder).servers
+        servers = read_host(Source(path=path, dialect=client.dialect), where.folder).servers
         if any(is_gateway(server, config) for server, config in servers.items()):
             yield name
 
@@ -250,7 +250,7 @@ def _removing(target: EditTarget) -> FileEdit:
 
 def _removals(document: Document, dialect_: Dialect) -> list[Change]:
     """Every entry of the gateway."""
-    file = read_host(Source(document.path, dialect_.name), Path.cwd())
+    file = read_host(Source(path=document.path, dialect=dialect_.name), Path.cwd())
     ours = {name for name, config in file.servers.items() if is_gateway(name, config)}
     entries = read_document(document, Path.cwd(), dialect_name=dialect_.name).entries
     keys = [entry.node.key for entry in entries if entry.name in ours and entry.complete]

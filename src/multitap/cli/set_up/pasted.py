@@ -147,9 +147,9 @@ def _drafts(
         inner = {key: value for key, value in data.items() if key not in {"name", "inputs"}}
         inputs = data.get("inputs")
         snippet = {"servers": {name: inner}, "inputs": inputs} if inputs else None
-        document = Document(document.path, snippet or {"mcpServers": {name: inner}})
+        document = Document(path=document.path, data=snippet or {"mcpServers": {name: inner}})
     elif name and is_table(data) and data.keys() & {"command", "url", "serverUrl", "httpUrl"}:
-        document = Document(document.path, {"mcpServers": {name: data}})
+        document = Document(path=document.path, data={"mcpServers": {name: data}})
     elif is_table(data) and isinstance(data.get("command"), str) and "args" in data:
         raise ConfigError("this server has no name", hint="`multitap add NAME '{…}'` gives it one")
     reading = read_document(document, Path.cwd())
@@ -198,7 +198,10 @@ def _draft(
         # the name becomes an option, a question and part of a reference to the vault
         option = _ODD.sub("-", key)[:_LONGEST_NAME].strip("-.") or "value"
         inputs[option] = DraftInput(
-            option, clean(about), secret, default=None if default is None else str(default)
+            name=option,
+            description=clean(about),
+            secret=secret,
+            default=None if default is None else str(default),
         )
         return f"${{input:{option}}}"
 
@@ -228,10 +231,10 @@ def _draft(
         if is_table(members := fields.get(table)):
             fields[table] = {key: blank(key, str(text)) for key, text in members.items()}
     return ServerDraft(
-        name,
-        fields,
-        tuple(inputs.values()),
-        provenance,
+        name=name,
+        fields=fields,
+        inputs=tuple(inputs.values()),
+        provenance=provenance,
         warnings=(*warnings, *_left_out(left_out)),
     )
 
@@ -265,7 +268,7 @@ def _parse_add(program: str, arguments: list[str], provenance: Provenance) -> Se
             raise ConfigError(f"the option {word!r} of {program} is not understood", hint=hint)
     if not rest:
         raise ConfigError(f"the `{program} mcp add` line names no server")
-    return ServerDraft(rest[0], _fields(rest[1:], options), provenance=provenance)
+    return ServerDraft(name=rest[0], fields=_fields(rest[1:], options), provenance=provenance)
 
 
 def _fields(rest: list[str], options: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -80,8 +80,8 @@ def a_package(request: AddRequest) -> tuple[ServerDraft, ...]:
         return ()
     command, *args = package.check().command()
     draft = ServerDraft(
-        package_nickname(package.name),
-        {"command": command, "args": args},
+        name=package_nickname(package.name),
+        fields={"command": command, "args": args},
         provenance="registry",
         note=f"the {package.kind} package {package.name}",
     )
@@ -112,7 +112,9 @@ def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     command, *args = Package(kind, word).check().command()
     fields = {"command": command, "args": args}
     about = f"the {kind} package {word}"
-    draft = ServerDraft(package_nickname(word), fields, provenance="registry", note=about)
+    draft = ServerDraft(
+        name=package_nickname(word), fields=fields, provenance="registry", note=about
+    )
     return _call_it(draft, name)
 
 
@@ -145,7 +147,7 @@ def _split_name(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str |
 def _call_it(draft: ServerDraft, name: str | None) -> tuple[ServerDraft, ...]:
     if name is None:
         return (draft,)
-    from dataclasses import replace  # noqa: PLC0415 - rarely
+    from msgspec.structs import replace  # noqa: PLC0415 - rarely
 
     return (replace(draft, name=name),)
 

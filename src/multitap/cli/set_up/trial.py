@@ -4,12 +4,12 @@ import logging
 import shutil
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import anyio
 import msgspec
+from msgspec.structs import replace
 
 from multitap.catalog.catalog import Tool
 from multitap.cli.progress import progress

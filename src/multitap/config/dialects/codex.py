@@ -138,7 +138,7 @@ KEYS: Rules = {
     ),
 }
 # Codex expands nothing in values: a `${` in its file is text, and must not read our environment.
-SPELLING = Spelling(KEYS, literal, words={"headers": "http_headers"})
+SPELLING = Spelling(keys=KEYS, rewrite=literal, words={"headers": "http_headers"})
 
 
 def read(document: Document, folder: Path) -> Reading:
@@ -152,5 +152,14 @@ def matches(document: Document) -> bool:
     return servers is not None and is_table(servers.value)
 
 
-WRITING = WritingRules(KEYS, respelling(literal), within("mcp_servers"), suffix=".toml")
-CODEX = Dialect("codex", "Codex", read, matches, WRITING, (".codex/config.toml",))
+WRITING = WritingRules(
+    keys=KEYS, respell=respelling(literal), container=within("mcp_servers"), suffix=".toml"
+)
+CODEX = Dialect(
+    name="codex",
+    title="Codex",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=(".codex/config.toml",),
+)

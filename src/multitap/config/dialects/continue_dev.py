@@ -62,7 +62,7 @@ KEYS: Rules = {
 
 
 def read(document: Document, folder: Path) -> Reading:
-    transcript = Transcript("continue", document, folder, Spelling(KEYS, secrets))
+    transcript = Transcript("continue", document, folder, Spelling(keys=KEYS, rewrite=secrets))
     # The older `config.json` has servers without names, under `experimental`.
     old = transcript.root.find("experimental", "modelContextProtocolServers")
     transcript.list(old, unnamed="mcp")
@@ -87,24 +87,24 @@ def _heading(root: Node, _entries: Iterable[Mapping[str, Any]]) -> Iterable[tupl
 
 
 WRITING = WritingRules(
-    {
+    keys={
         "type": transport_as(stdio="stdio", streamable_http="streamable-http", sse="sse"),
         **pick(KEYS, "command", "args", "env", "cwd", "url"),
         "requestOptions": members(pick(_REQUEST, "headers", "timeout")),
         "connectionTimeout": KEYS["connectionTimeout"],
     },
-    respelling(secrets, env="${{ secrets.%s }}"),
-    within("mcpServers"),
+    respell=respelling(secrets, env="${{ secrets.%s }}"),
+    container=within("mcpServers"),
     suffix=".yaml",
     listed=True,
     name_key="name",
     also=_heading,
 )
 CONTINUE = Dialect(
-    "continue",
-    "Continue",
-    read,
-    matches,
-    WRITING,
-    (".continue/config.yaml", ".continue/mcpServers/*.yaml"),
+    name="continue",
+    title="Continue",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=(".continue/config.yaml", ".continue/mcpServers/*.yaml"),
 )

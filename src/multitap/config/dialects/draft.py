@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from multitap.config.documents import Node, kind_in_words
 from multitap.config.problems import Problem, Severity
 from multitap.config.variables import FOLDERS
-from multitap.records import dataclass
 
 FieldPath = tuple[str, ...]
 """A field of our models: `("command",)`, `("env", "TOKEN")`."""
@@ -20,18 +20,17 @@ Rewrite = Callable[[str], str]
 LONGEST_NAME = 200
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Entry:
+class Entry(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One server's entry in one file; without `command` and `url` it only amends another."""
 
     name: str
     node: Node
     fields: Mapping[FieldPath, Node]
-    extra: Mapping[str, Node] = field(default_factory=dict[str, Node])
+    extra: Mapping[str, Node] = msgspec.field(default_factory=dict[str, Node])
     """Keys without effect here, by their path; kept for writing the entry back."""
     broken: bool = False
     """Whether it has an error and must not be used."""
-    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    words: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """The dialect's names for our fields, if they differ."""
 
     @property
@@ -39,13 +38,12 @@ class Entry:
         return ("command",) in self.fields or ("url",) in self.fields
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Reading:
+class Reading(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """The content of one file."""
 
     dialect: str
     entries: tuple[Entry, ...] = ()
-    settings: Mapping[FieldPath, Node] = field(default_factory=dict[FieldPath, Node])
+    settings: Mapping[FieldPath, Node] = msgspec.field(default_factory=dict[FieldPath, Node])
     problems: tuple[Problem, ...] = ()
     refused: bool = False
     """Whether it was not read because somebody else can change it."""
@@ -93,7 +91,15 @@ class Draft:
         key = f"{node.dotted}.{word}" if node.key else word
         message = f"`{word}` is missing"
         self.problems.append(
-            Problem(Severity.ERROR, message, node.key_place, key, self.server, word, hint)
+            Problem(
+                severity=Severity.ERROR,
+                message=message,
+                place=node.key_place,
+                key=key,
+                server=self.server,
+                expected=word,
+                hint=hint,
+            )
         )
 
     def error(
@@ -112,7 +118,15 @@ class Draft:
     ) -> None:
         place = node.place if severity is Severity.ERROR else node.key_place
         self.problems.append(
-            Problem(severity, message, place, node.dotted, self.server, expected, hint)
+            Problem(
+                severity=severity,
+                message=message,
+                place=place,
+                key=node.dotted,
+                server=self.server,
+                expected=expected,
+                hint=hint,
+            )
         )
 
 

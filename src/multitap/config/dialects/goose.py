@@ -91,9 +91,9 @@ KEYS: Rules = {
 # Goose expands variables in headers only, and only from `envs` and `env_keys`; elsewhere `${` is
 # text.
 SPELLING = Spelling(
-    KEYS,
-    literal,
-    _fill_headers,
+    keys=KEYS,
+    rewrite=literal,
+    check=_fill_headers,
     words={"command": "cmd", "url": "uri", "env": "envs", "transport": "type"},
 )
 
@@ -118,16 +118,23 @@ def matches(document: Document) -> bool:
 
 
 WRITING = WritingRules(
-    {
+    keys={
         **pick(KEYS, "type", "cmd", "args"),
         "env_keys": TwoWay(_secrets, _keep_secrets),
         **pick(KEYS, "envs", "uri", "headers", "enabled", "description", "timeout"),
         "available_tools": TwoWay(_tools, lambda fields: fields.texts("filter", "allow") or None),
     },
-    respelling(literal),
-    within("extensions"),
+    respell=respelling(literal),
+    container=within("extensions"),
     suffix=".yaml",
     name_key="name",
     required={"enabled": True, "description": ""},
 )
-GOOSE = Dialect("goose", "Goose", read, matches, WRITING, ("goose/config.yaml",))
+GOOSE = Dialect(
+    name="goose",
+    title="Goose",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=("goose/config.yaml",),
+)

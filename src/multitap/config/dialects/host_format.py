@@ -1,9 +1,11 @@
 """One host's format for MCP servers, and one file being read in it."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from multitap.config.dialects.draft import (
     LONGEST_NAME,
@@ -25,7 +27,6 @@ from multitap.config.documents import (
     is_table,
 )
 from multitap.config.problems import Problem, Severity
-from multitap.records import dataclass
 
 
 def nothing_else(
@@ -34,8 +35,7 @@ def nothing_else(
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class WritingRules:
+class WritingRules(msgspec.Struct, frozen=True, kw_only=True):
     """How a dialect writes servers."""
 
     keys: Rules
@@ -49,7 +49,7 @@ class WritingRules:
     """Whether servers are in a list instead of a table."""
     name_key: str | None = None
     """The key for the name within an entry."""
-    required: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    required: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Keys without information that its host requires in every entry; otherwise it skips the
     entry."""
     also: Callable[[Node, Iterable[Mapping[str, Any]]], Iterable[tuple[KeyPath, Any]]] = (
@@ -68,8 +68,7 @@ def as_is(text: str) -> str | None:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Reads, and writes, one kind of file."""
 
     name: str
@@ -91,15 +90,14 @@ def no_check(_: Draft) -> None:
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(msgspec.Struct, frozen=True, kw_only=True):
     """How a dialect spells one server."""
 
     keys: Rules
     rewrite: Rewrite = same_text
     check: Callable[[Draft], None] = no_check
     """Called after the keys of an entry are read."""
-    words: Mapping[str, str] = field(default_factory=dict[str, str])
+    words: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     beside_file: bool = False
     """Whether relative paths start at the file's folder instead of the current folder."""
 
@@ -183,13 +181,26 @@ class Transcript:
         if not name.strip() or not name.isprintable() or len(name) > LONGEST_NAME:
             message = f"a server's name has 1 to {LONGEST_NAME} printable characters"
             draft.problems.append(
-                Problem(Severity.ERROR, message, node.key_place, node.dotted, name)
+                Problem(
+                    severity=Severity.ERROR,
+                    message=message,
+                    place=node.key_place,
+                    key=node.dotted,
+                    server=name,
+                )
             )
         apply(draft, node, spelling.keys)
         if not draft.broken:
             spelling.check(draft)
         self.problems += draft.problems
-        entry = Entry(name, node, draft.fields, draft.extra, draft.broken, words=spelling.words)
+        entry = Entry(
+            name=name,
+            node=node,
+            fields=draft.fields,
+            extra=draft.extra,
+            broken=draft.broken,
+            words=spelling.words,
+        )
         # an entry that only amends another one must not have defaults, which would override it
         if entry.complete:
             entry = replace(entry, fields={**self.defaults, **draft.fields})
@@ -197,7 +208,7 @@ class Transcript:
 
     def amend(self, name: str, node: Node, field_name: str, value: Any) -> None:
         """A setting of a server outside its entry."""
-        self.entries.append(Entry(name, node, {(field_name,): node.of(value)}))
+        self.entries.append(Entry(name=name, node=node, fields={(field_name,): node.of(value)}))
 
     def general(self, node: Node | None, rules: Rules) -> None:
         """Settings of the hub itself."""
@@ -223,7 +234,16 @@ class Transcript:
     def problem(
         self, severity: Severity, node: Node, message: str, *, server: str | None = None
     ) -> None:
-        self.problems.append(Problem(severity, message, node.place, node.dotted, server))
+        self.problems.append(
+            Problem(
+                severity=severity, message=message, place=node.place, key=node.dotted, server=server
+            )
+        )
 
     def reading(self) -> Reading:
-        return Reading(self.dialect, tuple(self.entries), self.settings, tuple(self.problems))
+        return Reading(
+            dialect=self.dialect,
+            entries=tuple(self.entries),
+            settings=self.settings,
+            problems=tuple(self.problems),
+        )

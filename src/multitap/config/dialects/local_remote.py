@@ -1,8 +1,9 @@
 """Servers that are `"type": "local"` or `"remote"`: SPEC-07, agent-core and opencode."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from multitap.config.dialects.draft import Draft, Reading, braces, literal, respelling
 from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules, as_is
@@ -59,9 +60,11 @@ def _require_type_beside_file(draft: Draft) -> None:
     _beside_file(draft)
 
 
-SPEC07_SPELLING = Spelling(KEYS, check=_require_type, words=WORDS)
-AGENT_CORE_SPELLING = Spelling(KEYS, check=_require_type_beside_file, words=WORDS, beside_file=True)
-FOLDER_SPELLING = Spelling(KEYS, check=_beside_file, words=WORDS, beside_file=True)
+SPEC07_SPELLING = Spelling(keys=KEYS, check=_require_type, words=WORDS)
+AGENT_CORE_SPELLING = Spelling(
+    keys=KEYS, check=_require_type_beside_file, words=WORDS, beside_file=True
+)
+FOLDER_SPELLING = Spelling(keys=KEYS, check=_beside_file, words=WORDS, beside_file=True)
 """`mcpservers/NAME/config.jsonc`: one entry, which usually amends the discovered server."""
 
 
@@ -157,7 +160,9 @@ def _span(draft: Draft, node: Node) -> None:
     rule(draft, node)
 
 
-OPENCODE_SPELLING = Spelling({**OPENCODE_KEYS, "timeout": _span}, check=_require_type, words=WORDS)
+OPENCODE_SPELLING = Spelling(
+    keys={**OPENCODE_KEYS, "timeout": _span}, check=_require_type, words=WORDS
+)
 
 
 def _opencode_spelling(document: Document) -> Spelling:
@@ -261,27 +266,33 @@ def _opencode_container(root: Node) -> KeyPath:
 
 
 SPEC07 = Dialect(
-    "spec07", "SPEC-07", read_spec07, matches_spec07, WritingRules(KEYS, as_is, _spec07_container)
+    name="spec07",
+    title="SPEC-07",
+    read=read_spec07,
+    matches=matches_spec07,
+    writing=WritingRules(keys=KEYS, respell=as_is, container=_spec07_container),
 )
 AGENT_CORE = Dialect(
-    "agent-core",
-    "agent-core",
-    read_agent_core,
-    matches_agent_core,
-    WritingRules(KEYS, as_is, _agent_core_container, suffix=".jsonc"),
-    ("tong_work.jsonc", "environments/*/config.jsonc"),
+    name="agent-core",
+    title="agent-core",
+    read=read_agent_core,
+    matches=matches_agent_core,
+    writing=WritingRules(
+        keys=KEYS, respell=as_is, container=_agent_core_container, suffix=".jsonc"
+    ),
+    files=("tong_work.jsonc", "environments/*/config.jsonc"),
 )
 MIXED_TYPES = replace(AGENT_CORE, read=read_mixed)
 """agent-core's, if only the content says so: each entry may be opencode's as well."""
 OPENCODE = Dialect(
-    "opencode",
-    "opencode",
-    read_opencode,
-    matches_opencode,
-    WritingRules(
-        OPENCODE_KEYS,
-        respelling(braces(Path("/")), env="{env:%s}", file="{file:%s}"),
-        _opencode_container,
+    name="opencode",
+    title="opencode",
+    read=read_opencode,
+    matches=matches_opencode,
+    writing=WritingRules(
+        keys=OPENCODE_KEYS,
+        respell=respelling(braces(Path("/")), env="{env:%s}", file="{file:%s}"),
+        container=_opencode_container,
     ),
-    ("opencode.json", "opencode.jsonc"),
+    files=("opencode.json", "opencode.jsonc"),
 )

@@ -1,9 +1,10 @@
 """The `mcpServers` family: the same map of servers with small differences from host to host."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from multitap.config.dialects.draft import Draft, Reading, UnwrittenFields, bare, only, respelling
 from multitap.config.dialects.host_format import (
@@ -188,8 +189,10 @@ def read_excelmanus(spelling: Spelling, document: Document, folder: Path) -> Rea
     root = document.root
     if root.find("mcpServers") is None:
         hint = '`{"mcpServers": {}}` if there are none'
-        problem = Problem(Severity.ERROR, "`mcpServers` is missing", root.place, hint=hint)
-        return Reading("", problems=(problem,))
+        problem = Problem(
+            severity=Severity.ERROR, message="`mcpServers` is missing", place=root.place, hint=hint
+        )
+        return Reading(dialect="", problems=(problem,))
     return read("excelmanus", spelling, document, folder)
 
 
@@ -331,12 +334,12 @@ _CURSOR = only("env:", "userHome", "workspaceFolder", "pathSeparator}", "/}")
 _WINDSURF = only("env:", "file:")
 _CLINE = only("env:")
 
-_OF_CLAUDE_CODE = Spelling(IN_MILLISECONDS)
-_OF_CURSOR = Spelling(KEYS, _CURSOR)
-_OF_WINDSURF = Spelling(KEYS, _WINDSURF, words={"url": "serverUrl"})
-_OF_CLINE = Spelling(IN_SECONDS, _CLINE)
-_OF_GEMINI = Spelling(IN_MILLISECONDS, bare)
-_OF_EXCELMANUS = Spelling(IN_SECONDS, check=_says_transport)
+_OF_CLAUDE_CODE = Spelling(keys=IN_MILLISECONDS)
+_OF_CURSOR = Spelling(keys=KEYS, rewrite=_CURSOR)
+_OF_WINDSURF = Spelling(keys=KEYS, rewrite=_WINDSURF, words={"url": "serverUrl"})
+_OF_CLINE = Spelling(keys=IN_SECONDS, rewrite=_CLINE)
+_OF_GEMINI = Spelling(keys=IN_MILLISECONDS, rewrite=bare)
+_OF_EXCELMANUS = Spelling(keys=IN_SECONDS, check=_says_transport)
 _MARKS: tuple[tuple[Mark, Spelling], ...] = (
     (_has("headersHelper", "alwaysLoad"), _OF_CLAUDE_CODE),
     (_is_cline, _OF_CLINE),
@@ -347,12 +350,14 @@ _MARKS: tuple[tuple[Mark, Spelling], ...] = (
 )
 
 CLAUDE_CODE = Dialect(
-    "claude-code",
-    "Claude Code",
-    partial(read_claude_code, _OF_CLAUDE_CODE),
-    lambda document: _is_file_of_claude_code(document) or _all_spelled(_OF_CLAUDE_CODE)(document),
-    WritingRules(
-        {
+    name="claude-code",
+    title="Claude Code",
+    read=partial(read_claude_code, _OF_CLAUDE_CODE),
+    matches=lambda document: (
+        _is_file_of_claude_code(document) or _all_spelled(_OF_CLAUDE_CODE)(document)
+    ),
+    writing=WritingRules(
+        keys={
             "type": transport_as(stdio="stdio", http="http", sse="sse"),
             **pick(IN_MILLISECONDS, *_STDIO, *_REMOTE),
             "oauth": oauth(
@@ -365,18 +370,18 @@ CLAUDE_CODE = Dialect(
             ),
             "timeout": IN_MILLISECONDS["timeout"],
         },
-        respelling(same_text, env="${%s}", default="${%s:-%s}"),
-        _SERVERS,
+        respell=respelling(same_text, env="${%s}", default="${%s:-%s}"),
+        container=_SERVERS,
     ),
-    (".mcp.json", ".claude.json", "managed-mcp.json"),
+    files=(".mcp.json", ".claude.json", "managed-mcp.json"),
 )
 CURSOR = Dialect(
-    "cursor",
-    "Cursor",
-    partial(read, "cursor", _OF_CURSOR),
-    _all_spelled(_OF_CURSOR),
-    WritingRules(
-        {
+    name="cursor",
+    title="Cursor",
+    read=partial(read, "cursor", _OF_CURSOR),
+    matches=_all_spelled(_OF_CURSOR),
+    writing=WritingRules(
+        keys={
             **pick(KEYS, *_STDIO, "envFile", *_REMOTE),
             "auth": oauth(
                 {
@@ -386,30 +391,30 @@ CURSOR = Dialect(
                 }
             ),
         },
-        respelling(_CURSOR, env="${env:%s}", folders=True),
-        _SERVERS,
+        respell=respelling(_CURSOR, env="${env:%s}", folders=True),
+        container=_SERVERS,
     ),
-    (".cursor/mcp.json",),
+    files=(".cursor/mcp.json",),
 )
 WINDSURF = Dialect(
-    "windsurf",
-    "Windsurf",
-    partial(read, "windsurf", _OF_WINDSURF),
-    _all_spelled(_OF_WINDSURF),
-    WritingRules(
-        pick(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
-        respelling(_WINDSURF, env="${env:%s}", file="${file:%s}"),
-        _SERVERS,
+    name="windsurf",
+    title="Windsurf",
+    read=partial(read, "windsurf", _OF_WINDSURF),
+    matches=_all_spelled(_OF_WINDSURF),
+    writing=WritingRules(
+        keys=pick(KEYS, *_STDIO, "serverUrl", "headers", "disabled", "disabledTools"),
+        respell=respelling(_WINDSURF, env="${env:%s}", file="${file:%s}"),
+        container=_SERVERS,
     ),
-    ("windsurf/mcp_config.json", ".codeium/mcp_config.json"),
+    files=("windsurf/mcp_config.json", ".codeium/mcp_config.json"),
 )
 CLINE = Dialect(
-    "cline",
-    "Cline",
-    partial(read, "cline", _OF_CLINE),
-    _all_spelled(_OF_CLINE),
-    WritingRules(
-        {
+    name="cline",
+    title="Cline",
+    read=partial(read, "cline", _OF_CLINE),
+    matches=_all_spelled(_OF_CLINE),
+    writing=WritingRules(
+        keys={
             "type": transport_as(stdio="stdio", streamable_http="streamableHttp", sse="sse"),
             **pick(IN_SECONDS, *_STDIO, "cwd", *_REMOTE, "disabled", "timeout"),
             "oauthClient": oauth(
@@ -419,18 +424,18 @@ CLINE = Dialect(
                 }
             ),
         },
-        respelling(_CLINE, env="${env:%s}"),
-        _SERVERS,
+        respell=respelling(_CLINE, env="${env:%s}"),
+        container=_SERVERS,
     ),
-    ("cline_mcp_settings.json", ".cline/mcp.json"),
+    files=("cline_mcp_settings.json", ".cline/mcp.json"),
 )
 GEMINI = Dialect(
-    "gemini",
-    "Gemini CLI",
-    partial(read_gemini, _OF_GEMINI),
-    lambda document: _is_file_of_gemini(document) or _all_spelled(_OF_GEMINI)(document),
-    WritingRules(
-        {
+    name="gemini",
+    title="Gemini CLI",
+    read=partial(read_gemini, _OF_GEMINI),
+    matches=lambda document: _is_file_of_gemini(document) or _all_spelled(_OF_GEMINI)(document),
+    writing=WritingRules(
+        keys={
             **pick(IN_MILLISECONDS, *_STDIO, "cwd", "httpUrl", "url"),
             "type": transport_as(http="http", sse="sse"),
             **pick(IN_MILLISECONDS, "headers", "timeout", "description"),
@@ -444,41 +449,45 @@ GEMINI = Dialect(
                 }
             ),
         },
-        respelling(bare, env="${%s}", default="${%s:-%s}"),
-        _SERVERS,
+        respell=respelling(bare, env="${%s}", default="${%s:-%s}"),
+        container=_SERVERS,
     ),
-    (".gemini/settings.json", "gemini-extension.json"),
+    files=(".gemini/settings.json", "gemini-extension.json"),
 )
 EXCELMANUS = Dialect(
-    "excelmanus",
-    "ExcelManus",
-    partial(read_excelmanus, _OF_EXCELMANUS),
-    _all_spelled(_OF_EXCELMANUS),
-    WritingRules(
-        {
+    name="excelmanus",
+    title="ExcelManus",
+    read=partial(read_excelmanus, _OF_EXCELMANUS),
+    matches=_all_spelled(_OF_EXCELMANUS),
+    writing=WritingRules(
+        keys={
             "transport": KEYS["type"],
             **pick(IN_SECONDS, *_STDIO, *_REMOTE, "timeout"),
         },
-        as_is,
-        _SERVERS,
+        respell=as_is,
+        container=_SERVERS,
     ),
-    (".excelmanus/mcp.json",),
+    files=(".excelmanus/mcp.json",),
 )
 KODE = Dialect(
-    "kode",
-    "kode",
-    partial(read, "kode", Spelling(KEYS, check=_says_args)),
-    _never,
-    WritingRules(pick(KEYS, "type", *_STDIO, *_REMOTE), as_is, _SERVERS),
-    (".kode.json",),
+    name="kode",
+    title="kode",
+    read=partial(read, "kode", Spelling(keys=KEYS, check=_says_args)),
+    matches=_never,
+    writing=WritingRules(
+        keys=pick(KEYS, "type", *_STDIO, *_REMOTE), respell=as_is, container=_SERVERS
+    ),
+    files=(".kode.json",),
 )
 CLAUDE_DESKTOP = Dialect(
-    "claude",
-    "Claude Desktop",
-    partial(read, "claude", Spelling(KEYS)),
-    _never,
-    WritingRules(pick(KEYS, *_STDIO), respelling(same_text), _SERVERS),
-    ("claude_desktop_config.json",),
+    name="claude",
+    title="Claude Desktop",
+    read=partial(read, "claude", Spelling(keys=KEYS)),
+    matches=_never,
+    writing=WritingRules(
+        keys=pick(KEYS, *_STDIO), respell=respelling(same_text), container=_SERVERS
+    ),
+    files=("claude_desktop_config.json",),
 )
 _PLAIN_KEYS = ("type", *_STDIO, "cwd", "envFile", *_REMOTE, "disabled", "description")
 
@@ -491,21 +500,21 @@ def _plain_container(root: Node) -> KeyPath:
 
 
 PLAIN = Dialect(
-    "mcpservers",
-    "mcpServers",
-    partial(read_plain, Spelling(KEYS)),
-    _is_plain,
-    WritingRules(
-        {
+    name="mcpservers",
+    title="mcpServers",
+    read=partial(read_plain, Spelling(keys=KEYS)),
+    matches=_is_plain,
+    writing=WritingRules(
+        keys={
             **pick(KEYS, *_PLAIN_KEYS),
             "request_timeout_ms": KEYS["request_timeout_ms"],
             **pick(KEYS, "includeTools", "excludeTools", "oauth"),
         },
-        as_is,
-        _plain_container,
+        respell=as_is,
+        container=_plain_container,
     ),
 )
-MIXED_HOSTS = replace(PLAIN, read=partial(read_mixed_hosts, Spelling(KEYS)))
+MIXED_HOSTS = replace(PLAIN, read=partial(read_mixed_hosts, Spelling(keys=KEYS)))
 """The same if nobody said so: the servers may come from several hosts."""
 # Those with their own keys first; the last two are recognised only by file name.
 FAMILY = (CLAUDE_CODE, CLINE, GEMINI, CURSOR, WINDSURF, EXCELMANUS, CLAUDE_DESKTOP, KODE)

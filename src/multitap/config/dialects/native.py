@@ -203,7 +203,7 @@ GENERAL: Rules = {
     "servers": nothing,
     "$schema": nothing,
 }
-SPELLING = Spelling(SERVER, beside_file=True)
+SPELLING = Spelling(keys=SERVER, beside_file=True)
 
 
 def read(document: Document, folder: Path) -> Reading:
@@ -222,6 +222,16 @@ def matches(document: Document) -> bool:
 
 _FIRST = ("command", "args", "env", "url", "transport", "headers")
 WRITING = WritingRules(
-    {**pick(SERVER, *_FIRST), **SERVER}, as_is, within("servers"), suffix=".toml"
+    keys={**pick(SERVER, *_FIRST), **SERVER},
+    respell=as_is,
+    container=within("servers"),
+    suffix=".toml",
 )
-MULTITAP = Dialect("multitap", "Multitap", read, matches, WRITING, ("multitap.toml",))
+MULTITAP = Dialect(
+    name="multitap",
+    title="Multitap",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=("multitap.toml",),
+)

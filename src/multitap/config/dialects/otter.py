@@ -41,7 +41,7 @@ GENERAL: Rules = {
 
 
 def read(document: Document, folder: Path) -> Reading:
-    transcript = Transcript("otter", document, folder, Spelling(KEYS))
+    transcript = Transcript("otter", document, folder, Spelling(keys=KEYS))
     transcript.general(transcript.root.find("mcp"), GENERAL)
     transcript.list(transcript.root.find("mcp_servers"))
     transcript.list(transcript.root.find("mcp", "servers"))
@@ -63,11 +63,18 @@ def _container(root: Node) -> KeyPath:
 
 _SERVER = ("transport", "command", "args", "env", "url", "headers")
 WRITING = WritingRules(
-    pick(KEYS, *_SERVER, "timeout", "enabled", "reconnect"),
-    as_is,
-    _container,
+    keys=pick(KEYS, *_SERVER, "timeout", "enabled", "reconnect"),
+    respell=as_is,
+    container=_container,
     suffix=".toml",
     listed=True,
     name_key="name",
 )
-OTTER = Dialect("otter", "otter", read, matches, WRITING, ("otter.toml", "otter/config.toml"))
+OTTER = Dialect(
+    name="otter",
+    title="otter",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=("otter.toml", "otter/config.toml"),
+)

@@ -7,19 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from multitap.config.dialects.draft import Draft, FieldPath, UnwrittenFields, literal
 from multitap.config.documents import Node, is_list, is_table
 from multitap.config.durations import EXAMPLES, Unit, expectation, seconds, spell
 from multitap.config.problems import Severity, did_you_mean
-from multitap.records import dataclass
 
 Rule = Callable[[Draft, Node], None]
 """Reads the value of a key."""
 Rules = Mapping[str, Rule]
 
 
-@dataclass(frozen=True, slots=True)
-class TwoWay:
+class TwoWay(msgspec.Struct, frozen=True):
     """A rule that also writes: converts our fields to the value of its key."""
 
     read: Rule

@@ -28,7 +28,7 @@ CONTAINERS = (("servers",), ("mcp", "servers"), ("customizations", "vscode", "mc
 
 def read(document: Document, folder: Path) -> Reading:
     transcript = Transcript(
-        "vscode", document, folder, Spelling(KEYS, _rewrite), spelling_of=_spelling_of
+        "vscode", document, folder, Spelling(keys=KEYS, rewrite=_rewrite), spelling_of=_spelling_of
     )
     for container in CONTAINERS:
         transcript.table(transcript.root.find(*container))
@@ -73,15 +73,20 @@ def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[
 
 
 WRITING = WritingRules(
-    {
+    keys={
         "type": transport_as(stdio="stdio", http="http", sse="sse"),
         **pick(KEYS, "command", "args", "cwd", "env", "envFile", "url", "headers"),
         "oauth": oauth({"clientId": string("oauth", "client_id")}),
     },
-    respelling(_rewrite, env="${env:%s}", folders=True, auth="${input:%s}"),
-    _container,
+    respell=respelling(_rewrite, env="${env:%s}", folders=True, auth="${input:%s}"),
+    container=_container,
     also=_inputs,
 )
 VSCODE = Dialect(
-    "vscode", "VS Code", read, matches, WRITING, (".vscode/mcp.json", "devcontainer.json")
+    name="vscode",
+    title="VS Code",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=(".vscode/mcp.json", "devcontainer.json"),
 )

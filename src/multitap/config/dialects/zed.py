@@ -51,7 +51,7 @@ KEYS: Rules = {
 
 
 def read(document: Document, folder: Path) -> Reading:
-    transcript = Transcript("zed", document, folder, Spelling(KEYS, literal))
+    transcript = Transcript("zed", document, folder, Spelling(keys=KEYS, rewrite=literal))
     root = transcript.root
     transcript.default(root.find("context_server_timeout"), KEYS, "timeout")
     servers = root.find("context_servers")
@@ -77,8 +77,15 @@ def matches(document: Document) -> bool:
 
 
 WRITING = WritingRules(
-    {"command": program, **{key: rule for key, rule in KEYS.items() if key != "command"}},
-    respelling(literal),
-    within("context_servers"),
+    keys={"command": program, **{key: rule for key, rule in KEYS.items() if key != "command"}},
+    respell=respelling(literal),
+    container=within("context_servers"),
 )
-ZED = Dialect("zed", "Zed", read, matches, WRITING, ("zed/settings.json", ".zed/settings.json"))
+ZED = Dialect(
+    name="zed",
+    title="Zed",
+    read=read,
+    matches=matches,
+    writing=WRITING,
+    files=("zed/settings.json", ".zed/settings.json"),
+)

@@ -7,6 +7,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import msgspec
+
 from multitap.config.documents import (
     SUFFIXES,
     Document,
@@ -17,26 +19,22 @@ from multitap.config.documents import (
     read_text,
 )
 from multitap.errors import ConfigError
-from multitap.records import dataclass
 
 
-@dataclass(frozen=True, slots=True)
-class SetValue:
+class SetValue(msgspec.Struct, frozen=True):
     """Sets a value at a path and creates missing tables; an index at the end of a list appends."""
 
     path: KeyPath
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class RemoveValue:
+class RemoveValue(msgspec.Struct, frozen=True):
     """Removes a key, or an element of a list."""
 
     path: KeyPath
 
 
-@dataclass(frozen=True, slots=True)
-class RenameKey:
+class RenameKey(msgspec.Struct, frozen=True):
     """Renames a key of a table, in place."""
 
     path: KeyPath

@@ -3,23 +3,23 @@
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
 
 from multitap.config.documents import is_list, is_table, is_there
 from multitap.config.provenance import Provenance
 from multitap.config.variables import parse_reference
 from multitap.errors import ConfigError
-from multitap.records import dataclass
 
 _PLACE = re.compile(r"\.{0,2}/|\.{1,2}$|~")
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class DraftInput:
+class DraftInput(msgspec.Struct, frozen=True, kw_only=True):
     """An input that only the user knows: a key, a folder, an address.
 
     It replaces `${input:NAME}` in the fields of its draft.
@@ -40,8 +40,7 @@ class DraftInput:
     """Whether it is a path, which is made absolute because the server may start anywhere."""
 
 
-@dataclass(frozen=True, slots=True)
-class DraftVariable:
+class DraftVariable(msgspec.Struct, frozen=True):
     """One of the person's variables in a stranger's draft: text, unless the person gives it."""
 
     source: str
@@ -51,8 +50,7 @@ class DraftVariable:
     """The dotted names of the fields that it would go to."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerDraft:
+class ServerDraft(msgspec.Struct, frozen=True, kw_only=True):
     """One server in our own format, with placeholders for inputs."""
 
     name: str
@@ -63,14 +61,14 @@ class ServerDraft:
     provenance: Provenance = "user"
     note: str = ""
     """A description for the user: where it comes from, what it needs."""
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
     """Warnings: what cannot be expressed, or should be reviewed."""
     variables: tuple[DraftVariable, ...] = ()
     """The person's variables that it asks for; they are literal text in its fields."""
     is_typed: bool = False
     """Whether the person typed its words, although others wrote the program: its variables are
     the person's own."""
-    unpacked: Path | None = field(default=None, compare=False)
+    unpacked: Path | None = None
     """A folder that was created for it, and is removed if it is not added."""
 
 

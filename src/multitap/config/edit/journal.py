@@ -18,7 +18,6 @@ from multitap.config.documents import KIB
 from multitap.config.sources import state_directory
 from multitap.errors import ConfigError, UnknownName
 from multitap.files import give_name, open_regular, open_unnamed, read_up_to
-from multitap.records import dataclass
 
 LARGEST = 16 * KIB * KIB
 """Bytes of a file that can be edited: the limit of a configuration file."""
@@ -56,8 +55,7 @@ def content_of(path: Path) -> bytes | None:
     return content
 
 
-@dataclass(frozen=True, slots=True)
-class StagedFile:
+class StagedFile(msgspec.Struct, frozen=True):
     """New content beside its target, ready to replace it."""
 
     target: Path
@@ -189,8 +187,7 @@ _BOM = b"\xef\xbb\xbf"
 _RECORD = "operation.json"
 
 
-@dataclass(frozen=True, slots=True)
-class FileEdit:
+class FileEdit(msgspec.Struct, frozen=True):
     """One file, and how its text changes."""
 
     path: Path
@@ -201,8 +198,7 @@ class FileEdit:
     """Permissions of the file if it is new."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(msgspec.Struct, frozen=True):
     """The effect of an edit on a file."""
 
     path: Path
@@ -210,8 +206,7 @@ class Preview:
     after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+class Original(msgspec.Struct, frozen=True):
     """A file before it was changed."""
 
     content: bytes | None

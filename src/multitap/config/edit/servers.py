@@ -5,6 +5,8 @@ from pathlib import Path, PurePath
 from typing import Any, TypeGuard
 from urllib.parse import urlsplit
 
+import msgspec
+
 from multitap.config.checks import table_of
 from multitap.config.dialects import DIALECTS
 from multitap.config.dialects.draft import FieldPath, UnwrittenFields, canonical
@@ -20,7 +22,6 @@ from multitap.config.secrets import masked
 from multitap.config.sources import Source
 from multitap.config.variables import Reference, references
 from multitap.errors import ConfigError
-from multitap.records import dataclass
 
 Program = StdioServer | HttpServer
 """A server that a file can describe."""
@@ -30,8 +31,7 @@ _ESSENTIAL = frozenset({"command", "args", "url"})
 _CLOSE = 1e-9
 
 
-@dataclass(frozen=True, slots=True)
-class ExportLoss:
+class ExportLoss(msgspec.Struct, frozen=True):
     """A setting that a dialect cannot express as it is."""
 
     key: str
@@ -39,8 +39,7 @@ class ExportLoss:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class WrittenEntry:
+class WrittenEntry(msgspec.Struct, frozen=True):
     """A server in a dialect."""
 
     entry: Mapping[str, Any] | None
@@ -108,9 +107,9 @@ def place_finder(dialect: Dialect, document: Document) -> Callable[[str], KeyPat
 
 def _read_again(name: str, entry: Mapping[str, Any], dialect: Dialect) -> Program | None:
     path = Path("/written").with_suffix(dialect.writing.suffix)
-    empty = Document(path, {})
+    empty = Document(path=path, data={})
     data = apply_changes({}, [SetValue(entry_place(dialect, empty, name), entry)])
-    entries = dialect.read(Document(path, data), Path("/")).entries
+    entries = dialect.read(Document(path=path, data=data), Path("/")).entries
     named = tuple(entry for entry in entries if entry.name == name)
     merged = Stack(named).merge_entries() if named else None
     return server(merged)[0] if merged and not merged.broken else None
@@ -183,8 +182,7 @@ LookUp = Callable[[str], str | None]
 _LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
-@dataclass(frozen=True, slots=True)
-class HostFile:
+class HostFile(msgspec.Struct, frozen=True, kw_only=True):
     """The content of one file of a host."""
 
     path: Path
@@ -201,8 +199,7 @@ class HostFile:
         return DIALECTS[self.dialect].title
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedServer:
+class ImportedServer(msgspec.Struct, frozen=True, kw_only=True):
     """One server of a host, and how it is imported."""
 
     name: str
@@ -225,7 +222,14 @@ def read_host(source: Source, folder: Path) -> HostFile:
     document, problems = read_file(source.path)
     dialect = source.dialect or "mcpservers"
     if document is None:
-        return HostFile(source.path, dialect, {}, problems, (), source.trusted)
+        return HostFile(
+            path=source.path,
+            dialect=dialect,
+            servers={},
+            problems=problems,
+            broken=(),
+            trusted=source.trusted,
+        )
     reading = read_document(document, folder, dialect_name=dialect)
     merged = merge([Layer(reading)])
     servers = {
@@ -243,7 +247,12 @@ def read_host(source: Source, folder: Path) -> HostFile:
         )
     )
     return HostFile(
-        source.path, dialect, servers, (*problems, *merged.problems), broken, source.trusted
+        path=source.path,
+        dialect=dialect,
+        servers=servers,
+        problems=(*problems, *merged.problems),
+        broken=broken,
+        trusted=source.trusted,
     )
 
 
@@ -267,12 +276,18 @@ def arrivals(
             key = identity(config, secret)
             same = _same(keys, key, name, file.path)
             if same is not None:
-                servers.append(ImportedServer(same, config, file, name, same_as=same))
+                servers.append(
+                    ImportedServer(
+                        name=same, config=config, origin=file, old_name=name, same_as=same
+                    )
+                )
                 continue
             free = name if name not in keys else _free(name, file.dialect, keys)
             clash = None if free == name else f"another server is called {name!r}"
             keys[free] = key, file.path
-            servers.append(ImportedServer(free, config, file, name, clash=clash))
+            servers.append(
+                ImportedServer(name=free, config=config, origin=file, old_name=name, clash=clash)
+            )
     return tuple(servers)
 
 

@@ -1,3 +1,4 @@
+import pkgutil
 import rlcompleter
 import subprocess
 import sys
@@ -79,3 +80,28 @@ def test_star_import_gives_the_public_names():
     names = in_a_fresh_interpreter("from multitap import *; print(*dir())")
 
     assert set(multitap.__all__) <= set(names)
+
+
+PACKAGES = [
+    "multitap",
+    *(
+        module.name
+        for module in pkgutil.walk_packages(multitap.__path__, "multitap.")
+        if module.ispkg
+    ),
+]
+ASKED = """
+import importlib
+for name in {names}:
+    package = importlib.import_module(name)
+    assert not hasattr(package, "nothing"), name
+    try:
+        exec(f"from {{name}} import nothing")
+    except ImportError:
+        continue
+    raise AssertionError(name)
+"""
+
+
+def test_a_package_has_no_names_that_it_has_not():
+    subprocess.run([sys.executable, "-c", ASKED.format(names=PACKAGES)], check=True)

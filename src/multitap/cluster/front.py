@@ -14,15 +14,11 @@ from multitap.gateway.fronts.sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.streams import MAILBOX, parse_event_id
 from multitap.http.server.connection import RETRY
 from multitap.http.server.request import JSON, HttpRequest, Rejected, ToDo
-from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc import Result, RpcError, refusal
 
 if TYPE_CHECKING:
-    from multitap.cluster import requests
     from multitap.cluster.sessions import SharedSessions
-else:
-    requests = Later("multitap.cluster.requests")
 
 SESSION_FIELD = b"mcp-session-id"
 LAST_EVENT = b"last-event-id"
@@ -116,6 +112,8 @@ async def relay(
     shared: SharedFront | None, replica: str, http_request: HttpRequest, client: Client
 ) -> Result | Exception:
     """The outcome of a request at the only replica that can answer it."""
+    from multitap.cluster import requests  # noqa: PLC0415 - in a cluster only
+
     if shared is None:
         return RuntimeError("there are no other replicas")
     await in_task(http_request)

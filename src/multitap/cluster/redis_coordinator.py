@@ -24,19 +24,10 @@ from multitap.cluster.coordinator import (
 )
 from multitap.errors import ConfigError
 from multitap.installation import extra_hint
-from multitap.later import Later
 from multitap.tasks import Bell, Tasks
 
 if TYPE_CHECKING:
-    import redis.asyncio as redis
-    from redis import backoff, exceptions
-    from redis.asyncio import retry, sentinel
-else:
-    redis = Later("redis.asyncio")
-    backoff = Later("redis.backoff")
-    exceptions = Later("redis.exceptions")
-    retry = Later("redis.asyncio.retry")
-    sentinel = Later("redis.asyncio.sentinel")
+    pass
 
 SWAP = """
 local now = redis.call('GET', KEYS[1])
@@ -252,12 +243,16 @@ async def _pass_on_cancellation(before: int) -> None:
 
 def _lost() -> tuple[type[Exception], ...]:
     """The exceptions of `redis` for a missing answer."""
+    from redis import exceptions  # noqa: PLC0415 - an extra: `open_redis` reports that it is missing
+
     # the last one: uvloop's, for a connection that was closed before the next write
     return exceptions.RedisError, OSError, TimeoutError, RuntimeError
 
 
 def _is_refusal(exc: BaseException) -> bool:
     """Whether Redis answered with a refusal: wrong password, missing right, out of memory."""
+    from redis import exceptions  # noqa: PLC0415 - see above
+
     return isinstance(exc, exceptions.ResponseError | exceptions.AuthenticationError) and not (
         isinstance(exc, exceptions.BusyLoadingError | exceptions.ReadOnlyError)
     )
@@ -589,6 +584,10 @@ async def open_redis(url: str, *, namespace: str = "multitap") -> AsyncGenerator
 
 def _client(url: str) -> tuple[Any, str]:
     """A client for an address, and the address as shown in messages."""
+    import redis.asyncio as redis  # noqa: PLC0415 - see above
+    from redis import backoff  # noqa: PLC0415 - see above
+    from redis.asyncio import retry  # noqa: PLC0415 - see above
+
     scheme, netloc, path, *_ = parts = urlsplit(url)
     options: dict[str, Any] = {
         "socket_timeout": _TIMEOUT,
@@ -613,6 +612,8 @@ def _client(url: str) -> tuple[Any, str]:
 
 
 def _behind_sentinels(parts: SplitResult, login: str, hosts: str, options: dict[str, Any]) -> Any:
+    from redis.asyncio import sentinel  # noqa: PLC0415 - see above
+
     service, _, database = parts.path.strip("/").partition("/")
     if not service:
         raise ValueError("it does not name the service that the sentinels watch")

@@ -15,16 +15,9 @@ from multitap.config import LocalServer, Settings
 from multitap.config.checks import table_of
 from multitap.errors import ConfigError
 from multitap.hub.hub import Hub
-from multitap.later import Later
 
 if TYPE_CHECKING:
-    from multitap.cluster import membership, peers, redis_coordinator, replica
-else:
-    # imported only for a cluster: most gateways run alone
-    membership = Later("multitap.cluster.membership")
-    peers = Later("multitap.cluster.peers")
-    redis_coordinator = Later("multitap.cluster.redis_coordinator")
-    replica = Later("multitap.cluster.replica")
+    from multitap.cluster import replica
 
 _OWN = frozenset({"state_dir", "start_concurrency", "serve"})
 """Settings that may differ from machine to machine."""
@@ -54,6 +47,9 @@ async def open_cluster(
     Raises:
         ConfigError: That is not possible; says why.
     """
+    # most gateways run alone
+    from multitap.cluster import membership, redis_coordinator, replica  # noqa: PLC0415
+
     wanted = replica.ReplicaOptions(
         fingerprint=fingerprint(settings),
         listen=_address(options),
@@ -120,6 +116,8 @@ def parse_labels(labels_given: tuple[str, ...]) -> dict[str, str]:
 
 
 def _address(options: ClusterOptions) -> str:
+    from multitap.cluster import peers  # noqa: PLC0415 - in a cluster only
+
     if options.advertise is not None:
         host, sign, port = options.advertise.rpartition(":")
         if not sign or not host or not port.isdecimal():

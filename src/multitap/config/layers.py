@@ -227,7 +227,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> Scope:
         """Expands variables with their current values."""
-        return Scope(self.search.env, self.search.folder, Path.home())
+        return Scope(env=self.search.env, folder=self.search.folder, home=Path.home())
 
     @property
     def state_directory(self) -> Path:

@@ -1,13 +1,12 @@
 """The bridge between the handshake era and the stateless era: results and headers."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
 
 from multitap.catalog.catalog import Tool
-from multitap.later import Later
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
     CLIENT_CAPABILITIES_KEY,
@@ -20,11 +19,6 @@ from multitap.wire.jsonrpc import (
     is_stateless,
     parse_table,
 )
-
-if TYPE_CHECKING:
-    from mcp.shared import inbound
-else:
-    inbound = Later("mcp.shared.inbound")
 
 _LONG = 64 * 1024
 """Bytes above which a member of a result is passed on without a copy."""
@@ -109,6 +103,8 @@ def admit(
     Raises:
         Refused: It does not, or required fields are missing.
     """
+    from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
+
     if _agrees(message, params, pairs, headers):
         return
     text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
@@ -148,6 +144,8 @@ def _agrees(
 
 
 def _examine(message: ClientMessage, headers: Mapping[str, str] | None) -> None:
+    from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
+
     try:
         params: Any = msgspec.json.decode(message.params) if len(message.params) else None
     except UNPARSABLE:
@@ -165,6 +163,8 @@ def admit_arguments(tool: Tool, params: RequestParams, pairs: HeaderPairs) -> No
     Raises:
         Refused: They do not.
     """
+    from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
+
     try:
         arguments = msgspec.json.decode(params.arguments, type=dict[str, Any])
     except UNPARSABLE:

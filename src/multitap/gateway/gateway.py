@@ -27,7 +27,6 @@ from multitap.gateway.subscriptions import Subscriptions
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
-from multitap.later import Later
 from multitap.limits import Shares
 from multitap.tasks import Tasks, in_task
 from multitap.upstream.link import Link
@@ -38,11 +37,6 @@ from multitap.wire.jsonrpc import EMPTY, UNPARSABLE, ClientMessage, Result, RpcE
 
 if TYPE_CHECKING:
     from multitap.cluster import bus as replica_bus
-    from multitap.cluster import gateways
-else:
-    # imported in a cluster only
-    replica_bus = Later("multitap.cluster.bus")
-    gateways = Later("multitap.cluster.gateways")
 
 _CAPABILITIES = {
     "tools": {"listChanged": True},
@@ -193,6 +187,11 @@ class Gateway:
         self.exclusive_use = ExclusiveUse(self.private, tasks)
         self.under_way = Shares(MOST_REQUESTS, "requests at a time")
         """Limits the requests of clients on streams, which are not limited by connections."""
+        check_seat: Callable[[Client, str], Awaitable[None]] | None = None
+        if bus is not None:
+            from multitap.cluster.gateways import SessionAffinity  # noqa: PLC0415 - in a cluster only
+
+            check_seat = SessionAffinity(bus).check
         lookup = ClientLookup(hub, self.view)
         jobs = JobRunner(
             self.view,
@@ -200,7 +199,7 @@ class Gateway:
             self.exclusive_use,
             self.parked_calls,
             self.subscriptions,
-            check_seat=None if bus is None else gateways.SessionAffinity(bus).check,
+            check_seat=check_seat,
         )
         self._complete_view = anyio.Event()
         self.logins = ClientLogins(hub, tasks)
@@ -406,12 +405,16 @@ async def open_gateway(
         ):
             bus = None
             if replica is not None:
+                from multitap.cluster import bus as replica_bus  # noqa: PLC0415 - in a cluster only
+
                 key, bus = replica.key, replica_bus.ReplicaBus(replica, tasks)
                 tasks.start_soon(bus.run)
             gateway = clients.gateway = Gateway(
                 hub, tasks, key=key, patience=patience, info=info, person=person, bus=bus
             )
             if bus is not None:
+                from multitap.cluster import gateways  # noqa: PLC0415 - in a cluster only
+
                 gateways.share_restarts(bus, hub)
                 hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
                 hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)

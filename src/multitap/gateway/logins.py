@@ -13,19 +13,13 @@ from multitap.events import FailureCode
 from multitap.gateway.client import Client, ClientRequest, able
 from multitap.http.addresses import is_loopback
 from multitap.hub.hub import Hub
-from multitap.later import Later
 from multitap.oauth.errors import LoginFailed
 from multitap.tasks import Tasks
 from multitap.upstream.questions import OnBehalfOf
 from multitap.wire.jsonrpc import RpcError, notification
 
 if TYPE_CHECKING:
-    from multitap.oauth import account as oauth_account
-    from multitap.oauth import callback as loopback_callback
     from multitap.oauth.account import Account
-else:
-    oauth_account = Later("multitap.oauth.account")
-    loopback_callback = Later("multitap.oauth.callback")
 
 _ELICIT = "elicitation/create"
 
@@ -97,9 +91,11 @@ class ClientLogins:
         asker: OnBehalfOf,
         done: "asyncio.Future[str | None]",
     ) -> None:
+        from multitap.oauth.account import LOGIN_TIMEOUT  # noqa: PLC0415 - many never log in
+
         reason: str | None = "the gateway is closing"
         try:
-            with anyio.fail_after(oauth_account.LOGIN_TIMEOUT):
+            with anyio.fail_after(LOGIN_TIMEOUT):
                 await self._visit(account, client, asker)
             reason = None
         except TimeoutError:
@@ -115,9 +111,11 @@ class ClientLogins:
                 done.set_result(reason)
 
     async def _visit(self, account: "Account", client: Client | None, asker: OnBehalfOf) -> None:
+        from multitap.oauth.callback import open_callback  # noqa: PLC0415 - many never log in
+
         settings, name = account.settings, account.name
         question = secrets.token_urlsafe(12)
-        async with loopback_callback.open_callback(
+        async with open_callback(
             name, port=settings.callback_port, redirect=settings.redirect_uri
         ) as callback:
 

@@ -12,7 +12,6 @@ from multitap.errors import quoted
 from multitap.gateway.client import Client, ClientRequest, wants_log
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PER_CLIENT
-from multitap.later import Later
 from multitap.trust.questions import sign
 from multitap.trust.shown_arguments import write_lines
 from multitap.upstream.questions import (
@@ -35,9 +34,6 @@ from multitap.wire.jsonrpc import (
 if TYPE_CHECKING:
     import mcp_types as types
     import pydantic
-else:
-    types = Later("mcp_types")
-    pydantic = Later("pydantic")
 
 _CHOICES = {
     "once": "Allow this call",
@@ -143,12 +139,14 @@ class ServerRequests:
     async def _elicit(
         self, origin: RequestOrigin, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
+        import mcp_types as types  # noqa: PLC0415 - most gateways pass no question on
+
         self._remember(origin, params)
         try:
             return await self._ask_typed(origin, _ELICIT, params, types.ElicitResult)
         except RpcError as exc:
             # others answer only if the client cannot be asked: a refusal is final
-            if exc.code != types.METHOD_NOT_FOUND:
+            if exc.code != METHOD_NOT_FOUND:
                 return _error(exc)
             if self._host.elicit is not None:
                 return await self._host.elicit(origin, params)
@@ -175,19 +173,23 @@ class ServerRequests:
     async def _sample(
         self, origin: RequestOrigin, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        import mcp_types as types  # noqa: PLC0415 - most gateways pass no question on
+
         kind = types.CreateMessageResultWithTools if params.tools else types.CreateMessageResult
         prompt = sign(origin.server, params.system_prompt)
         signed = params.model_copy(update={"system_prompt": prompt})
         try:
             return await self._ask_typed(origin, _SAMPLE, signed, kind)
         except RpcError as exc:
-            if exc.code != types.METHOD_NOT_FOUND:
+            if exc.code != METHOD_NOT_FOUND:
                 return _error(exc)  # a refusal is final: the host is not asked as well
             if self._host.sample is not None:
                 return await self._host.sample(origin, params)
             return await self._from_person(origin, _SAMPLE, signed, kind, exc)
 
     async def _roots(self, origin: RequestOrigin) -> types.ListRootsResult | types.ErrorData:
+        import mcp_types as types  # noqa: PLC0415 - most gateways pass no question on
+
         try:
             roots = await self._ask_typed(origin, "roots/list", None, types.ListRootsResult)
         except RpcError:
@@ -248,6 +250,8 @@ class ServerRequests:
 
     def _remember(self, origin: RequestOrigin, params: types.ElicitRequestParams) -> None:
         """Remember which client to notify when a URL elicitation is complete."""
+        import mcp_types as types  # noqa: PLC0415 - most gateways pass no question on
+
         elicitation_id = (
             params.elicitation_id if isinstance(params, types.ElicitRequestURLParams) else None
         )
@@ -270,6 +274,8 @@ def _plain(params: pydantic.BaseModel | None) -> dict[str, Any]:
 
 
 def _valid(answer: Raw, method: str, model: type[_Answer]) -> _Answer:
+    import pydantic  # noqa: PLC0415 - most gateways pass no question on
+
     try:
         return model.model_validate_json(bytes(answer))
     except pydantic.ValidationError:
@@ -286,4 +292,6 @@ def _elicitation(params: Raw) -> str:
 
 
 def _error(exc: RpcError) -> types.ErrorData:
+    import mcp_types as types  # noqa: PLC0415 - most gateways pass no question on
+
     return types.ErrorData(code=exc.code, message=str(exc), data=exc.data)

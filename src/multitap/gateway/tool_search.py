@@ -16,18 +16,14 @@ from multitap.gateway.client import ClientRequest
 from multitap.gateway.eras import to_stateless
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
-from multitap.later import Later
 from multitap.selectors import Selector
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import EMPTY, Result
 
 if TYPE_CHECKING:
+    # only search needs the stemmer and the index
     from multitap.tools import tool as tools
     from multitap.tools.search import finder as tool_finder
-else:
-    # only search needs the stemmer and the index
-    tools = Later("multitap.tools.tool")
-    tool_finder = Later("multitap.tools.search.finder")
 
 _NULL = b"null"
 _MOST_FINDERS = 64  # audiences whose index is kept
@@ -66,10 +62,14 @@ class ToolSearch:
 
     def has(self, name: str) -> bool:
         """Whether a name is one of the three search tools."""
+        from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
+
         return name in tool_finder.DEFINITIONS
 
     async def answer(self, request: ClientRequest) -> Result:
         """The result of `search_tools` or `describe_tool`."""
+        from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
+
         await self._ready()
         name = request.params.name
         try:
@@ -91,6 +91,8 @@ class ToolSearch:
         Raises:
             BadArguments: It does not say which, or its selector is none.
         """
+        from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
+
         params = request.params
         if params.name != tool_finder.CALL:
             return None
@@ -118,6 +120,9 @@ class ToolSearch:
 
     def _finder(self, audience: Audience) -> "tool_finder.ToolFinder":
         """The search index of an audience; unchanged tools are not indexed again."""
+        from multitap.tools import tool as tools  # noqa: PLC0415 - see above
+        from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
+
         if len(self._finders) >= _MOST_FINDERS:  # tokens come and go
             self._finders.clear()
         if (finder := self._finders.get(audience)) is None:
@@ -131,6 +136,8 @@ class ToolSearch:
         return finder
 
     def _find_tool(self, audience: Audience, name: str) -> "tools.HubTool | None":
+        from multitap.tools import tool as tools  # noqa: PLC0415 - see above
+
         entry = self._view(audience).tools.get(name)
         return None if entry is None else tools.HubTool(entry, self._hub)
 
@@ -142,6 +149,8 @@ def words_result(request: ClientRequest, text: str, *, is_error: bool = False) -
 
 
 def _check(name: str, raw: Raw) -> Mapping[str, Any]:
+    from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
+
     try:
         arguments = _arguments(raw)
     except (msgspec.DecodeError, RecursionError) as exc:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -13,19 +13,10 @@ from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
 from multitap.hub.routes import CallDefaults, Route, route_to
-from multitap.later import Later
 from multitap.upstream.link import Link
 from multitap.upstream.lists import Definition
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import parse_table, text_of
-
-if TYPE_CHECKING:
-    from multitap.tools.providers import offers
-    from multitap.tools.search import finder
-else:
-    # only search mode needs it
-    offers = Later("multitap.tools.providers.offers")
-    finder = Later("multitap.tools.search.finder")
 
 _parse_list = msgspec.json.Decoder(list[Raw]).decode
 _FLAT = "ui/resourceUri"
@@ -188,6 +179,8 @@ class View:
     def searched(self) -> bool:
         """Whether clients see the three search tools instead of all tools."""
         if self._listing == "auto":
+            from multitap.tools.providers import offers  # noqa: PLC0415 - in this mode only
+
             return offers.estimate_tokens(self._all_tools()) > self._budget
         return self._listing == "search"
 
@@ -316,6 +309,8 @@ def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition
 
 def _search_tools() -> list[Definition]:
     """The definitions of the three search tools."""
+    from multitap.tools.search import finder  # noqa: PLC0415 - in search mode only
+
     return [
         {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
         for tool in finder.DEFINITIONS.values()

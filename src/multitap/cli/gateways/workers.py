@@ -24,15 +24,10 @@ from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
 from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.server import bind, start_listening
-from multitap.later import Later
 from multitap.version import own_program
 
 if TYPE_CHECKING:
-    from multitap.cluster import local_coordinator, replica, socket_coordinator
-else:
-    local_coordinator = Later("multitap.cluster.local_coordinator")
-    replica = Later("multitap.cluster.replica")
-    socket_coordinator = Later("multitap.cluster.socket_coordinator")
+    from multitap.cluster import local_coordinator, replica
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +83,8 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
     Raises:
         MultitapError: The parent has ended.
     """
+    from multitap.cluster import replica, socket_coordinator  # noqa: PLC0415 - with workers only
+
     folder, key = Path(worker.folder), bytes.fromhex(worker.key)
     options = replica.ReplicaOptions(
         fingerprint=fingerprint(settings),
@@ -150,6 +147,8 @@ async def stop_together(joined: "replica.Replica") -> None:
 
 async def run_workers(count: int, address: tuple[str, int]) -> int:
     """Run workers until this process is stopped; returns the exit code of one that cannot start."""
+    from multitap.cluster import local_coordinator, socket_coordinator  # noqa: PLC0415 - see above
+
     with tempfile.TemporaryDirectory(prefix="multitap-workers-") as folder:
         path = Path(folder)
         # in the parent, which does nothing else: leases and sessions outlive each worker

@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import anyio
 from msgspec import Raw
@@ -58,7 +58,6 @@ from multitap.http.server.request import (
 )
 from multitap.http.server.server import open_http_server
 from multitap.http.server.tls import ServerTls
-from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc import (
     HTTP_STATUS,
@@ -73,14 +72,6 @@ from multitap.wire.jsonrpc import (
     parse_client_message,
     refusal,
 )
-
-if TYPE_CHECKING:
-    from multitap.cluster import gateways
-    from multitap.cluster import sessions as shared_sessions
-else:
-    # imported in a cluster only
-    shared_sessions = Later("multitap.cluster.sessions")
-    gateways = Later("multitap.cluster.gateways")
 
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
@@ -155,9 +146,9 @@ class HttpFront:
         self._is_refusing = False
         self.shared: SharedFront | None = None
         if gateway.bus is not None:
-            sessions = shared_sessions.SharedSessions(
-                gateway, self.sessions, self.stateless, gateway.bus
-            )
+            from multitap.cluster.sessions import SharedSessions  # noqa: PLC0415 - in a cluster only
+
+            sessions = SharedSessions(gateway, self.sessions, self.stateless, gateway.bus)
             self.shared = SharedFront(sessions, self.sessions)
         older = LegacySse(gateway, self.sessions, self.shared, self._choose_audience)
         pages = self.pages = StatusPages(gateway, self.sessions, self._choose_audience)
@@ -620,9 +611,9 @@ async def serve_http(
             if front.shared is not None:
                 tasks.start_soon(front.shared.sessions.run)
                 if front.sources is not None:
-                    revocations = gateways.TokenRevocations(
-                        front.sources, front.shared.sessions.bus
-                    )
+                    from multitap.cluster.gateways import TokenRevocations  # noqa: PLC0415 - in a cluster only
+
+                    revocations = TokenRevocations(front.sources, front.shared.sessions.bus)
                     tasks.start_soon(revocations.run)
             async with open_http_server(front, listener, limits, tls=tls) as server:
                 front.forget_heads = server.connections.forget_heads

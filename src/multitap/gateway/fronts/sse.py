@@ -13,16 +13,11 @@ from multitap.gateway.fronts.stdio import Duplex
 from multitap.gateway.fronts.streams import NOTHING_KEPT
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import HttpRequest, RequestHead
-from multitap.later import Later
 from multitap.tasks import in_task
 from multitap.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
-    from multitap.cluster import bus, session_records
-else:
-    # imported in a cluster only
-    bus = Later("multitap.cluster.bus")
-    session_records = Later("multitap.cluster.session_records")
+    from multitap.cluster import bus
 
 _NO_STREAM = "Session not found: open /sse again"
 _CONNECTION = 86_400.0
@@ -60,9 +55,11 @@ class LegacySse:
             say_too_many(http_request, self._sessions)
             return
         if self._shared is not None:
+            from multitap.cluster.session_records import SessionRecord  # noqa: PLC0415 - in a cluster only
+
             try:
                 # before the client learns its address: its first message may reach another replica
-                record = session_records.SessionRecord.of(session.client, self._shared.bus.name)
+                record = SessionRecord.of(session.client, self._shared.bus.name)
                 await self._shared.records.write(session.id, record, ttl=_CONNECTION)
             except CoordinatorDown as exc:
                 await self._sessions.close(session)
@@ -100,6 +97,8 @@ class LegacySse:
 
     async def _pass_on(self, http_request: HttpRequest, session_id: str) -> None:
         """Relay a message to the replica that has the stream."""
+        from multitap.cluster import bus  # noqa: PLC0415 - in a cluster only
+
         admitted, shared = http_request.head.admitted, self._shared
         if shared is None:
             return
@@ -116,6 +115,8 @@ class LegacySse:
         http_request.say(202, "Accepted")
 
     async def _on_message(self, note: "bus.ReplicaMessage") -> None:
+        from multitap.cluster import bus  # noqa: PLC0415 - in a cluster only
+
         session_message = bus.SessionMessage.of(note)
         if (session := self._sessions.of(session_message.session_id)) is not None:
             self._take(session, session_message.data)

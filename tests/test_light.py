@@ -22,6 +22,8 @@ HEAVY = (
     "jsonschema_rs",
     "importlib.metadata",
     "yarl",
+    "redis",
+    "multitap.cluster.gateways",
 )
 FOR_SERVERS = ("asyncio", "anyio", "sqlite3", "watchfiles")
 """What only those need that talk to servers."""

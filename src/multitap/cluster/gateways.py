@@ -5,6 +5,7 @@ import logging
 import secrets
 from collections import deque
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -12,11 +13,14 @@ import msgspec
 from multitap.cluster.bus import ReplicaBus, ReplicaMessage
 from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
 from multitap.gateway.client import Client, OnOtherReplica
-from multitap.gateway.fronts.tokens import TokenSources
 from multitap.hub.hub import Hub
 from multitap.store import Store
 from multitap.store.audit_log import AuditBatch
 from multitap.trust.single_use import WINDOW
+
+if TYPE_CHECKING:
+    # the gateway imports this module, and the fronts import the gateway
+    from multitap.gateway.fronts.tokens import TokenSources
 
 SEAT_LIFE = 3600.0
 """Seconds that a client is bound to a replica after its last call.
@@ -93,7 +97,7 @@ class TokenRevocations:
     get lost.
     """
 
-    def __init__(self, sources: TokenSources, bus: ReplicaBus) -> None:
+    def __init__(self, sources: "TokenSources", bus: ReplicaBus) -> None:
         self._sources = sources
         self._records = bus.coordinator.records
 

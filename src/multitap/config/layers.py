@@ -343,7 +343,7 @@ def settings_from(table: Mapping[str, Any]) -> Settings:
     Raises:
         ConfigError: A value cannot be used; names its key.
     """
-    document = Document(Path("settings"), dict(table))
+    document = Document(path=Path("settings"), data=dict(table))
     dialect_ = detect(document)
     is_foreign = dialect_ is not None and dialect_ is not DIALECTS["multitap"]
     has_models = any(isinstance(value, ConfigModel) for value in _inner_values(table))

@@ -12,12 +12,9 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from multitap.errors import ConfigError, quoted
 from multitap.files import USER_FOLDERS, open_regular
-from multitap.later import Later
 
 if TYPE_CHECKING:
     import zipfile
-else:
-    zipfile = Later("zipfile")  # a gateway only asks where bundles are
 
 # Against archives made to fill a disk. Bundles carry their `node_modules` or wheels, so honest ones
 # are large and have many files.
@@ -67,6 +64,8 @@ def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -
 
 def _keep(file: BinaryIO, name: str, digest: str | None, folder: Path) -> Path:
     # one handle for all steps: exactly what was checked is unpacked
+    import zipfile  # noqa: PLC0415 - a gateway only asks where bundles are
+
     actual = _digest(file, name)
     if digest is not None and actual != digest.lower():
         raise BadBundle(f"{name} has the digest {actual}, not {digest}", hint=_FETCH)
@@ -111,6 +110,8 @@ def _digest(file: BinaryIO, name: str) -> str:
 
 
 def _unpack(file: BinaryIO, folder: Path, name: str) -> None:
+    import zipfile  # noqa: PLC0415 - see `unpack`
+
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         _check_all(entries, name)

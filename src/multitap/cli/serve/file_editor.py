@@ -176,7 +176,7 @@ class FileEditor(ConfigEditor):
         config = loaded.settings.servers.get(server)
         if not isinstance(config, StdioServer | HttpServer):
             raise UnknownName(f"no server named {server!r}")
-        draft = ServerDraft(server, {}, provenance=config.provenance)
+        draft = ServerDraft(name=server, fields={}, provenance=config.provenance)
         return loaded, Addition(name=server, config=config, secrets={}, draft=draft)
 
     async def _try(self, loaded: Loaded, addition: Addition) -> Trial:

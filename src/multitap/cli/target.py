@@ -1,5 +1,7 @@
 """What a command acts on: a running gateway, or a hub of its own, behind the same methods."""
 
+import os
+import signal
 import time
 from collections.abc import Callable, Collection, Coroutine, Generator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,7 +12,7 @@ import msgspec
 
 from multitap.cli.configuration import problem_line
 from multitap.cli.options import SHORTEST_WAIT, CommonOptions
-from multitap.cli.terminal import Exit, complain, note
+from multitap.cli.terminal import Exit, complain, is_somebody_there, note
 from multitap.config import Loaded
 from multitap.control import messages
 from multitap.control.methods import Control
@@ -36,6 +38,8 @@ class RunningGateway(msgspec.Struct, frozen=True):
 
     about: messages.About
     path: Path
+    held: object = None
+    """Keeps its view open, if the command has joined it."""
 
     def runs(self, loaded: Loaded) -> bool:
         """Whether it is configured by the same files."""
@@ -96,7 +100,7 @@ class Target:
     def __init__(self, options: CommonOptions, loaded: Loaded) -> None:
         self._options = options
         self.loaded = loaded
-        self.gateway = choose_gateway(options, loaded)
+        self.gateway = choose_gateway(options, loaded) or join_background(options, loaded)
         """None for a hub of the command's own."""
 
     @property
@@ -115,9 +119,11 @@ class Target:
 
         Only one `server` is started if it is named, and none that is `known` from last time.
         """
-        if self.gateway is not None:
-            return self.gateway.ask(question)
-        return self._ask_own(question, server, settled=True, known=known)
+        if self.gateway is None:
+            return self._ask_own(question, server, settled=True, known=known)
+        if self.gateway.held is not None:  # it may have started them for this command
+            _wait_for_servers(self.gateway, self._options, known)
+        return self.gateway.ask(question)
 
     def use(
         self,
@@ -188,6 +194,9 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ..
     running = gateways(loaded)
     if options.pid is None:
         same = [live for live in running if live.runs(loaded)]
+        if not same and not loaded.settings.servers:
+            # the bundled servers are in no file
+            same = [live for live in running if live.about.files is None]
         # the one of this folder first: others have other values for `${workspaceFolder}`
         here = str(loaded.search.folder)
         return tuple(sorted(same, key=lambda live: live.about.folder != here))
@@ -205,6 +214,13 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
         UnknownName: The named one does not run.
     """
     running = matching(options, loaded)
+    if options.pid is None:
+        # in the background, each folder has its own values for its servers
+        here = str(loaded.search.folder)
+        own = {None, here}
+        running = tuple(
+            live for live in running if not live.about.is_background or live.about.folder in own
+        )
     if not running:
         return None
     first, *others = running
@@ -215,6 +231,38 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
     return first
 
 
+def join_background(options: CommonOptions, loaded: Loaded) -> RunningGateway | None:
+    """Join the gateway in the background; None if there is none, or the command has its own.
+
+    A person at a terminal starts one: the next command finds its servers running.
+    """
+    is_own = options.typed is not None or options.trust or bool(os.environ.get("MULTITAP_ALONE"))
+    if is_own or not options.live or options.pid is not None:
+        return None
+    from multitap.control.joining import JoinRequest, join  # noqa: PLC0415 - seldom needed
+
+    request = JoinRequest(
+        purpose="look",
+        folder=str(loaded.search.folder),
+        files=tuple(map(str, options.files)),
+        dialect=options.dialect,
+    )
+    try:
+        joined = join(request, starts=is_somebody_there())
+    except MultitapError as exc:  # the command works without it
+        note(str(exc))
+        return None
+    if joined is None or joined.reply.is_alone:
+        return None
+    from multitap.control.client import ControlClient, wait  # noqa: PLC0415 - asyncio
+
+    path = Path(joined.reply.control)
+    about = wait(ControlClient(path).about())
+    live = RunningGateway(about, path, joined.connection)
+    note(f"from {live.words}")
+    return live
+
+
 def hand_over(options: CommonOptions, loaded: Loaded) -> None:
     """Make running gateways use what was just trusted, and wait a while for its servers.
 
@@ -222,10 +270,34 @@ def hand_over(options: CommonOptions, loaded: Loaded) -> None:
     """
     for live in matching(options, loaded):
         live.reload()
-        while any(map(_is_starting, live.state().snapshot.servers)):
-            if options.patience() <= SHORTEST_WAIT:
+        _wait_for_servers(live, options)
+
+
+def _wait_for_servers(
+    live: RunningGateway, options: CommonOptions, known: Collection[str] = ()
+) -> None:
+    """Wait a while until no server of a gateway is starting, except `known` ones.
+
+    At a terminal, Ctrl-C ends the wait: the command shows what there is.
+    """
+    interrupts: list[int] = []
+    before = signal.getsignal(signal.SIGINT)
+    if is_somebody_there():
+        signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    try:
+        while options.patience() > SHORTEST_WAIT and _are_starting(live.state(), known):
+            if interrupts:
                 break
             time.sleep(_POLL)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _are_starting(state: messages.GatewayState, known: Collection[str]) -> bool:
+    others = {*known, *state.asleep}
+    return any(
+        _is_starting(server) for server in state.snapshot.servers if server.name not in others
+    )
 
 
 def _is_starting(server: ServerSnapshot) -> bool:

@@ -1,6 +1,7 @@
 """Clients on pipes share one gateway in the background."""
 
 import os
+import pty
 import pwd
 import shutil
 import signal
@@ -299,6 +300,64 @@ def test_commands_use_it(machine):
     assert (code, machine.starts("one")) == (0, 1)
     assert "connected" in out
     assert f"pid {machine.pid}" in err
+
+
+def test_a_command_joins_it_in_another_folder_and_starts_no_program_twice(machine):
+    machine.configure(machine.server("one"))
+    client = machine.joined(folder=machine.folder("here"))
+    pid = client.call("one_pid")
+
+    code, out, _ = machine.run("call", "one_folder", folder=machine.folder("there"))
+    status = machine.run("status", folder=machine.folder("there"))
+
+    assert (code, out.strip()) == (0, str(machine.home))
+    assert (status[0], "connected" in status[1]) == (0, True)
+    assert f"pid {machine.pid}" in status[2]
+    assert client.call("one_pid") == pid
+    assert machine.starts("one") == 1
+
+
+def test_a_command_without_a_terminal_starts_none(machine):
+    machine.configure(machine.server("one"))
+
+    code, out, _ = machine.run("status")
+
+    assert (code, "connected" in out) == (0, True)
+    assert not machine.running()
+
+
+def test_a_command_at_a_terminal_starts_one_that_the_next_one_finds(machine):
+    machine.configure(machine.server("one"))
+    machine.env["TERM"] = "xterm"
+    ours, theirs = pty.openpty()
+    try:
+        with machine.start("status", stdin=theirs, stdout=theirs, stderr=theirs) as process:
+            wait_for(lambda: process.poll() is not None)
+    finally:
+        os.close(theirs)
+        os.close(ours)
+
+    code, out, err = machine.run("status")
+
+    assert (process.returncode, code, machine.starts("one")) == (0, 0, 1)
+    assert "connected" in out
+    assert f"pid {machine.pid} (in the background)" in err
+
+
+def test_the_bundled_servers_are_found_where_nothing_is_configured(machine):
+    with machine.start(
+        "serve", "--demo", "--http", "127.0.0.1:0", stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            next(line for line in process.stderr if line.startswith("at "))
+            wait_for(lambda: machine.run("status")[0] == 0)
+            _, out, err = machine.run("status")
+        finally:
+            process.terminate()
+            process.stderr.read()
+
+    assert "calculator" in out
+    assert f"pid {process.pid}" in err
 
 
 def test_it_is_stopped_and_comes_back_with_the_next_request(machine):

@@ -11,7 +11,7 @@ from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommonOptions
 from multitap.cli.serve.gateway import ServedHub, from_files
 from multitap.cli.signals import end_with_terminal, run_async
-from multitap.cli.target import matching
+from multitap.cli.target import choose_gateway, join_background
 from multitap.cli.terminal import Exit
 from multitap.control.places import own_socket
 from multitap.control.server import open_control
@@ -30,11 +30,12 @@ def screen(options: CommonOptions) -> int:
             "this terminal cannot show a screen (TERM is not set, or `dumb`)",
             hint="`multitap status` and `multitap --help` work everywhere",
         )
-    running = matching(options, load_configuration(options))
+    loaded = load_configuration(options)
+    live = choose_gateway(options, loaded) or join_background(options, loaded)
     command = _again(options.files)
     with end_with_terminal():
-        if running:
-            run_async(lambda: _show(running[0].path, command))
+        if live is not None:
+            run_async(lambda: _show(live.path, command))
         else:
             served = from_files(options)
             run_async(lambda: _show_own(served, command))

@@ -12,6 +12,8 @@ from tests.trusting import trust
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "cli.md"
 PAGES = [PAGE, ROOT / "README.md", ROOT / "docs" / "config.md"]
+FROM_NOTHING = [ROOT / "docs" / "tutorial.md", ROOT / "docs" / "cookbook.md"]
+"""Pages that begin with nothing configured."""
 ELSEWHERE = {
     "/home/you/project": "{home}",
     "/home/you/.local/state": "{home.parent}/state",
@@ -49,6 +51,11 @@ def test_every_command_prints_what_the_page_shows(page, multitap, home, monkeypa
         trust(home)
     multitap("doctor")  # from now on it is known what there is
 
+    follow(page, multitap, home)
+
+
+def follow(page, multitap, home):
+    """Run the commands of a page in order; each must print what the page shows."""
     for line, text in shown(page):
         ended = multitap(line)
 
@@ -57,6 +64,52 @@ def test_every_command_prints_what_the_page_shows(page, multitap, home, monkeypa
         assert pattern(text).fullmatch(ended.err + ended.out) or pattern(text).fullmatch(
             ended.out + ended.err
         ), f"{line}\n{ended.out}{ended.err}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("page", FROM_NOTHING, ids=lambda page: page.stem)
+def test_a_new_user_sees_what_the_page_shows(page, multitap, home, monkeypatch):
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+    for number, block in enumerate(blocks(page, "toml")):
+        (home / f"{number}.toml").write_text(f'[servers.notes]\ncommand = "true"\n{block}')
+        assert "1 of 1 server can be used" in multitap(f"-c {number}.toml config check").err
+    for line, text in shown(page):
+        ended = multitap(line)
+
+        assert is_interleaved(text, ended.out, ended.err), f"{line}\n{ended.out}{ended.err}"
+
+
+def is_interleaved(text, *streams):
+    """Whether a text has the lines of all streams, each in its order; `…` is any rest."""
+    left = [stream.splitlines() for stream in streams]
+    for line in text.splitlines():
+        if line == "…":
+            return True
+        fits = pattern(line)
+        stream = next((rest for rest in left if rest and fits.fullmatch(rest[0])), None)
+        if stream is None:
+            return False
+        del stream[0]
+    return not any(left)
+
+
+def test_make_removes_nothing_that_the_readme_told_a_user_to_make():
+    made = re.findall(r"-m venv (\S+)", (ROOT / "README.md").read_text())
+    makefile = (ROOT / "Makefile").read_text()
+    own = re.findall(r"^(?:VENV|TRIAL|SITE) := (\S+)", makefile, re.MULTILINE)
+
+    assert made
+    assert len(own) == 3
+    assert not {*made} & {*own}
+
+
+def test_the_first_screen_of_the_readme_says_what_to_install_run_and_test():
+    first = "\n".join((ROOT / "README.md").read_text().splitlines()[:30])
+
+    for command in ("apt install", "make run", "make test", "pipx install ."):
+        assert command in first
 
 
 def test_every_command_is_on_the_page(multitap):

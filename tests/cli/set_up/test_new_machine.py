@@ -175,7 +175,8 @@ def machine(tmp_path):
         codex += [f"[mcp_servers.{name}] # {name}", f"command = {json.dumps(PYTHON)}"]
         codex += [f"args = {json.dumps([str(one.server), name])}", ""]
     one.write(".codex/config.toml", "\n".join(codex))
-    return one
+    yield one
+    one.multitap("stop")  # the gateway that a client started stays in the background
 
 
 @pytest.mark.timeout(300)  # runs a dozen commands

@@ -1,12 +1,15 @@
 import asyncio
 from contextlib import asynccontextmanager
-from contextvars import Context, ContextVar
+from contextvars import ContextVar
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from multitap.errors import ungrouped
-from multitap.tasks import WAITING, CancelHandle, InOwnTask, LightTask, Tasks, in_task
+from multitap.tasks import CancelHandle, InOwnTask, Tasks, Work
+from tests.waiting import until
 
 
 async def test_a_callback_may_start_a_task():
@@ -169,271 +172,181 @@ async def test_work_that_is_given_up_before_it_began_does_nothing():
     assert not done
 
 
-async def test_a_light_task_that_fails_does_not_keep_others_from_their_work(caplog):
-    async def wrong():
-        raise ZeroDivisionError
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(wrong())
-        light.run()
-        light.cancel()
-
-    assert "ZeroDivisionError" in caplog.text
-
-
-async def test_a_light_task_that_waits_for_more_than_an_answer_becomes_a_task():
-    done = asyncio.Event()
-
-    async def work(light):
-        await asyncio.sleep(0.001)
-        assert asyncio.current_task() is light.task
-        done.set()
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work(light))
-        with anyio.fail_after(30):
-            await done.wait()
-
-
-async def test_a_cancelled_light_task_cleans_up_whatever_its_clean_up_waits_for():
-    ended = asyncio.Event()
-
-    async def work():
-        try:
-            await WAITING
-        finally:
-            await asyncio.sleep(0.001)
-            await asyncio.sleep(0)
-            ended.set()
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work())
-        light.cancel()
-        with anyio.fail_after(30):
-            await ended.wait()
-
-
-async def test_a_cancelled_light_task_may_clean_up_in_a_task():
-    seen = []
-
-    async def work(light):
-        try:
-            await WAITING
-        finally:
-            await in_task(light)
-            seen.append(asyncio.current_task() is light.task)
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work(light))
-        light.cancel()
-        with anyio.fail_after(30):
-            while not seen:
-                await asyncio.sleep(0)
-
-    assert seen == [True]
-
-
-@pytest.mark.parametrize("wait", [lambda _: WAITING, lambda _: asyncio.sleep(0), in_task])
-async def test_a_light_task_that_cancels_itself_notices_it_at_its_next_wait(wait):
-    seen = []
-
-    async def work(light):
-        light.cancel()
-        try:
-            await wait(light)
-            seen.append("went on")
-        except asyncio.CancelledError:
-            seen.append("cancelled")
-            raise
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work(light))
-        with anyio.fail_after(30):
-            while not seen:
-                await asyncio.sleep(0)
-
-    assert seen == ["cancelled"]
-
-
-async def test_a_light_task_that_was_cancelled_before_it_began_ends_at_its_first_wait():
-    seen = []
-
-    async def work():
-        seen.append("begun")
-        await WAITING
-        seen.append("went on")
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.cancel()
-        light.run(work())
-        light.run()
-
-    assert seen == ["begun"]
-
-
-async def test_a_light_task_is_cancelled_once_and_may_wait_for_another_answer():
-    seen = []
-
-    async def work():
-        try:
-            await WAITING
-        except asyncio.CancelledError:
-            await WAITING
-            await WAITING
-            seen.append("done")
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work())
-        for step in (light.cancel, light.run, light.cancel, light.run):
-            step()
-
-    assert seen == ["done"]
-
-
-async def test_a_light_task_that_became_a_task_is_cancelled_before_it_begins():
-    seen = []
-
-    async def work():
-        try:
-            await asyncio.sleep(60)
-        finally:
-            await asyncio.sleep(0)
-            seen.append("ended")
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work())
-        light.cancel()
-
-    assert seen == ["ended"]
-
-
-async def test_a_light_task_that_becomes_a_task_after_its_owner_has_left_is_cancelled():
-    seen = []
-
-    async def work():
-        try:
-            await asyncio.sleep(60)
-        finally:
-            seen.append("ended")
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-    light.run(work())
-    with anyio.fail_after(30):
-        while not seen:
-            await asyncio.sleep(0)
-
-    assert seen == ["ended"]
-
-
-async def test_a_late_answer_does_not_step_a_light_task_that_is_a_task_now(caplog):
-    seen = []
-
-    async def work(light):
-        await in_task(light)
-        seen.append(asyncio.current_task() is light.task)
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work(light))
-        light.run()
-        with anyio.fail_after(30):
-            while not seen:
-                await asyncio.sleep(0)
-
-    assert seen == [True]
-    assert not caplog.text
-
-
-async def test_an_error_of_a_light_task_ends_its_owner_where_it_became_a_task():
-    async def work():
-        await asyncio.sleep(0)
-        raise LookupError("gone")
-
-    async def own():
-        with ungrouped():
-            async with Tasks() as tasks:
-                LightTask(tasks).run(work())
-                await anyio.sleep_forever()
-
-    with pytest.raises(LookupError, match="gone"):
-        await own()
-
-
 VARIABLE = ContextVar("variable", default="unset")
+WAITS = 3
 
 
-async def _set_and_wait(seen, *waits):
-    VARIABLE.set("own")
-    for wait in waits:
-        await wait
-        seen.append(VARIABLE.get())
-
-
-async def test_a_light_task_keeps_its_context_variables_and_gives_them_to_nobody():
-    seen = []
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(_set_and_wait(seen, WAITING, asyncio.sleep(0), asyncio.sleep(0)))
-        assert VARIABLE.get() == "unset"
-
-        Context().run(light.run)  # by a reader with a context of its own
-        with anyio.fail_after(30):
-            while len(seen) < 3:
-                await asyncio.sleep(0)
-
-    assert seen == ["own", "own", "own"]
-    assert VARIABLE.get() == "unset"
-
-
-async def test_a_cancelled_light_task_cleans_up_in_its_own_context():
+async def test_work_runs_in_a_task_of_its_owner_and_ends_with_it():
     seen = []
 
-    async def work():
-        VARIABLE.set("own")
-        try:
-            await WAITING
-        finally:
-            seen.append(VARIABLE.get())
-            VARIABLE.set("cleaned up")
-
-    async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work())
-        light.cancel()
-
-    assert seen == ["own"]
-    assert VARIABLE.get() == "unset"
-
-
-async def test_a_light_task_goes_on_as_a_task_of_its_owner_and_ends_with_it():
-    seen = []
-
-    async def work(light):
-        seen.append(asyncio.current_task() is caller)
-        await in_task(light)
-        seen.append(asyncio.current_task() is light.task)
+    async def work(it):
+        await asyncio.sleep(0)
+        seen.append(asyncio.current_task() is it.task)
+        with anyio.move_on_after(0):  # needs a task
+            await anyio.sleep_forever()
         try:
             await asyncio.Event().wait()
         finally:
             seen.append("ended")
 
-    caller = asyncio.current_task()
     async with Tasks() as tasks:
-        light = LightTask(tasks)
-        light.run(work(light))
-        while len(seen) < 2:
-            await asyncio.sleep(0)
+        it = Work()
+        tasks.begin(it, work(it))
+        await until(lambda: seen)
 
-    assert seen == [True, True, "ended"]
+    assert seen == [True, "ended"]
+
+
+@pytest.mark.parametrize("turns", range(WAITS + 3))
+@pytest.mark.parametrize("by", ["itself", "its owner"])
+async def test_work_cleans_up_wherever_it_is_cancelled(turns, by):
+    seen = []
+
+    async def work():
+        seen.append("begun")
+        try:
+            for _ in range(WAITS):
+                await asyncio.sleep(0)
+            seen.append("done")
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+        finally:
+            seen.append("ended")
+
+    async with Tasks() as tasks:
+        it = Work()
+        tasks.begin(it, work())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if by == "itself":
+            it.cancel()
+            await until(lambda: "ended" in seen)
+
+    assert seen in (["begun", "cancelled", "ended"], ["begun", "done", "ended"])
+    assert it.stopped == (by == "itself")
+
+
+@given(st.lists(st.sampled_from(["wait", "future", "scope", "cancel", "other"]), max_size=8))
+@settings(deadline=None, max_examples=50)
+def test_work_keeps_its_context_and_releases_what_it_holds(steps):
+    """Whatever it waits for, and wherever it or another cancels it."""
+
+    async def scenario():
+        held, leaked = [], []
+
+        async def work(it, number):
+            VARIABLE.set(number)
+            held.append(number)
+            try:
+                for step in steps:
+                    match step:
+                        case "wait":
+                            await asyncio.sleep(0)
+                        case "future":
+                            future = asyncio.get_running_loop().create_future()
+                            asyncio.get_running_loop().call_soon(_ring, future)
+                            await future
+                        case "scope":
+                            with anyio.move_on_after(10):
+                                await anyio.sleep(0)
+                        case "cancel":
+                            it.cancel()
+                        case "other":
+                            works[number - 1].cancel()
+                    leaked.extend({VARIABLE.get()} - {number})
+            finally:
+                held.remove(number)
+                leaked.extend({VARIABLE.get()} - {number})
+
+        async with Tasks() as tasks:
+            works = [Work() for _ in range(3)]
+            for number, it in enumerate(works):
+                tasks.begin(it, work(it, number))
+                assert VARIABLE.get() == "unset"
+            await until(lambda: all(it.task.done() for it in works))
+
+        assert not held
+        assert not leaked
+
+    asyncio.run(scenario())
+
+
+def _ring(future):
+    if not future.done():
+        future.set_result(None)
+
+
+async def test_work_that_was_cancelled_before_it_began_ends_at_its_first_wait():
+    seen = []
+
+    async def work():
+        seen.append("begun")
+        await asyncio.sleep(0)
+        seen.append("went on")
+
+    async with Tasks() as tasks:
+        it = Work()
+        it.cancel()
+        tasks.begin(it, work())
+        await until(it.task.done)
+
+    assert seen == ["begun"]
+
+
+async def test_work_may_answer_after_its_cancellation():
+    seen = []
+
+    async def work(it):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            it.resume()
+            with anyio.fail_after(30):
+                await anyio.sleep(0)
+            seen.append(asyncio.current_task().cancelling())
+
+    async with Tasks() as tasks:
+        it = Work()
+        tasks.begin(it, work(it))
+        it.cancel()
+        await until(lambda: seen)
+
+    assert seen == [0]
+
+
+async def test_work_that_begins_after_its_owner_has_left_is_cancelled():
+    seen = []
+
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        finally:
+            seen.append("ended")
+
+    async with Tasks() as tasks:
+        pass
+    tasks.begin(Work(), work())
+    await until(lambda: seen)
+
+    assert seen == ["ended"]
+
+
+@pytest.mark.parametrize("waits", [0, 1])
+async def test_an_error_of_work_ends_its_owner(waits):
+    async def work():
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        raise LookupError("gone")
+
+    async def own():
+        with ungrouped():
+            async with Tasks() as tasks:
+                tasks.begin(Work(), work())
+                await anyio.sleep_forever()
+
+    with pytest.raises(LookupError, match="gone"):
+        await own()
 
 
 @asynccontextmanager
@@ -447,12 +360,12 @@ async def _scoped():
 async def test_a_block_in_its_own_task_can_be_left_by_another_task():
     block = InOwnTask(_scoped())
     async with Tasks() as tasks:
-        entering = tasks.adopt(_enter(block))
-        await asyncio.wait((entering,))
-        leaving = tasks.adopt(block.__aexit__(None, None, None))
-        await asyncio.wait((leaving,))
+        for step in (_enter(block), block.__aexit__(None, None, None)):
+            it = Work()
+            tasks.begin(it, step)
+            await asyncio.wait((it.task,))
 
-        assert leaving.exception() is None
+            assert it.task.exception() is None
 
 
 async def _enter(block):

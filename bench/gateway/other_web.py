@@ -76,13 +76,10 @@ class OtherFront:
             if (denied := self._front.admit(head)) is not None:
                 raise RuntimeError(denied.words)
         response = KeptResponse()
-        http_request = HttpRequest(self._tasks, writer=response, head=head, body=body)
+        http_request = HttpRequest(writer=response, head=head, body=body)
         to_do = (head.handler or self._front.handle)(http_request)
         if to_do is not None:
-            http_request.task = asyncio.current_task()
             await to_do
-        elif http_request.is_pending:
-            await response.finished.wait()
         return response.parse()
 
 

@@ -9,12 +9,10 @@ import asyncio
 import inspect
 import logging
 import math
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
-from contextlib import AbstractAsyncContextManager, suppress
-from contextvars import Context, copy_context
-from functools import partial
-from types import TracebackType
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import CoroutineType, TracebackType
 from typing import Any, Self, TypeVar, TypeVarTuple
 
 import anyio
@@ -98,7 +96,8 @@ class Tasks:
         for task in self._running - self._cancelled:
             # One that is being cancelled may just be leaving a wait whose time is up, and go on
             # after it: asyncio would make one cancellation of both, and the wait would take it.
-            if not task.cancelling():
+            # One that has not begun would never enter its coroutine, nor close what it was given.
+            if not task.cancelling() and _has_begun(task):
                 self._cancelled.add(task)
                 task.cancel()
         return math.inf if self._running <= self._cancelled else _AGAIN
@@ -106,8 +105,10 @@ class Tasks:
     def _on_end(self, task: asyncio.Task[None]) -> None:
         self._running.discard(task)
         self._cancelled.discard(task)
-        if task.cancelled() or (error := task.exception()) is None:
-            return
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
         self._errors.append(error)
         if not self._over and self._owner is not None:
             self._over = True
@@ -123,30 +124,69 @@ class Tasks:
     ) -> None:
         """Start a task; nothing is started once the block is left."""
         if not self._over:
-            self._own(work(*args), name)
+            # owned by this class, which is the group
+            self._own(asyncio.create_task(work(*args), name=name))  # noqa: TID251
 
-    def adopt(
-        self, coroutine: Coroutine[Any, Any, None], context: Context | None = None
-    ) -> asyncio.Task[None]:
-        """Continue a coroutine as a task; it is cancelled at once if the block was left."""
-        task = self._own(coroutine, None, context)
-        # not dropped: it has begun, and has to release what it holds
-        if self._over:
-            self._cancelled.add(task)
-            task.cancel()
-        return task
+    def begin(self, work: "Work", coroutine: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task: from now on if Python can, else from the next turn on.
 
-    def _own(
-        self,
-        coroutine: Coroutine[Any, Any, None],
-        name: str | None,
-        context: Context | None = None,
-    ) -> asyncio.Task[None]:
-        # the only place that may call it: this class is the group that owns the task
-        task = asyncio.create_task(coroutine, name=name, context=context)  # noqa: TID251
+        For requests, most of which only send something and wait for its answer. Once the block
+        is left, it is cancelled at its first wait.
+        """
+        work.task = task = _begin(coroutine)
+        self._own(task)
+        if work.stopped or self._over:
+            work.stop()
+
+    def _own(self, task: asyncio.Task[None]) -> None:
         self._running.add(task)
         task.add_done_callback(self._on_end)
-        return task
+
+
+def _begin(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    if sys.version_info >= (3, 12):
+        return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
+    return asyncio.create_task(coroutine)  # noqa: TID251 - owned by `Tasks`
+
+
+def _has_begun(task: asyncio.Task[None]) -> bool:
+    coroutine = task.get_coro()
+    return (
+        not isinstance(coroutine, CoroutineType)
+        or inspect.getcoroutinestate(coroutine) != inspect.CORO_CREATED
+    )
+
+
+class Work(msgspec.Struct, eq=False):
+    """The work on one request, in a task of its own; see `Tasks.begin`.
+
+    Its task always enters the coroutine, which so can rely on its `finally`.
+    """
+
+    stopped: bool = False
+    """Whether it was cancelled by `cancel`, not by the end of its owner."""
+    task: asyncio.Task[None] | None = None
+    """Runs it; set to None at the end, because a cancelled task keeps its last frames."""
+
+    def cancel(self) -> None:
+        """Cancel the work."""
+        if not self.stopped:
+            self.stopped = True
+            self.stop()
+
+    def stop(self) -> None:
+        """Cancel the task, once it has begun: before that it would never enter its coroutine."""
+        if (task := self.task) is None or task.done():
+            return
+        if _has_begun(task):
+            task.cancel()
+        else:
+            task.get_loop().call_soon(self.stop)
+
+    def resume(self) -> None:
+        """Go on after a cancellation, to answer or to clean up."""
+        if self.task is not None:
+            self.task.uncancel()
 
 
 class InOwnTask(AbstractAsyncContextManager[_T]):
@@ -221,26 +261,24 @@ class InOwnTask(AbstractAsyncContextManager[_T]):
             owner.cancel()
 
 
-class CancelHandle:
+class CancelHandle(msgspec.Struct, eq=False):
     """A piece of work that can be cancelled from outside; its block then ends without an error.
 
     A cancel scope at a fraction of its cost: what `asyncio.timeout` does, without the clock.
     """
 
-    __slots__ = ("_cancelling", "_task", "stopped")
-
-    def __init__(self) -> None:
-        self._task: asyncio.Task[object] | None = None
-        self._cancelling = 0
-        self.stopped = False
+    stopped: bool = False
+    """Whether it was cancelled."""
+    _task: asyncio.Task[object] | None = None
+    _cancelling: int = 0
 
     def __enter__(self) -> Self:
-        self._task = asyncio.current_task()
-        if self._task is not None:
-            self._cancelling = self._task.cancelling()
+        self._task = task = asyncio.current_task()
+        if task is not None:
+            self._cancelling = task.cancelling()
             # cancelled before it began: its first wait has to notice
             if self.stopped:
-                self._task.cancel()
+                task.cancel()
         return self
 
     def __exit__(
@@ -259,169 +297,6 @@ class CancelHandle:
             self.stopped = True
             if self._task is not None:
                 self._task.cancel()
-
-
-WAIT, _TASK = object(), object()
-"""What a light task's coroutine yields: it waits to be woken, or it needs a task."""
-
-
-class _Waiting:
-    """Suspends a light task until `run` is called again.
-
-    A `partial`, so that no function of ours runs for it: an iterator made in C is all there is
-    between the coroutine and who wakes it. From Python 3.14 on a bare `partial` is a method.
-    """
-
-    __slots__ = ()
-    __await__ = staticmethod(partial(iter, (WAIT,)))
-
-
-WAITING: Awaitable[None] = _Waiting()  # pyright: ignore[reportAssignmentType] - see above
-
-
-class LightTask(msgspec.Struct, eq=False):
-    """A coroutine that runs without a task until it has to wait for more than an answer.
-
-    Most requests wait only for their server. The code that delivers the answer steps such a
-    coroutine, in the same turn of the loop, for less than a task costs: 2.5 to 5 of the 36 to 97
-    microseconds of a call. Before it waits for anything else it calls `await in_task(light)`, and
-    continues as a task of its owner. It has a context of its own, as a task has.
-    """
-
-    tasks: Tasks
-    """The owner."""
-    task: asyncio.Task[None] | None = None
-    """The task that continues it."""
-    stopped: bool = False
-    """Whether it was cancelled."""
-    _coroutine: Coroutine[Any, None, None] | None = None
-    _context: Context = msgspec.field(default_factory=copy_context)
-    _must_cancel: bool = False
-    """Whether it was cancelled where that could not be raised: its next wait will."""
-
-    def run(self, coroutine: Coroutine[Any, None, None] | None = None) -> None:
-        """Run until the next wait: from the start, or from a wait whose answer has arrived."""
-        if coroutine is None:
-            coroutine = self._coroutine
-            if coroutine is None:
-                return
-        else:
-            self._coroutine = coroutine
-        try:
-            awaited = self._context.run(coroutine.send, None)
-        except StopIteration:
-            self._coroutine = None
-            return
-        except BaseException as exc:  # noqa: BLE001 - boundary: who steps it has others to serve
-            self._end(exc)
-            return
-        if awaited is not WAIT or self._must_cancel:
-            self._wait(coroutine, awaited)
-
-    def cancel(self) -> None:
-        """Cancel the work."""
-        if self.stopped:
-            return
-        self.stopped = True
-        if self.task is not None:
-            self.task.cancel()
-        elif self._coroutine is None or _is_running(self._coroutine):
-            self._must_cancel = True
-        else:
-            self._throw(self._coroutine)
-
-    def recover(self) -> None:
-        """Continue after a cancellation, to clean up."""
-        if self.task is not None:
-            self.task.uncancel()
-
-    def _wait(self, coroutine: Coroutine[Any, None, None], awaited: object) -> None:
-        """Let a coroutine wait for what it awaits."""
-        if awaited is _TASK:
-            self._become_task(coroutine)
-        elif awaited is not WAIT:  # without `in_task`, such as in a `finally`
-            self._become_task(_resume(coroutine, awaited))
-        elif self._must_cancel:
-            self._throw(coroutine)
-
-    def _throw(self, coroutine: Coroutine[Any, None, None]) -> None:
-        self._must_cancel = False
-        try:
-            awaited = self._context.run(coroutine.throw, asyncio.CancelledError())
-        except StopIteration:
-            self._coroutine = None
-        except BaseException as exc:  # noqa: BLE001 - boundary: who cancels it has others to serve
-            self._end(exc)
-        else:
-            self._wait(coroutine, awaited)
-
-    def _end(self, exc: BaseException) -> None:
-        self._coroutine = None
-        if isinstance(exc, Exception):
-            logger.error("a request failed", exc_info=exc)
-        elif not isinstance(exc, asyncio.CancelledError):
-            raise exc
-
-    def _become_task(self, coroutine: Coroutine[Any, None, None]) -> None:
-        # first: a late answer must not step what is now a task
-        self._coroutine = None
-        self.task = self.tasks.adopt(coroutine, self._context)
-        self.task.add_done_callback(self._let_go)
-        if self._must_cancel:
-            self._must_cancel = False
-            self.task.cancel()
-
-    def _let_go(self, _: object) -> None:
-        """Break the reference cycle: a cancelled task keeps its last frames, and these keep us."""
-        self.task = None
-
-
-def _resume(coroutine: Coroutine[Any, None, None], awaited: object) -> Coroutine[Any, None, None]:
-    """What remains of a coroutine that waits for something that only a task can wait for."""
-    rest = _await_steps(coroutine, awaited)
-    # up to its first wait: a task that is cancelled before it begins would not enter it at all
-    rest.send(None)
-    return rest
-
-
-async def _await_steps(coroutine: Coroutine[Any, None, None], awaited: object) -> None:
-    await _steps(coroutine, awaited)
-
-
-@types.coroutine
-def _steps(coroutine: Coroutine[Any, Any, None], awaited: object) -> Generator[object, Any, None]:
-    try:
-        yield _TASK
-        step = partial(coroutine.send, (yield awaited))
-    except BaseException as exc:  # noqa: BLE001 - of whatever kind, it is the coroutine's
-        step = partial(coroutine.throw, exc)
-    with suppress(StopIteration):
-        while True:
-            awaited = step()
-            try:
-                step = partial(coroutine.send, (yield awaited))
-            except BaseException as exc:  # noqa: BLE001 - see above
-                step = partial(coroutine.throw, exc)
-
-
-def _is_running(coroutine: Coroutine[Any, None, None]) -> bool:
-    """Whether it cannot be entered; `run` then notices the cancellation at its next wait."""
-    return inspect.getcoroutinestate(coroutine) == inspect.CORO_RUNNING
-
-
-async def in_task(light: LightTask | None) -> None:
-    """Continue in a task; `light` is the caller, or None if it runs in a task already.
-
-    The task begins in a later turn of the loop: anything read before may have changed, and
-    has to be read again.
-    """
-    if light is not None and light.task is None:
-        await _pause()
-
-
-@types.coroutine
-def _pause() -> Generator[Any, None, None]:
-    yield _TASK
 
 
 class Latch:

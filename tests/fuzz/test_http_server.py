@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.request import Rejected
-from multitap.tasks import in_task
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
@@ -48,12 +47,10 @@ class App:
         return None
 
     async def _later(self, http_request):
-        await in_task(http_request)
         await asyncio.sleep(0)
         http_request.respond(200, (said(http_request.head.path, len(http_request.body)),))
 
     async def _stream(self, http_request):
-        await in_task(http_request)
         http_request.stream()
         await http_request.write(http_request.head.path)
         await asyncio.sleep(0)

@@ -12,7 +12,6 @@ from msgspec import Raw
 
 from multitap.errors import AnswerTimeout, CannotStart, WireClosed
 from multitap.store.store import RecordBacklog
-from multitap.tasks import in_task
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.wire import Evidence
 
@@ -73,7 +72,6 @@ class SimulatedWire:
     async def request(self, request):
         if self.closed.is_set():
             raise WireClosed("the program exited", sent=False)
-        await in_task(request.light)
         loop = asyncio.get_running_loop()
         answer = loop.create_future()
         delay = self.server.random.choice([0.0, 0.001, 0.01, 0.2, 3.0])

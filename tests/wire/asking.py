@@ -5,43 +5,38 @@ import asyncio
 import anyio
 
 from multitap.errors import WireFault
-from multitap.tasks import LightTask
+from multitap.tasks import Work
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.request import Deadline, make_request
 
 
-async def ask(wire, method, params, *, timeout, hard_timeout=None, light=None, **options):
+async def ask(wire, method, params, *, timeout, hard_timeout=None, **options):
     """The result of a request."""
     deadline = Deadline.since(asyncio.get_running_loop().time(), timeout, hard_timeout)
     request = make_request(method, params, deadline, **options)
-    request.light = light
     return await wire.request(request)
 
 
 class Launched:
-    """A request in no task of its own, for as long as that goes; its outcomes are kept."""
+    """A request in a task of its own; its outcomes are kept."""
 
     def __init__(self, wire, tasks, method, params, *, timeout, on_end=None):
         self.told = []
         self._on_end = on_end or self.told.append
         self._ended = anyio.Event()
-        self._light = LightTask(tasks)
-        self._light.run(self._go(wire, method, params, timeout))
-
-    @property
-    def in_task(self):
-        return self._light.task is not None
+        self._work = Work()
+        tasks.begin(self._work, self._go(wire, method, params, timeout))
 
     async def _go(self, wire, method, params, timeout):
         try:
-            outcome = await ask(wire, method, params, timeout=timeout, light=self._light)
+            outcome = await ask(wire, method, params, timeout=timeout)
         except (WireFault, RpcError) as exc:
             outcome = exc
         self._on_end(outcome)
         self._ended.set()
 
     def give_up(self):
-        self._light.cancel()
+        self._work.cancel()
 
     async def get(self):
         """The only outcome."""

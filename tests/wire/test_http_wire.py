@@ -171,18 +171,6 @@ async def test_what_is_not_wanted_any_more_leaves_nothing_behind(era, begins, en
         assert ("notifications/cancelled" in said) == (era == "old")
 
 
-async def test_without_an_idle_connection_it_takes_a_task():
-    async with wired(zoo.polite, "new") as (_, wire):
-        first = launched_on(wire)
-        assert first.in_task
-        assert isinstance(await first.get(), Raw)
-
-        second = launched_on(wire)
-        assert not second.in_task
-        assert isinstance(await second.get(), Raw)
-        assert not second.in_task
-
-
 MINE = 17
 
 

@@ -1,4 +1,6 @@
-"""Requests without a task of their own: each ends once, and its waiter is notified."""
+"""Requests: each ends once, and its waiter is notified."""
+
+import asyncio
 
 import msgspec
 import pytest
@@ -22,10 +24,18 @@ async def launching():
     written, outcomes = [], []
     async with Tasks() as tasks, exchange_with(written) as (exchange, wire, _):
 
-        def launch(on_end=outcomes.append, timeout=60):
-            return Launched(wire, tasks, "x", {}, timeout=timeout, on_end=on_end)
+        async def launch(on_end=outcomes.append, timeout=60):
+            launched = Launched(wire, tasks, "x", {}, timeout=timeout, on_end=on_end)
+            await _turn()
+            return launched
 
         yield exchange, written, launch, outcomes
+
+
+async def _turn():
+    """Let what is ready run."""
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 def answered(message, **more):
@@ -34,11 +44,12 @@ def answered(message, **more):
 
 async def test_the_outcome_is_told_once(launching):
     exchange, written, launch, outcomes = launching
-    launch()
-    launch()
+    await launch()
+    await launch()
 
     for message in (*written, *written):
         exchange.feed(answered(message, result={}))
+    await _turn()
 
     assert outcomes == [Raw(b"{}"), Raw(b"{}")]
     assert not len(exchange.pending_requests)
@@ -46,8 +57,9 @@ async def test_the_outcome_is_told_once(launching):
 
 async def test_an_error_of_the_server_is_an_outcome(launching):
     exchange, written, launch, outcomes = launching
-    launch()
+    await launch()
     exchange.feed(answered(written[0], error={"code": -7, "message": "no"}))
+    await _turn()
 
     (outcome,) = outcomes
     assert isinstance(outcome, RpcError)
@@ -56,9 +68,10 @@ async def test_an_error_of_the_server_is_an_outcome(launching):
 
 async def test_what_is_given_up_is_told_to_the_server_and_to_nobody_else(launching):
     exchange, written, launch, outcomes = launching
-    pending = launch()
+    pending = await launch()
     pending.give_up()
     pending.give_up()
+    await _turn()
 
     asked, called_off = map(msgspec.json.decode, written)
     assert called_off["method"] == "notifications/cancelled"
@@ -70,7 +83,7 @@ async def test_what_is_given_up_is_told_to_the_server_and_to_nobody_else(launchi
 
 async def test_what_takes_too_long_ends_and_is_called_off(launching):
     exchange, written, launch, outcomes = launching
-    launch(timeout=0.01)
+    await launch(timeout=0.01)
     await until(lambda: outcomes)
 
     assert isinstance(outcomes[0], AnswerTimeout)
@@ -80,13 +93,14 @@ async def test_what_takes_too_long_ends_and_is_called_off(launching):
 
 async def test_what_is_under_way_ends_with_the_wire(launching):
     exchange, _, launch, outcomes = launching
-    launch()
+    await launch()
     exchange.close(WireClosed("the program exited", sent=True))
+    await _turn()
 
     (outcome,) = outcomes
     assert isinstance(outcome, WireClosed)
     assert outcome.sent
-    launch()
+    await launch()
     assert isinstance(outcomes[1], WireClosed)
     assert not outcomes[1].sent
 
@@ -94,7 +108,8 @@ async def test_what_is_under_way_ends_with_the_wire(launching):
 async def test_an_answer_to_a_question_of_ours_is_never_junk_however_late(launching):
     exchange, written, launch, outcomes = launching
     for _ in range(1000):
-        launch().give_up()
+        (await launch()).give_up()
+    await _turn()
     asked = [line for line in written if b'"method":"x"' in line]
 
     for message in asked:
@@ -107,7 +122,8 @@ async def test_an_answer_to_a_question_of_ours_is_never_junk_however_late(launch
 
 async def test_an_answer_that_is_repeated_is_junk(launching):
     exchange, written, launch, _ = launching
-    launch().give_up()
+    (await launch()).give_up()
+    await _turn()
 
     for _ in range(3):
         exchange.feed(answered(written[0], result={}))
@@ -117,7 +133,8 @@ async def test_an_answer_that_is_repeated_is_junk(launching):
 
 async def test_an_answer_with_a_forged_id_is_junk(launching):
     exchange, written, launch, _ = launching
-    launch().give_up()
+    (await launch()).give_up()
+    await _turn()
     ours = msgspec.json.decode(written[0])["id"]
 
     for forged in (ours + 1, ours - 1, -ours, ours + 2**31, 0, 1, 2**63, str(ours), float(ours)):

@@ -14,7 +14,6 @@ from multitap.gateway.fronts.sessions import HttpSession, HttpSessions
 from multitap.gateway.fronts.streams import MAILBOX, parse_event_id
 from multitap.http.server.connection import RETRY
 from multitap.http.server.request import JSON, HttpRequest, Rejected, ToDo
-from multitap.tasks import in_task
 from multitap.wire.jsonrpc import Result, RpcError, refusal
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ class SharedFront:
         self, handler: Callable[[HttpRequest], ToDo], http_request: HttpRequest
     ) -> None:
         """Count a request against a rate that all replicas share, then handle it."""
-        await in_task(http_request)
         admitted = http_request.head.admitted
         if admitted.rate is not None:
             rate, key = admitted.rate.rate, f"rate:{admitted.principal}"
@@ -61,7 +59,6 @@ class SharedFront:
 
     async def fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
         """Fetch the session of a request from the cluster, then continue with the request."""
-        await in_task(http_request)
         if await self.is_found(http_request) and (to_do := then()) is not None:
             await to_do
 
@@ -116,7 +113,6 @@ async def relay(
 
     if shared is None:
         return RuntimeError("there are no other replicas")
-    await in_task(http_request)
     session_id = client.replicas.session_id if client.replicas is not None else ""
     request = requests.to_relay(client, session_id, http_request.body)
     try:

@@ -29,7 +29,7 @@ from multitap.errors import (
     WireFault,
 )
 from multitap.http.closed_ports import close_port
-from multitap.tasks import LightTask, Tasks, in_task
+from multitap.tasks import Tasks, Work
 from multitap.upstream.availability import Availability
 from multitap.upstream.handshake import Era
 from multitap.upstream.requests import RequestPath
@@ -123,7 +123,7 @@ class RelayedServer:
         self._tasks = tasks
         self._find = find
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[int, LightTask] = {}
+        self._calls: dict[int, Work] = {}
         self._owners: dict[int, object] = {}
         self._questions: dict[int, asyncio.Future[bytes]] = {}
         self._question_numbers = itertools.count(1)
@@ -132,8 +132,8 @@ class RelayedServer:
         match message:
             case say.Ask():
                 # known before it runs: it may end, and remove itself, in its first step
-                light = self._calls[message.number] = LightTask(self._tasks)
-                light.run(self._serve(message, light))
+                work = self._calls[message.number] = Work()
+                self._tasks.begin(work, self._serve(message))
             case say.Cancel(number=number):
                 if (called_off := self._calls.get(number)) is not None:
                     called_off.cancel()
@@ -176,15 +176,15 @@ class RelayedServer:
 
     def close(self) -> None:
         # a copy: each removes itself as it ends
-        for light in tuple(self._calls.values()):
-            light.cancel()
+        for work in tuple(self._calls.values()):
+            work.cancel()
         for future in self._questions.values():
             if not future.done():
                 future.set_exception(RpcError(jsonrpc.SERVER_ERROR, _GONE))
 
-    async def _serve(self, ask: say.Ask, light: LightTask) -> None:
+    async def _serve(self, ask: say.Ask) -> None:
         try:
-            result = await self._result(ask, light)
+            result = await self._result(ask)
         except Exception as exc:  # noqa: BLE001 - boundary: the caller is on another machine
             # its frames would keep the request alive as long as the error
             exc.__traceback__ = None
@@ -196,7 +196,7 @@ class RelayedServer:
             if not self._calls:
                 self._owners.clear()
 
-    async def _result(self, ask: say.Ask, light: LightTask) -> Raw:
+    async def _result(self, ask: say.Ask) -> Raw:
         link = self._find(self.server)
         if link is None:
             raise _NotOurs
@@ -204,8 +204,6 @@ class RelayedServer:
         if session is not None and session.wire.kind == "cluster":
             raise _NotOurs  # its owner has just changed, and it is about to be started here
         if ask.method in HANDSHAKE:
-            # it may wait for the server to start, which only a task can
-            await in_task(light)
             try:
                 session = await link.availability.session_by(ask.deadline(now))
             except Unavailable as exc:
@@ -219,7 +217,6 @@ class RelayedServer:
             None if ask.owner < 0 else RelayedCall(self, ask.number, self._owner(ask.owner)),
             # the holder's number is unique at its own replica only
             (self._connection.peer, ask.holder),
-            light,
             lambda done, total, message: self._connection.send(
                 say.Progress(self._number, ask.number, done, total, message)
             ),
@@ -230,7 +227,6 @@ class RelayedServer:
             is_relayed=True,
         )
         if ask.method in _UNCOUNTED:
-            await in_task(light)
             session = await link.availability.session_by(request.deadline)
             return await session.wire.request(request)
         return await link.requests.request(request)

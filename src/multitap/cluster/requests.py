@@ -176,7 +176,7 @@ class RelayedRequests:
     ) -> Result:
         params = client_errors.read_params(message)
         make = session_request if relayed.session_id else stateless_request
-        request = make(client, message.id, outlet, params, None)
+        request = make(client, message.id, outlet, params)
         if message.method == "tools/call":
             return await self._gateway.calls.answer(request)
         return await self._gateway.answer(request, message)

@@ -157,7 +157,7 @@ class SessionHomes:
 
     async def _follow(self, session: HttpSession, uri: str) -> None:
         mailbox = session.streams.mailbox
-        request = session_request(session.client, Raw(b"0"), mailbox, RequestParams(uri=uri), None)
+        request = session_request(session.client, Raw(b"0"), mailbox, RequestParams(uri=uri))
         params = Raw(msgspec.json.encode({"uri": uri}))
         message = ClientMessage("2.0", Raw(b"0"), "resources/subscribe", params)
         try:

@@ -28,7 +28,7 @@ from multitap.errors import (
     ungrouped,
 )
 from multitap.redaction import Redactor
-from multitap.tasks import Tasks, in_task
+from multitap.tasks import Tasks
 from multitap.wire import jsonrpc
 from multitap.wire.exchange import Exchange
 from multitap.wire.jsonrpc import Envelope, Params, RpcError
@@ -86,7 +86,6 @@ class ForwardedWire:
         if request.is_relayed:  # from a third replica, which has to ask the owner itself
             raise OwnerMoving("another replica owns it now", sent=False)
         if self._is_leaving:
-            await in_task(request.light)
             raise await self._leave(request)
         # refused rather than queued: `send` never waits, so this is what bounds the memory
         if connection.is_congested:
@@ -112,7 +111,6 @@ class ForwardedWire:
             # would end the wire, and with it the calls that the owner still works on.
             if request.method in CONNECTING:
                 raise
-            await in_task(request.light)
             raise await self._leave(request) from None
         except BaseException as exc:
             if ask is not None and connection.withdraw(ask):
@@ -364,7 +362,6 @@ class OwnedWire:
         # the last check before it is sent: the lease may have ended while it waited. Health checks
         # pass: they execute nothing, and without an answer the program would be ended.
         if not self._lease.is_valid and request.method not in HANDSHAKE:
-            await in_task(request.light)
             await self._wait_regained(request.deadline)
         # a subscription has no end: draining would never end
         if request.deadline.timeout is None:

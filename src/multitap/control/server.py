@@ -23,7 +23,6 @@ from multitap.errors import MultitapError, ungrouped
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.request import JSON, Headers, HttpRequest, Rejected, RequestHead, ToDo
 from multitap.http.server.server import open_http_server
-from multitap.tasks import in_task
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +112,6 @@ class ControlApi:
         self._respond(http_request, failure, status or _STATUS[failure.kind])
 
     async def _run(self, control_method: Method, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         try:
             arguments = control_method.unpack(http_request.body or b"{}")
         except _UNREADABLE as exc:

@@ -33,7 +33,6 @@ from multitap.hub.hub import Hub
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
 from multitap.results.select import shape
 from multitap.selectors import Selector
-from multitap.tasks import in_task
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
 from multitap.upstream.questions import CallContext, slot_holder_of
@@ -329,7 +328,6 @@ class ToolCalls:
             view = client.view = self._view(client.audience)
         route = view.routes.get(params.name)
         if route is None:
-            await in_task(request.light)
             if self._view(client.audience).answers_searches and self._search.has(params.name):
                 return await self._enter(request)
             since = anyio.current_time()
@@ -339,7 +337,6 @@ class ToolCalls:
             if route is None:
                 route = await self._find_route(request)
             if not self._is_plain(request, route):
-                await in_task(request.light)
                 return await self._call_in_turn(request, route, since)
             link = route.link
             said = params.meta
@@ -353,16 +350,13 @@ class ToolCalls:
                 or (said and not RESERVED_KEYS.issuperset(said))
             ):
                 meta, extra = extra_members(request, link)
-            called = await hub.calls.make(
-                route, params.arguments, context, deadline, request.light, meta, extra
-            )
+            called = await hub.calls.make(route, params.arguments, context, deadline, meta, extra)
         except (BadArguments, Denied) as exc:
             failed = client_errors.failed_call(exc)
             return to_stateless(failed) if request.is_stateless else failed
         except Unavailable as exc:
             if not self._logins.may_ask(request, exc):
                 raise
-            await in_task(request.light)
             return await self._call_after_login(request, exc.server)
         # routes that a view remembers select nothing
         raw = called.raw if since is None else await _selected(route, called.raw)
@@ -408,7 +402,7 @@ class ToolCalls:
             link = route.link
             meta, extra = extra_members(request, link)
             # its time starts again: a person had to log in first
-            called = await self._hub.calls.make(route, arguments, context, None, None, meta, extra)
+            called = await self._hub.calls.make(route, arguments, context, None, meta, extra)
             return self._translate(request, link, await _selected(route, called.raw))
 
         if not request.is_stateless:
@@ -459,9 +453,7 @@ class ToolCalls:
         async def call(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
             meta, extra = extra_members(request, link)
             way = route.over(link)
-            called = await self._hub.calls.make(
-                way, arguments, context, deadline, None, meta, extra
-            )
+            called = await self._hub.calls.make(way, arguments, context, deadline, meta, extra)
             return await _selected(route, called.raw)
 
         may_ask = route.guard is not None and route.guard.may_ask

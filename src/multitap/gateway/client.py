@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
-from multitap.tasks import LightTask
 from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
@@ -381,8 +380,6 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     """Takes messages that precede the answer."""
     params: RequestParams
     """Its parameters."""
-    light: LightTask | None
-    """The light task that it runs in, if any."""
     capabilities: Raw
     log_level: str | None
     principal: str
@@ -451,7 +448,7 @@ def _plain(number: float) -> float | int:
 
 
 def session_request(
-    client: Client, request_id: Raw, outlet: Outlet, params: RequestParams, light: LightTask | None
+    client: Client, request_id: Raw, outlet: Outlet, params: RequestParams
 ) -> ClientRequest:
     """A request of the handshake era; the capabilities are those of the handshake."""
     return ClientRequest(
@@ -460,7 +457,6 @@ def session_request(
         request_id=request_id,
         outlet=outlet,
         params=params,
-        light=light,
         capabilities=client.capabilities,
         log_level=client.log_level or USUAL_LEVEL,
         principal=client.principal,
@@ -473,7 +469,6 @@ def stateless_request(
     request_id: Raw,
     outlet: Outlet,
     params: RequestParams,
-    light: LightTask | None,
     *,
     known: "KnownCall | None" = None,
 ) -> ClientRequest:
@@ -484,7 +479,6 @@ def stateless_request(
         request_id: Its JSON-RPC id.
         outlet: Takes messages that precede the answer.
         params: Its parameters.
-        light: The light task that it runs in.
         known: The last call with the same `_meta`, which is then not decoded again.
     """
     if known is not None:
@@ -501,7 +495,6 @@ def stateless_request(
         request_id=request_id,
         outlet=outlet,
         params=params,
-        light=light,
         capabilities=capabilities,
         log_level=level,
         principal=client.principal,

@@ -28,7 +28,7 @@ from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
-from multitap.tasks import Tasks, in_task
+from multitap.tasks import Tasks
 from multitap.upstream.link import Link
 from multitap.upstream.questions import Handlers
 from multitap.version import VERSION
@@ -79,7 +79,6 @@ class Introduction:
         client = request.client
         client.introduce(version, capabilities, hello.clientInfo)
         if client.replicas is not None:
-            await in_task(request.light)
             try:
                 await client.replicas.save()
             except MultitapError:
@@ -137,7 +136,6 @@ MOST_REQUESTS = 16_384
 _IN_SESSIONS = frozenset(
     {"initialize", "ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe"}
 )
-_AT_ONCE = frozenset({"initialize", "ping", "server/discover"})
 """Methods that are answered without waiting: the next request may depend on them."""
 _AT_HOME = frozenset({"logging/setLevel", "resources/subscribe", "resources/unsubscribe"})
 """Methods that only one replica handles: the one that notifies the client of changes."""
@@ -284,8 +282,6 @@ class Gateway:
                 client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
             )
         try:
-            if method not in _AT_ONCE:
-                await in_task(request.light)
             if method in _AT_HOME and (replicas := request.client.replicas) is not None:
                 if (result := await replicas.request(method, params)) is not None:
                     return result

@@ -102,7 +102,6 @@ class ToolSearch:
         inner = msgspec.structs.replace(
             request,
             params=msgspec.structs.replace(params, name=call.name, arguments=arguments),
-            light=None,
         )
         # checked before the call is made: afterwards it would be too late to refuse
         return inner, None if call.select is None else Selector(call.select)

@@ -33,7 +33,6 @@ from multitap.results.result import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
 from multitap.store.store import FLUSH_COUNT
 from multitap.store.tables import RecordedExchange, keep_exchange
-from multitap.tasks import LightTask, in_task
 from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream.questions import CallContext
@@ -109,7 +108,6 @@ class Calls:
         arguments: Mapping[str, Any] | Raw,
         context: CallContext,
         deadline: Deadline | None = None,
-        light: LightTask | None = None,
         meta: bytes = b"",
         extra: bytes = b"",
     ) -> ToolResult:
@@ -121,7 +119,6 @@ class Calls:
             context: The caller and its limits.
             deadline: Its deadline; by default, by the limits of the caller, tool or server, from
                 now on.
-            light: The light task that the call runs in, if it is not a task.
             meta: Members of the request's `_meta`, as JSON.
             extra: Members of its parameters besides name and arguments, as JSON, each after a
                 comma.
@@ -153,7 +150,7 @@ class Calls:
             given = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
             size = len(given)
             if route.guard is not None or self._trail.is_required:
-                ruling = await self._judge(route, given, context, light, extra)
+                ruling = await self._judge(route, given, context, extra)
                 # its time starts now if a person was asked
                 deadline = None if ruling.decision is Decision.ASK else deadline
             if deadline is None:
@@ -171,7 +168,6 @@ class Calls:
                 tool.raw_name,
                 context,
                 slot_holder,
-                light,
                 context.on_progress,
                 meta,
                 route.repeatable,
@@ -189,7 +185,6 @@ class Calls:
             elif route.scan == "off" and not _is_large(tool, raw):
                 result = _vet(route, raw)
             else:
-                await in_task(light)
                 result = await _vet_large(route, raw)
             if ruling is not None and ruling.decision is Decision.ASK:
                 await self.permissions.expect_answer(route, given, context, raw)
@@ -250,7 +245,6 @@ class Calls:
                 self._events.publish(_event(record))
             # nobody waits for the answer to a cancelled call
             if self._trail.is_required and outcome is not _CANCELLED:
-                await in_task(light)
                 await self._trail.wait_written(result)
         return result  # pyright: ignore[reportReturnType] - or something was raised
 
@@ -266,7 +260,6 @@ class Calls:
         route: Route,
         given: bytes | Raw,
         context: CallContext,
-        light: LightTask | None,
         extra: bytes,
     ) -> Ruling:
         """Check that the policy, or a person it asks, allows a call.
@@ -282,10 +275,9 @@ class Calls:
             )
         if route.guard is None:
             return ALLOWED
-        ruling = await _ruling(route.guard, given, light)
+        ruling = await _ruling(route.guard, given)
         self.permissions.check(route, ruling)
         if ruling.decision is Decision.ASK:
-            await in_task(light)
             await self.permissions.ask(route, ruling, given, context, extra)
         return ruling
 
@@ -299,7 +291,7 @@ class Calls:
             )
 
 
-async def _ruling(guard: Guard, given: bytes | Raw, light: LightTask | None) -> Ruling:
+async def _ruling(guard: Guard, given: bytes | Raw) -> Ruling:
     """The policy's decision about a call.
 
     Raises:
@@ -308,7 +300,6 @@ async def _ruling(guard: Guard, given: bytes | Raw, light: LightTask | None) -> 
     # A thread costs more than decoding this much; `always` does not look at the arguments.
     if len(given) <= SMALL or guard.always is not None:
         return guard.decide(given)
-    await in_task(light)
     return await to_thread.run_sync(guard.decide, given, abandon_on_cancel=True)
 
 

@@ -28,7 +28,7 @@ from multitap.errors import (
     counted,
 )
 from multitap.limits import GENEROSITY, Shares
-from multitap.tasks import Bell, Latch, in_task, now
+from multitap.tasks import Bell, Latch, now
 from multitap.trust.questions import name_places
 from multitap.upstream.availability import Availability
 from multitap.upstream.handshake import Era
@@ -346,7 +346,6 @@ class RequestPath:
         return redacted
 
     async def _queue(self, request: Request) -> None:
-        await in_task(request.light)
         deadline, since = request.deadline, self._clock()
         try:
             with anyio.fail_after(deadline.at - since):
@@ -364,7 +363,6 @@ class RequestPath:
             request.queued = self._clock() - since
 
     async def _session(self, request: Request) -> Session:
-        await in_task(request.light)
         since = self._clock()
         try:
             return await self._availability.session_by(request.deadline)
@@ -376,7 +374,6 @@ class RequestPath:
 
         After a first retry, it is only repeated if it provably never arrived.
         """
-        await in_task(request.light)
         fault.__traceback__ = None  # or it would keep the frames and the response alive
         if request.is_relayed and isinstance(fault, OwnerChanged | OwnerMoving) and not fault.sent:
             raise fault  # it never ran: the replica that it comes from sends it to the new owner

@@ -15,7 +15,6 @@ from multitap.config.documents import is_table
 from multitap.config.models import LogLevel
 from multitap.errors import AnswerInvalid, quoted
 from multitap.redaction import Redactor
-from multitap.tasks import in_task
 from multitap.trust.questions import QuestionRefused
 from multitap.upstream.handshake import Era, Handshake, SessionTerms, era_of
 from multitap.upstream.questions import CallContext, Handlers, OnBehalfOf, RequestOrigin
@@ -126,7 +125,6 @@ class Session:
         if not _asks_back(result):
             return result
         # the answers come from people and other servers
-        await in_task(request.light)
         return await self._rounds(request, result)
 
     def _check_kind(self, result: Raw) -> Raw:

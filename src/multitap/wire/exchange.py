@@ -345,7 +345,7 @@ class Exchange:
             reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
             call_off(jsonrpc.cancellation(pending.id, reason))
 
-    def feed(self, data: bytes) -> bool:  # noqa: C901 - in one piece: every answer passes here
+    def feed(self, data: bytes) -> bool:
         """Handle one message of the stream; returns whether it was awaited."""
         if self._is_closed:  # late messages of a closed wire
             return False
@@ -367,18 +367,9 @@ class Exchange:
         pending = self._by_id.get(message.id)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - none has such an id
         if pending is None:
             is_wanted = self._settle_other(message)
-        elif pending.fault is not None:
-            is_wanted = True  # it arrived in the turn in which its time was over
         else:
-            # inlined from `settle`, to save a frame
-            pending.answer = message
-            del self._by_id[pending.id]  # at once: later messages no longer belong to it
-            if self.pending_requests.doubts:
-                self.pending_requests.clear_up(pending, answered=True)
-            if (wake := pending.wake) is not None:
-                pending.wake = None
-                wake()
-            return True
+            is_wanted = True  # even if it arrived in the turn in which its time was over
+            pending.settle(message)
         if not is_wanted:
             self.inbound_messages.noise(data)  # a duplicate, or not a response to us
         return is_wanted or bool(self._by_id)

@@ -17,7 +17,6 @@ from mcp.shared.transport_context import TransportContext
 from msgspec import Raw
 
 from multitap.errors import AnswerTimeout, WireClosed, WireFault, ungrouped
-from multitap.tasks import in_task
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import SERVER_ERROR, Params, RpcError
 from multitap.wire.request import Request
@@ -58,10 +57,8 @@ class InProcessWire:
     async def request(self, request: Request) -> Raw:
         if self.closed.is_set():
             raise WireClosed("the connection is closed", sent=False)
-        await in_task(request.light)
         options: CallOptions = {}
         deadline, on_progress = request.deadline, request.on_progress
-        # after `in_task`: a scope belongs to the task in which it is entered
         clock = anyio.CancelScope(deadline=deadline.at)
 
         async def report(progress: float, total: float | None, message: str | None) -> None:

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
-from functools import partial
+from collections.abc import Awaitable, Mapping
 from random import Random
 from typing import Any, NoReturn, Self
 
@@ -12,7 +11,6 @@ import anyio
 import msgspec
 
 from multitap.errors import AnswerInvalid, AnswerTimeout, WireClosed, WireFault
-from multitap.tasks import WAITING
 from multitap.wire.jsonrpc import Envelope, RequestId
 from multitap.wire.request import Request
 from multitap.wire.wire import LONG, SEVERAL, owner_of
@@ -94,8 +92,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     """What came back on a connection of its own; its wire knows what that is."""
     fault: Exception | None = None
     """Why there will be no answer."""
-    wake: Callable[[], None] | None = None
-    """Resumes whatever waits for an answer."""
+    _waiter: asyncio.Future[None] | None = None
     _held: int = 0
     _expired: bool = False
     _task: asyncio.Task[Any] | None = None
@@ -131,17 +128,9 @@ class PendingRequest(msgspec.Struct, eq=False):
         )
 
     def news(self) -> Awaitable[None]:
-        """A future for the next news; only call it while `waiting`.
-
-        Not an `__await__`, whose frame would cost every answer.
-        """
-        light = self.request.light
-        if light is not None and light.task is None:
-            self.wake = light.run
-            return WAITING
-        future = self.pending_requests.loop.create_future()
-        self.wake = partial(_ring, future)
-        return future
+        """A future for the next news; only call it while `waiting`."""
+        self._waiter = waiter = self.pending_requests.loop.create_future()
+        return waiter
 
     def raise_fault(self) -> NoReturn:
         """Raise the fault, and drop it to break the reference cycle with its frames."""
@@ -150,9 +139,9 @@ class PendingRequest(msgspec.Struct, eq=False):
 
     def stir(self, _: object = None) -> None:
         """Wake the waiter."""
-        if (wake := self.wake) is not None:
-            self.wake = None
-            wake()
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def on_reply(self, outcome: object) -> None:
         """Take what came back on its connection, or the fault of it."""
@@ -160,9 +149,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             self.reply = outcome
         elif self.waiting:
             self.fault = outcome
-        if (wake := self.wake) is not None:
-            self.wake = None
-            wake()
+        self.stir()
 
     def settle(self, answer: "Envelope | AnswerInvalid") -> bool:
         """Set its answer; the first one wins."""
@@ -176,9 +163,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             pending_requests = self.pending_requests
             if pending_requests.by_id.pop(self.id, None) is not None and pending_requests.doubts:
                 pending_requests.clear_up(self, answered=True)
-        if (wake := self.wake) is not None:
-            self.wake = None
-            wake()
+        self.stir()
         return True
 
     def cut(self, fault: WireFault) -> None:
@@ -188,7 +173,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             self._interrupt()
 
     def _interrupt(self) -> None:
-        if self.wake is not None:
+        if self._waiter is not None:
             self.stir()
         elif self._task is not None and not self._expired:
             if self._task is asyncio.current_task(self.pending_requests.loop):
@@ -243,11 +228,6 @@ class PendingRequest(msgspec.Struct, eq=False):
         if deadline.at <= now and self.waiting:
             self.fault = AnswerTimeout(deadline.words(self.request.method), sent=self.sent)
             self._interrupt()
-
-
-def _ring(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)
 
 
 class RequestNumbers:
@@ -384,7 +364,6 @@ class PendingRequests:
 
     def leave(self, pending: PendingRequest, *, answered: bool = False) -> None:
         """Remove a request that has ended; repeated calls do nothing."""
-        pending.wake = None
         if self.by_id.pop(pending.id, None) is not None and self.doubts:
             self.clear_up(pending, answered=answered)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from multitap.tasks import LightTask
 from multitap.wire.jsonrpc import NAMING_PARAMS, encode
 from multitap.wire.wire import OnProgress
 
@@ -61,8 +60,6 @@ class Request(msgspec.Struct):
     """The context of its caller, passed to handlers of questions that it causes."""
     slot_holder: object = None
     """The holder whose share of the server's slots it uses; None if there is only one."""
-    light: LightTask | None = None
-    """The light task that it runs in, if it is not a task."""
     on_progress: OnProgress | None = None
     meta: bytes = b""
     """The members of its `_meta` as JSON."""

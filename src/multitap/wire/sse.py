@@ -23,7 +23,7 @@ from multitap.http.client.events import Event, EventParser
 from multitap.http.client.messages import Response, merge
 from multitap.http.client.route import join_url, same_origin, show_url
 from multitap.limits import Turns
-from multitap.tasks import Tasks, in_task
+from multitap.tasks import Tasks
 from multitap.wire.http_origin import EVENTS, Authorizer, HttpOrigin
 from multitap.wire.http_wire import HttpWire
 from multitap.wire.jsonrpc import RpcError
@@ -75,7 +75,6 @@ class LegacySseWire(HttpWire):
 
     async def request(self, request: Request) -> Raw:
         # the POST may have to open a connection
-        await in_task(request.light)
         exchange = self._exchange
         pending = exchange.begin(request)
         try:

@@ -15,7 +15,7 @@ from multitap.http.client.client import http_client
 from multitap.http.client.events import Event, EventParser
 from multitap.http.client.messages import Response, merge, without
 from multitap.limits import Budget, Turns
-from multitap.tasks import Tasks, in_task
+from multitap.tasks import Tasks
 from multitap.wire.exchange import answers, quote_data, read_message
 from multitap.wire.http_origin import EVENTS, JSON, Authorizer, ClientFactory, HttpOrigin
 from multitap.wire.http_wire import HttpWire, is_passing
@@ -122,7 +122,6 @@ class StreamableWire(HttpWire):
         self, request: Request, pending: PendingRequest, message: bytes
     ) -> Envelope:
         """Send a request that needs a new connection, or opens a session."""
-        await in_task(request.light)
         with pending:
             response = await self._post(pending, message, request.headers)
             if request.method == "initialize" and response.ok:
@@ -138,7 +137,6 @@ class StreamableWire(HttpWire):
             is_events = response.status == _OK and response.content_type == EVENTS
             if is_events and (answer := await self._next(response, pending, stream)) is not None:
                 return answer
-            await in_task(request.light)
         except BaseException:
             response.heed(None)
             response.close()

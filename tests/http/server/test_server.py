@@ -15,7 +15,6 @@ from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.request import HttpRequest, Rejected, RequestHead
 from multitap.http.server.server import bind, open_http_server
-from multitap.tasks import in_task
 from tests.gateway.hostile.raw import PATIENCE, dial, http
 from tests.waiting import until
 
@@ -65,16 +64,13 @@ class App:
         http_request.respond(200, (json.dumps(told).encode(),))
 
     async def _never(self, http_request):
-        await in_task(http_request)
         await asyncio.Event().wait()
 
     async def _answer_later(self, http_request):
-        await in_task(http_request)
         await self.later.wait()
         self._answer(http_request)
 
     async def _stream(self, http_request):
-        await in_task(http_request)
         http_request.stream()
         await http_request.write(b"data: 1\n\n")
         await self.later.wait()

@@ -24,6 +24,7 @@ from multitap.errors import quoted, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import (
     Client,
+    ClientRequest,
     OnOtherReplica,
     session_request,
     stateless_request,
@@ -48,8 +49,6 @@ from multitap.http.server.connection import RETRY
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.request import (
     JSON,
-    STATUS,
-    WHOLE,
     HttpApp,
     HttpRequest,
     Rejected,
@@ -58,7 +57,6 @@ from multitap.http.server.request import (
 )
 from multitap.http.server.server import open_http_server
 from multitap.http.server.tls import ServerTls
-from multitap.tasks import in_task
 from multitap.wire.jsonrpc import (
     HTTP_STATUS,
     UNPARSABLE,
@@ -76,15 +74,6 @@ from multitap.wire.jsonrpc import (
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
-_ENCODED = (Raw, bytes)
-"""A tuple, because `Raw | bytes` would be built for every answer."""
-_AROUND = len(b'{"jsonrpc":"2.0","id":,"result":}')
-_PLAIN_ANSWER = (
-    STATUS[200].replace(b"%", b"%%")
-    + b"content-type: %b\r\n" % JSON
-    + b'content-length: %d\r\n\r\n{"jsonrpc":"2.0","id":%b,"result":%b}'
-)
-"""The usual response: its length, the id of the request, and the result."""
 _FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
 _LEAVING = Rejected(
     503,
@@ -133,7 +122,6 @@ class HttpFront:
     ) -> None:
         self._console = console
         self.gateway = gateway
-        self._call = gateway.calls.answer
         self.access = access
         self.sources = sources
         self._profile = profile
@@ -223,36 +211,16 @@ class HttpFront:
         if cached is not None and body.isascii():
             try:  # a client that has called before nearly always calls again
                 message = parse_call(body)
-            except UNPARSABLE:  # not `suppress`, which costs three more frames
+            except UNPARSABLE:
                 message = None
-        if message is not None and (key := bytes(message.id)).isdigit():
-            params, hub = message.params, self.gateway.hub
-            if (
-                type(cached) is KnownCall  # the same client with the same `_meta`
-                and cached.name == params.name
-                and cached.meta == params.meta
-                and cached.catalog is hub.catalog
-                and cached.profiles is hub.settings.profiles
-            ):
-                http_request.is_pending = True
-                http_request.run(
-                    self._answer(http_request, cached.client, message, None, None, cached)
-                )
-                return None
-            if type(cached) is HttpSession and cached.is_open:
-                # inlined from `HttpSessions.find`
-                cached.used = self._clock()
-                cached.is_used = True
-                client = cached.client
-                # nothing is awaited between this look and the entry in `_answer`, whose first step
-                # runs inside `run`: two requests cannot both get the id
-                if key not in client.scopes and len(client.scopes) < self._most_requests:
-                    http_request.is_pending = True
-                    http_request.keeper = cached.streams
-                    http_request.run(self._answer(http_request, client, message, None, key))
-                else:
-                    self._refuse_another(http_request, client, message.id)
-                return None
+        if message is None or not bytes(message.id).isdigit():
+            return self._post_any(http_request)
+        if isinstance(cached, KnownCall) and cached.fits(message.params, self.gateway.hub):
+            http_request.may_stream = True
+            return self._answer(http_request, cached.client, message, cached=cached)
+        if isinstance(cached, HttpSession) and cached.is_open:
+            cached.used, cached.is_used = self._clock(), True
+            return self._answer_in_session(http_request, cached, message)
         return self._post_any(http_request)
 
     def _post_any(self, http_request: HttpRequest) -> ToDo:
@@ -300,12 +268,8 @@ class HttpFront:
         if message.method == "subscriptions/listen" and not head.takes_stream:
             http_request.say(406, "a stream of changes needs Accept: text/event-stream")
             return None
-        http_request.is_pending = True
-        work = self._answer(http_request, client, message, params, None)
-        if http_request.task is not None:  # already in a task: it was counted first
-            return work
-        http_request.run(work)
-        return None
+        http_request.may_stream = True
+        return self._answer(http_request, client, message, params=params)
 
     def _post_in_session(
         self, http_request: HttpRequest, message: ClientMessage, *, is_fresh: bool = True
@@ -320,6 +284,7 @@ class HttpFront:
         if session is None:
             return None
         if message.is_request:
+            session.is_used = True
             return self._answer_in_session(http_request, session, message)
         if message.method:
             self.gateway.on_notification(session.client, message.method, message.params)
@@ -340,11 +305,11 @@ class HttpFront:
             return
         http_request.extra = [(SESSION_FIELD, session.id.encode())]
         try:
-            await self._answer(http_request, session.client, message, None, bytes(message.id))
+            if (to_do := self._answer_in_session(http_request, session, message)) is not None:
+                await to_do
         finally:
             # refused or cancelled before the end: it will never be used
             if not session.client.shook_hands:
-                await in_task(http_request)
                 await self.sessions.close(session)
 
     def _session(self, http_request: HttpRequest, request_id: Raw) -> HttpSession | None:
@@ -373,21 +338,18 @@ class HttpFront:
         return session
 
     def _answer_in_session(
-        self, http_request: HttpRequest, session: HttpSession, message: ClientMessage
+        self, http_request: HttpRequest, session: HttpSession, message: ClientMessage | CallMessage
     ) -> ToDo:
-        session.is_used = True
         client, key = session.client, bytes(message.id)
         # checked only now: other requests may have come while the session was fetched
         if key in client.scopes or len(client.scopes) >= self._most_requests:
             self._refuse_another(http_request, client, message.id)
-        else:
-            http_request.is_pending = True
-            http_request.keeper = session.streams
-            work = self._answer(http_request, client, message, None, key)
-            if http_request.task is not None:  # already in a task: the session was fetched
-                return work
-            http_request.run(work)
-        return None
+            return None
+        # from here on it can be cancelled, and its id is taken
+        client.scopes[key] = http_request
+        http_request.may_stream = True
+        http_request.keeper = session.streams
+        return self._answer(http_request, client, message, key=key)
 
     def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
         """Refuse a request whose id is in use, or beyond the limit of its session."""
@@ -400,13 +362,14 @@ class HttpFront:
             error = RpcError(client_errors.OVERLOADED, reason, {"reason": "overloaded"})
             _refuse(http_request, request_id, error)
 
-    async def _answer(  # noqa: C901, PLR0912, PLR0917 - in one piece: every call takes this way
+    async def _answer(
         self,
         http_request: HttpRequest,
         client: Client,
         message: ClientMessage | CallMessage,
-        params: RequestParams | None,
-        key: bytes | None,
+        *,
+        params: RequestParams | None = None,
+        key: bytes | None = None,
         cached: KnownCall | None = None,
     ) -> None:
         """Answer a request with its result or an error.
@@ -420,73 +383,33 @@ class HttpFront:
             cached: The last call with the same head, name and `_meta`.
         """
         outcome: Result | Exception | None = None
-        if key is not None:
-            # before the first await: from here on it can be cancelled, and its id is taken
-            client.scopes[key] = http_request
         try:
-            try:
-                if isinstance(message, CallMessage):
-                    raw_params = message.params
-                else:
-                    raw_params = params or client_errors.read_params(message)
-                if key is None:
-                    request = stateless_request(
-                        client, message.id, http_request, raw_params, http_request, known=cached
-                    )
-                else:
-                    request = session_request(
-                        client, message.id, http_request, raw_params, http_request
-                    )
-                if isinstance(message, CallMessage) or message.method == "tools/call":
-                    outcome = await self._call(request)
-                else:
-                    outcome = await self.gateway.answer(request, message)
-            except asyncio.CancelledError:
-                # ours to swallow only if the client asked for it: a shutdown must go on
-                if http_request.is_gone or not http_request.stopped:
-                    raise
-                http_request.recover()  # its client has cancelled it
-            except OnOtherReplica as exc:
-                # the call it continues, or its client's own session with the server, is there
-                outcome = await relay(self.shared, exc.replica, http_request, client)
-            except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
-                outcome = exc
-            if (
-                isinstance(outcome, _ENCODED)  # the usual case
-                and http_request.stream_begun is None
-                and len(outcome) < WHOLE
-                and http_request.extra is None
-                and http_request.keep_alive
-            ):
-                if key is not None:
-                    del client.scopes[key]  # first: the next request may have the same id
-                    key = None
-                message_id = message.id
-                size = _AROUND + len(message_id) + len(outcome)
-                # inlined from `respond` and `finished`: one frame, one write
-                http_request.writer.on_finished(
-                    http_request, _PLAIN_ANSWER % (size, message_id, outcome)
-                )
-            elif (
-                poured := _finish(http_request, client, message, outcome, is_stateless=key is None)
-            ) is not None:
-                await in_task(http_request)
-                await poured.wait()
-        except BaseException as exc:
-            # also after an error of our own: the client must not wait for an answer forever
-            http_request.give_up(exc)
-            if not isinstance(exc, Exception):  # the client is gone
+            request = _request(http_request, client, message, params, key, cached)
+            if isinstance(message, CallMessage) or message.method == "tools/call":
+                outcome = await self.gateway.calls.answer(request)
+            else:
+                outcome = await self.gateway.answer(request, message)
+        except asyncio.CancelledError:
+            # ours to swallow only if the client asked for it: a shutdown must go on
+            if http_request.is_gone or not http_request.stopped:
                 raise
+            http_request.resume()
+        except OnOtherReplica as exc:
+            # the call it continues, or its client's own session with the server, is there
+            outcome = await relay(self.shared, exc.replica, http_request, client)
+        except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
+            outcome = exc
+        finally:
+            if key is not None:
+                del client.scopes[key]  # first: the next request may have the same id
+        try:
+            poured = _finish(http_request, client, message, outcome, is_stateless=key is None)
+            if poured is not None:
+                await poured.wait()
         finally:
             outcome = None  # breaks the reference cycle of error and frame
-            if key is not None:
-                del client.scopes[key]
-            # exactly once, however it ended: the connection relies on it
-            if http_request.is_pending:
-                http_request.writer.on_finished(http_request)
 
     async def _listen(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         if http_request.head.headers.get(VERSION_FIELD) in STATELESS:
             http_request.say(405, extra=[(b"allow", b"POST")])
             return
@@ -521,7 +444,6 @@ class HttpFront:
             streams.leave(stream, writer)
 
     async def _delete(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         if self.shared is not None and not await self.shared.is_found(http_request):
             return
         session = self._session(http_request, _NO_ID)
@@ -547,6 +469,28 @@ class HttpFront:
             if name not in profiles:
                 raise RpcError(client_errors.INVALID_PARAMS, f"no profile named {quoted(name)}")
         return audience
+
+
+def _request(  # noqa: PLR0917 - for its only caller
+    http_request: HttpRequest,
+    client: Client,
+    message: ClientMessage | CallMessage,
+    params: RequestParams | None,
+    key: bytes | None,
+    cached: KnownCall | None,
+) -> ClientRequest:
+    """The request of a client, with its parameters decoded.
+
+    Raises:
+        RpcError: They cannot be read.
+    """
+    if isinstance(message, CallMessage):
+        params = message.params
+    elif params is None:
+        params = client_errors.read_params(message)
+    if key is None:
+        return stateless_request(client, message.id, http_request, params, known=cached)
+    return session_request(client, message.id, http_request, params)
 
 
 def _finish(

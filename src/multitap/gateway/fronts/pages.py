@@ -10,7 +10,6 @@ from multitap.gateway.metrics import FAMILIES, Gauges, ShownMetrics
 from multitap.gateway.readiness import failing_servers, reasons
 from multitap.gateway.view import View
 from multitap.http.server.request import HttpRequest, RequestHead, ToDo
-from multitap.tasks import in_task
 from multitap.telemetry.metrics import (
     OPEN_METRICS,
     TEXT,
@@ -94,7 +93,6 @@ class StatusPages:
     async def _respond_for_all(
         self, workers: "WorkerPeers", http_request: HttpRequest, view: View
     ) -> None:
-        await in_task(http_request)
         figures = await workers.figures()
         gauges = Gauges(
             len(figures.sessions), figures.waiting, figures.private_links, figures.missing

@@ -26,6 +26,7 @@ from multitap.gateway.fronts.streams import (
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import RequestHead
+from multitap.hub.hub import Hub
 from multitap.limits import Shares
 from multitap.tasks import now
 from multitap.wire.jsonrpc import (
@@ -315,6 +316,15 @@ class KnownCall(NamedTuple):
     log_level: str | None
     caller: str
     """The client's label for people."""
+
+    def fits(self, params: RequestParams, hub: Hub) -> bool:
+        """Whether a call with the same head is an equal one."""
+        return (
+            self.name == params.name
+            and self.meta == params.meta
+            and self.catalog is hub.catalog
+            and self.profiles is hub.settings.profiles
+        )
 
 
 class StatelessClients:

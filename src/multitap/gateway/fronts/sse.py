@@ -13,7 +13,6 @@ from multitap.gateway.fronts.stdio import Duplex
 from multitap.gateway.fronts.streams import NOTHING_KEPT
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import HttpRequest, RequestHead
-from multitap.tasks import in_task
 from multitap.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ class LegacySse:
 
     async def listen(self, http_request: HttpRequest) -> None:
         """Open a session, and respond with its stream."""
-        await in_task(http_request)
         head = http_request.head
         try:
             session = self._sessions.open(head, self._chosen(head), NOTHING_KEPT)
@@ -78,7 +76,6 @@ class LegacySse:
 
     async def post(self, http_request: HttpRequest) -> None:
         """Handle a posted message."""
-        await in_task(http_request)
         session_id = http_request.head.query.get("session_id", [""])[0]
         session = self._sessions.find(session_id, http_request.head.admitted)
         if session is None and self._shared is not None:

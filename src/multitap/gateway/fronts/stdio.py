@@ -26,7 +26,7 @@ from multitap.gateway.client import (
 )
 from multitap.gateway.eras import admit_unheaded
 from multitap.gateway.gateway import Gateway
-from multitap.tasks import LightTask, Tasks
+from multitap.tasks import Tasks, Work
 from multitap.wire.jsonrpc import (
     UNPARSABLE,
     ClientMessage,
@@ -98,18 +98,17 @@ class Duplex:
 
     def _work_on(self, message: ClientMessage, key: bytes) -> None:
         # known before it runs: it may end, and remove itself, right there
-        light = self._client.scopes[key] = LightTask(self._tasks)
-        light.run(self._answer(message, key, light))
+        work = self._client.scopes[key] = Work()
+        self._tasks.begin(work, self._answer(message, key))
 
-    async def _answer(self, message: ClientMessage, key: bytes, light: LightTask) -> None:
+    async def _answer(self, message: ClientMessage, key: bytes) -> None:
         outcome: Result | Exception | None = None
         try:
-            request = self._request(message, light)
-            gateway = self._gateway
+            request = self._request(message)
             if message.method == "tools/call":
-                outcome = await gateway.calls.answer(request)
+                outcome = await self._gateway.calls.answer(request)
             else:
-                outcome = await gateway.answer(request, message)
+                outcome = await self._gateway.answer(request, message)
         except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the others
             outcome = exc
         finally:
@@ -128,14 +127,14 @@ class Duplex:
         elif outcome is not None:
             self._outlet.send(b"".join(answer_pieces(message.id, outcome)))
 
-    def _request(self, message: ClientMessage, light: LightTask) -> ClientRequest:
+    def _request(self, message: ClientMessage) -> ClientRequest:
         params = client_errors.read_params(message)
         is_stateless = admit_unheaded(message, params)
         client = self._client
         if not (is_stateless or client.shook_hands or message.method in _BEFORE_HANDSHAKE):
             raise RpcError(client_errors.INVALID_REQUEST, "initialize first")
         make = stateless_request if is_stateless else session_request
-        return make(client, message.id, self._outlet, params, light)
+        return make(client, message.id, self._outlet, params)
 
     def _refuse(self, request_id: Raw, error: RpcError) -> None:
         self._outlet.send(refusal(request_id, error))

@@ -16,7 +16,7 @@ from msgspec import Raw
 from multitap.http.server.connections import READ, Connections, HttpLimits, address_of
 from multitap.http.server.peer import Peer
 from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead
-from multitap.limits import AT_ONCE, GENEROSITY, TURN_MESSAGES, TURN_SECONDS
+from multitap.limits import AT_ONCE, TURN_MESSAGES, TURN_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -135,9 +135,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             ):
                 self.since = self._loop.time()
                 responder.advancing = True  # so that its end does not advance to the next one
-                responder.answer(
-                    HttpRequest(connections.tasks, writer=responder, head=head, body=text[end:])
-                )
+                responder.answer(HttpRequest(writer=responder, head=head, body=text[end:]))
                 responder.advancing = False
             else:
                 reader.feed(data)
@@ -260,7 +258,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         elif responder.is_stuck:
             responder.look_at_unread(now)
         elif responder.current is not None:
-            if quiet > limits.ping and responder.current.is_pending:
+            if quiet > limits.ping and responder.current.may_stream:
                 responder.current.fall_silent()
         elif reader.is_reading and quiet > limits.request_timeout:
             reader.turn_away(Rejected(_TIMEOUT, "the request took too long"))
@@ -498,9 +496,7 @@ class RequestReader:
             return
         body = self._body
         whole = body.getvalue() if isinstance(body, BytesIO) else body
-        http_request = HttpRequest(
-            self._connections.tasks, writer=self._responder, head=head, body=whole
-        )
+        http_request = HttpRequest(writer=self._responder, head=head, body=whole)
         http_request.keep_alive = parser.should_keep_alive()
         self.is_deaf = not http_request.keep_alive
         self._begin()
@@ -521,9 +517,7 @@ class RequestReader:
         Requests before it are answered first. Its bytes are dropped.
         """
         head = self._incoming or RequestHead(b"", b"", [], peer=self.peer)
-        http_request = HttpRequest(
-            self._connections.tasks, writer=self._responder, head=head, body=b""
-        )
+        http_request = HttpRequest(writer=self._responder, head=head, body=b"")
         http_request.refusal = rejection
         expected = min(self.expected, self._limits.body)
         self._begin()
@@ -573,7 +567,7 @@ class Responder:
     __slots__ = (
         "__weakref__", "_connection", "_connections", "_limits", "_loop", "_readable",
         "_stuck_since", "_transport", "_under_way", "_unread", "_unread_answer", "advancing",
-        "current", "is_dismissed", "queue", "queued",
+        "current", "is_dismissed", "queue", "queued", "tasks",
     )  # fmt: skip
 
     def __init__(self, connections: Connections, connection: ServerConnection) -> None:
@@ -583,6 +577,8 @@ class Responder:
         self._loop = connections.loop
         self._under_way = connections.under_way
         self._transport: asyncio.Transport | None = None
+        self.tasks = connections.tasks
+        """Runs the requests."""
 
         self.queue: deque[HttpRequest] = deque()
         self.queued = 0
@@ -659,26 +655,21 @@ class Responder:
 
     def answer(self, http_request: HttpRequest) -> None:
         """Begin to answer a request; there must be no current one."""
-        head, under_way = http_request.head, self._under_way
-        holder, to_do = head.holder, None
+        head, to_do = http_request.head, None
         self.current = http_request
-        # inlined from `Shares.take`, to save a frame
-        free, held = under_way.most - under_way.total, under_way.held.get(holder, 0) + 1
-        if free and held <= GENEROSITY * free:
-            under_way.total += 1
-            under_way.held[holder] = held
+        if self._under_way.take(head.holder):
             http_request.is_counted = True
             try:
                 to_do = (head.handler or self._connections.app.handle)(http_request)
             except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the connection
                 http_request.give_up(exc)
         else:
-            http_request.say(BUSY, under_way.refusal(holder), extra=[*RETRY])
+            http_request.say(BUSY, self._under_way.refusal(head.holder), extra=[*RETRY])
             self._connections.rejections[BUSY] += 1
-        if to_do is not None:
-            http_request.run(self._work(http_request, to_do))
-        elif not http_request.is_pending:
-            self.on_finished(http_request)
+        if to_do is None:
+            self._on_finished(http_request)
+        else:
+            self.tasks.begin(http_request, self._work(http_request, to_do))
 
     async def _work(self, http_request: HttpRequest, to_do: Coroutine[Any, Any, None]) -> None:
         try:
@@ -686,31 +677,22 @@ class Responder:
         except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the connection
             http_request.give_up(exc)
         finally:
-            self.on_finished(http_request)
+            http_request.task = None
+            self._on_finished(http_request)
 
-    def on_finished(self, http_request: HttpRequest, response: bytes = b"") -> None:
-        """Finish a request, with `response` if it is not yet sent; then answer the next one."""
-        http_request.is_pending = False
+    def _on_finished(self, http_request: HttpRequest) -> None:
+        """Finish a request; then answer the next one."""
         connection, transport = self._connection, self._transport
         # meanwhile the connection may be lost, or the request cancelled
         if connection is None or transport is None or self.current is not http_request:
             return
-        if response:
-            http_request.responded = True
-            transport.write(response)
         # it stays current until it is read: a slow client gets no further responses
         if self._readable is not None:
             self._unread_answer = http_request
             return
         self.current = None
         if http_request.is_counted:
-            # inlined from `Shares.give`
-            under_way, holder = self._under_way, http_request.head.holder
-            under_way.total -= 1
-            if left := under_way.held[holder] - 1:
-                under_way.held[holder] = left
-            else:
-                del under_way.held[holder]
+            self._under_way.give(http_request.head.holder)
         connection.answered += 1
         connection.since = self._loop.time()
         if self._connections.closing:
@@ -766,7 +748,7 @@ class Responder:
         self._readable = self._stuck_since = None
         if (http_request := self._unread_answer) is not None:
             self._unread_answer = None
-            self.on_finished(http_request)
+            self._on_finished(http_request)
 
     def look_at_unread(self, now: float) -> None:
         """Close the connection if the client has read nothing for too long."""

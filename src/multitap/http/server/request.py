@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.http.server.peer import Peer
-from multitap.tasks import LightTask
+from multitap.tasks import Work
 
 if TYPE_CHECKING:
     from multitap.http.server.connection import Responder
@@ -141,7 +141,7 @@ _EVENTS = (
 )
 
 ToDo = Coroutine[Any, Any, None] | None
-"""The work that remains for a request, if any; see `LightTask` before it waits."""
+"""The work that remains for a request, if any."""
 
 
 class Rejected(msgspec.Struct, frozen=True):
@@ -201,8 +201,8 @@ class RequestHead:
         return parse_qs(self.url.partition(b"?")[2].decode("latin-1"))
 
 
-class HttpRequest(LightTask, eq=False, kw_only=True):
-    """One HTTP request, the light task that handles it, and methods to answer it.
+class HttpRequest(Work, eq=False, kw_only=True):
+    """One HTTP request, the work on it, and methods to answer it.
 
     The answer is JSON or an event stream. It is an `Outlet` for messages before the answer.
     """
@@ -215,8 +215,8 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
     """Its rejection, if any; nothing after it is read."""
     is_counted: bool = False
     """Whether it counts against the share of its holder now."""
-    is_pending: bool = False
-    """Whether its handler calls `on_finished` by itself."""
+    may_stream: bool = False
+    """Whether the answer may be an event stream, which begins if it takes long."""
     is_gone: bool = False
     """Whether its client has disconnected."""
     keep_alive: bool = True
@@ -281,7 +281,7 @@ class HttpRequest(LightTask, eq=False, kw_only=True):
             )
             self._poured = asyncio.Event()
             # in a task: a callback or a timer may begin it
-            self.tasks.start_soon(self._pour, self.stream_begun, self._poured)
+            self.writer.tasks.start_soon(self._pour, self.stream_begun, self._poured)
 
     async def _pour(self, stream: MessageStream, poured: asyncio.Event) -> None:
         try:

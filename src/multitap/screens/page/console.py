@@ -25,7 +25,6 @@ from multitap.screens.page.access import (
 )
 from multitap.screens.page.page_feed import PageFeed
 from multitap.screens.page.pages import Markup
-from multitap.tasks import in_task
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a result that is sent to a page; a browser would stall with more."""
@@ -132,7 +131,6 @@ class Console:
             )
 
     async def _enter(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         head = http_request.head
         if head.method == b"GET":
             text = head.query.get("key", [""])[0]
@@ -160,7 +158,6 @@ class Console:
         _show(http_request, pages.entered_page(), 200, cookie)
 
     async def _place(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         place = http_request.head.path.rpartition(b"/")[2].decode()
         name = place if place in pages.PLACES else "servers"
         _show(http_request, await pages.place_page(self._control, name))
@@ -170,7 +167,6 @@ class Console:
         http_request.respond(200, (data,), kind=kind, extra=safe())
 
     async def _events(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         # nothing is awaited between this check and the count in `pour`
         if self._feed.is_full:
             http_request.say(503, "too many pages are open", extra=safe((b"retry-after", b"5")))
@@ -180,7 +176,6 @@ class Console:
         http_request.end()
 
     async def _leave(self, http_request: HttpRequest) -> None:
-        await in_task(http_request)
         gone = set_cookie("", 0, is_secure=False)
         http_request.respond(200, (b"null",), kind=JSON, extra=safe(gone))
         # afterwards: revoking the token closes its connections

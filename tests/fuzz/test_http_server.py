@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.request import Rejected
+from multitap.tasks import Tasks
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
@@ -229,8 +230,8 @@ async def talk(said, pieces, wanted=None):
     loop = asyncio.get_running_loop()
     failures = []
     loop.set_exception_handler(lambda _, context: failures.append(context))
-    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks:
-        connections = Connections(App(), Tasks(tasks), LIMITS)
+    async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as tasks, Tasks() as works:
+        connections = Connections(App(), works, LIMITS)
         ours, theirs = pair()
         _, connection = await loop.connect_accepted_socket(
             partial(ServerConnection, connections), theirs
@@ -256,19 +257,6 @@ async def talk(said, pieces, wanted=None):
 def is_done(connection, wanted):
     is_dismissed = connection.responder.is_dismissed
     return connection._transport is None or is_dismissed or connection.answered >= wanted
-
-
-class Tasks:
-    """A task group as the server knows it."""
-
-    def __init__(self, tasks):
-        self._tasks = tasks
-
-    def start_soon(self, work, *args):
-        self._tasks.create_task(work(*args))
-
-    def adopt(self, coroutine, context):
-        return self._tasks.create_task(coroutine, context=context)
 
 
 def pair():

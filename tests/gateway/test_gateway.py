@@ -756,9 +756,7 @@ async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_on
     guests, ends, answers = {}, {}, []
 
     def request(**more):
-        return stateless_request(
-            client, Raw(b"1"), client.outlet, RequestParams(meta=meta, **more), None
-        )
+        return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta, **more))
 
     async def begin(name):
         async def work(context):

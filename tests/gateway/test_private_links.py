@@ -38,7 +38,7 @@ def context():
     """A call of another client."""
     client = Client(EventWriter())
     client.introduce("2025-11-25", EMPTY, {})
-    return session_request(client, Raw(b"1"), client.outlet, RequestParams(), None).context()
+    return session_request(client, Raw(b"1"), client.outlet, RequestParams()).context()
 
 
 async def test_a_server_that_never_asks_works_for_all_clients_at_once(settings):

@@ -41,7 +41,7 @@ def client(principal):
 
 def request(principal):
     client = Client(EventWriter(), principal=principal)
-    return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(), None)
+    return stateless_request(client, Raw(b"1"), client.outlet, RequestParams())
 
 
 async def test_sessions(tmp_path):
@@ -124,7 +124,7 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
     def asked(principal):
         meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
         client = Client(EventWriter(), principal=principal)
-        return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta), None)
+        return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta))
 
     assert MOST_EACH > 6
     async with anyio.create_task_group() as tasks:

@@ -59,13 +59,37 @@ async def test_a_slot_given_to_one_who_left_goes_to_the_next():
 
 
 async def test_one_rival_leaves_slots_to_the_others():
-    slots = CallSlots(working=4, waiting=4)
+    slots = CallSlots(working=8, waiting=4)
+    assert slots.take("b")
 
-    assert [slots.take("a") for _ in range(4)] == [True, True, True, False]
+    assert [slots.take("a") for _ in range(7)] == [True] * 6 + [False]
     assert slots.take("b")
     assert not slots.take("c")
     slots.give("a")
     assert slots.take("c")
+
+
+async def test_a_holder_alone_may_have_all_slots_and_a_newcomer_gets_the_next_ones():
+    slots = CallSlots(working=4, waiting=8)
+    assert [slots.take("a") for _ in range(5)] == [True] * 4 + [False]
+    order = []
+
+    async def work(slot_holder):
+        await slots.wait(slot_holder)
+        order.append(slot_holder)
+
+    async with anyio.create_task_group() as tasks:
+        for slot_holder in "aaabb":
+            tasks.start_soon(work, slot_holder)
+            await anyio.wait_all_tasks_blocked()
+        for given in range(1, 4):
+            slots.give("a")
+            await anyio.wait_all_tasks_blocked()
+            assert len(order) == given
+        tasks.cancel_scope.cancel()
+
+    assert order[:2] == ["b", "a"] or order[:2] == ["b", "b"]
+    assert order.count("b") == 2
 
 
 async def test_rivals_are_called_up_in_turn():

@@ -316,16 +316,8 @@ class ToolCalls:
         Raises:
             Refused, MultitapError: The call failed.
         """
-        params, client, hub, since = request.params, request.client, self._hub, None
-        view = client.view
-        # inlined from `Gateway.view`, to save a frame
-        if (
-            view is None
-            or view.catalog is not hub.catalog
-            or view.profiles is not hub.settings.profiles
-            or view.defaults is not hub.gateway_defaults
-        ):
-            view = client.view = self._view(client.audience)
+        params, client, since = request.params, request.client, None
+        view = self._view(client.audience)
         route = view.routes.get(params.name)
         if route is None:
             if self._view(client.audience).answers_searches and self._search.has(params.name):
@@ -350,7 +342,9 @@ class ToolCalls:
                 or (said and not RESERVED_KEYS.issuperset(said))
             ):
                 meta, extra = extra_members(request, link)
-            called = await hub.calls.make(route, params.arguments, context, deadline, meta, extra)
+            called = await self._hub.calls.make(
+                route, params.arguments, context, deadline=deadline, meta=meta, extra=extra
+            )
         except (BadArguments, Denied) as exc:
             failed = client_errors.failed_call(exc)
             return to_stateless(failed) if request.is_stateless else failed
@@ -402,7 +396,7 @@ class ToolCalls:
             link = route.link
             meta, extra = extra_members(request, link)
             # its time starts again: a person had to log in first
-            called = await self._hub.calls.make(route, arguments, context, None, meta, extra)
+            called = await self._hub.calls.make(route, arguments, context, meta=meta, extra=extra)
             return self._translate(request, link, await _selected(route, called.raw))
 
         if not request.is_stateless:
@@ -428,13 +422,8 @@ class ToolCalls:
             return False
         if request.client.can_be_asked and not self._private.shares(request.client, link):
             return False
-        if request.slot_holder is not None:
-            # inlined from `Attribution.may_mix`, to save a frame
-            mixing = link.attribution
-            if mixing.habits.asks or (
-                mixing.is_mixing and route.tool.raw_name not in mixing.quiet_subjects
-            ):
-                return False
+        if request.slot_holder is not None and link.attribution.may_mix(route.tool.raw_name):
+            return False
         if not request.is_stateless:
             return True
         is_asked_between = route.guard is not None and route.guard.may_ask
@@ -453,7 +442,9 @@ class ToolCalls:
         async def call(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
             meta, extra = extra_members(request, link)
             way = route.over(link)
-            called = await self._hub.calls.make(way, arguments, context, deadline, meta, extra)
+            called = await self._hub.calls.make(
+                way, arguments, context, deadline=deadline, meta=meta, extra=extra
+            )
             return await _selected(route, called.raw)
 
         may_ask = route.guard is not None and route.guard.may_ask

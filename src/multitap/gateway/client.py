@@ -32,7 +32,6 @@ from multitap.wire.wire import OnProgress
 
 if TYPE_CHECKING:
     from multitap.gateway.fronts.sessions import KnownCall
-    from multitap.gateway.view import View
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 USUAL_LEVEL = "info"
@@ -140,8 +139,6 @@ class Client:
         self.principal = principal
         self.holder = holder or principal
         self.audience = audience
-        self.view: View | None = None
-        """The view it last used; `ToolCalls` checks that it is still current."""
         self.slot_holder: object = None if only else principal or self
         """Its name among those that use the same server; None if there are no others.
 

@@ -102,11 +102,12 @@ class Calls:
         """The last calls, oldest first; screens poll them, which costs less than events."""
         return self._metrics.latest(most)
 
-    async def make(  # noqa: C901, PLR0912, PLR0915, PLR0917 - in one piece: every call takes this way
+    async def make(  # noqa: C901, PLR0912, PLR0915 - in one piece: every call takes this way
         self,
         route: Route,
         arguments: Mapping[str, Any] | Raw,
         context: CallContext,
+        *,
         deadline: Deadline | None = None,
         meta: bytes = b"",
         extra: bytes = b"",
@@ -154,38 +155,22 @@ class Calls:
                 # its time starts now if a person was asked
                 deadline = None if ruling.decision is Decision.ASK else deadline
             if deadline is None:
-                now = self._clock()
-                if context.timeout is None and context.hard_timeout is None:
-                    # inlined from `TimeLimits.deadline`, to save a frame
-                    most = route.hard_timeout
-                    deadline = Deadline(route.timeout, most, now + most, now + route.patience)
-                else:
-                    deadline = route.deadline(context, now)
+                deadline = route.deadline(context, self._clock())
             request = Request(
-                "tools/call",
-                b"".join((route.head, given, extra)),
-                deadline,
-                tool.raw_name,
-                context,
-                slot_holder,
-                context.on_progress,
-                meta,
-                route.repeatable,
+                method="tools/call",
+                params=b"".join((route.head, given, extra)),
+                deadline=deadline,
+                name=tool.raw_name,
+                call=context,
+                slot_holder=slot_holder,
+                on_progress=context.on_progress,
+                meta=meta,
+                repeatable=route.repeatable,
             )
             sent = perf_counter()
             raw = await route.link.request(request)
             answered = perf_counter()
-            if route.is_vetted_easily and len(raw) <= SMALL:  # the usual case
-                try:
-                    sound = parse_sound(raw)
-                except UNREADABLE:
-                    result = _vet(route, raw)
-                else:
-                    result = ToolResult(raw, tool.server, tool.raw_name, 0.0, sound.is_error, sound)
-            elif route.scan == "off" and not _is_large(tool, raw):
-                result = _vet(route, raw)
-            else:
-                result = await _vet_large(route, raw)
+            result = _look_at(route, raw) or await _vet(route, raw)
             if ruling is not None and ruling.decision is Decision.ASK:
                 await self.permissions.expect_answer(route, given, context, raw)
             outcome = _ERROR if result.is_error_known else _OK
@@ -390,35 +375,54 @@ def _outcome(exc: MultitapError) -> Outcome:
             return Outcome.FAILED
 
 
-def _is_large(tool: Tool, raw: Raw) -> bool:
-    """Whether a result is so large that it is vetted in a thread."""
-    size = len(raw)
-    return size > SMALL and (size > LARGE or tool.result_checker is not None)
+def _look_at(route: Route, raw: Raw) -> ToolResult | None:
+    """The result of the usual kind, checked in one look; None if it takes a closer one."""
+    if len(raw) > SMALL or route.scan != "off":
+        return None
+    try:
+        sound = parse_sound(raw)
+    except UNREADABLE:
+        return None
+    checker = route.result_checker
+    if (
+        checker is not None
+        and not sound.is_error
+        and not (sound.has_structured and checker.misfit(sound.structured) is None)
+    ):
+        return None
+    tool = route.tool
+    return ToolResult(
+        raw,
+        server=tool.server,
+        tool=tool.raw_name,
+        is_error_known=sound.is_error,
+        _sound=sound,
+    )
 
 
-def _vet(route: Route, raw: Raw) -> ToolResult:
+async def _vet(route: Route, raw: Raw) -> ToolResult:
     """The result without malformed blocks; problems are added to the server's warnings.
 
     Raises:
         BadAnswer: It cannot be read.
     """
-    result = _vet_result(route, raw)
-    return _add_note(route, result) if result.warnings else result
-
-
-async def _vet_large(route: Route, raw: Raw) -> ToolResult:
-    """Vet a large result in a thread."""
-    # a thread cannot be stopped: after a cancellation it runs to its end
-    return _add_note(
-        route, await to_thread.run_sync(_vet_result, route, raw, abandon_on_cancel=True)
-    )
+    size = len(raw)
+    is_decoded = route.result_checker is not None or route.scan != "off"
+    if size <= SMALL or (size <= LARGE and not is_decoded):
+        result = _vet_result(route, raw)
+    else:
+        # a thread cannot be stopped: after a cancellation it runs to its end
+        result = await to_thread.run_sync(_vet_result, route, raw, abandon_on_cancel=True)
+    for warning in result.warnings:
+        route.link.report.note_result(route.tool.raw_name, warning)
+    return result
 
 
 def _vet_result(route: Route, raw: Raw) -> ToolResult:
     tool = route.tool
     result = ToolResult(raw, server=tool.server, tool=tool.raw_name)
     if route.link.config.check_results != "off":
-        _check_result(tool, result)
+        _check_result(route, result)
     if route.scan != "off":
         _scan_result(route, result)
     result.is_error_known = result.is_error  # from here on without another check
@@ -445,9 +449,9 @@ def _scan_result(route: Route, result: ToolResult) -> None:
     result.warnings += (found[0].words,)
 
 
-def _check_result(tool: Tool, result: ToolResult) -> None:
+def _check_result(route: Route, result: ToolResult) -> None:
     result.sift()
-    checker = tool.result_checker
+    checker = route.result_checker
     if checker is None or result.is_error or not result.answer.is_complete:
         return
     answer = result.answer
@@ -455,9 +459,3 @@ def _check_result(tool: Tool, result: ToolResult) -> None:
     words = checker.misfit(structured) if answer.has_structured else "it is missing"
     if words is not None:
         result.warnings += (f"structured content does not match the output schema: {words}",)
-
-
-def _add_note(route: Route, result: ToolResult) -> ToolResult:
-    for warning in result.warnings:
-        route.link.report.note_result(route.tool.raw_name, warning)
-    return result

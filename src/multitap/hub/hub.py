@@ -445,7 +445,7 @@ class Hub(ResourcesAndPrompts):
             if route is None:
                 route = self._routes[tool] = route_to(tool, self.library_defaults)
             deadline = None if since is None else route.deadline(context, since)
-            result = await self.calls.make(route, arguments or {}, context, deadline)
+            result = await self.calls.make(route, arguments or {}, context, deadline=deadline)
         # a link that ends reports that it was removed; here the reason is known
         except Unavailable:
             if self._closed:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from multitap.catalog.catalog import Catalog, Tool, WithheldTool
+from multitap.catalog.schemas import ResultChecker
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.config.problems import nearest
@@ -111,7 +112,7 @@ class CallDefaults(msgspec.Struct, frozen=True):
 LIBRARY = CallDefaults()
 
 
-class Route(TimeLimits, frozen=True):
+class Route(TimeLimits, frozen=True, kw_only=True):
     """What calls of one tool need, computed once per catalog."""
 
     tool: Tool
@@ -126,10 +127,8 @@ class Route(TimeLimits, frozen=True):
     errors_are_results: bool
     scan: ScanMode
     """What to do with results that look like attacks; `off`: they are not scanned."""
-    patience: float
-    """Seconds until the first deadline of a call without limits of its own."""
-    is_vetted_easily: bool
-    """Whether small results are checked by their outline only."""
+    result_checker: ResultChecker | None
+    """Checks structured content; None if there is no schema for it, or it is not checked."""
     guard: Guard | None = None
     """The policy for calls; None if all are allowed."""
 
@@ -147,22 +146,21 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
     time = defaults.limits_of(config, tool.raw_name)
     scan = scan_mode(config) if config.scan_results else "off"
     return Route(
-        time.timeout,
-        time.hard_timeout,
-        time.ceiling,
-        time.renewals,
-        tool,
-        link,
+        timeout=time.timeout,
+        hard_timeout=time.hard_timeout,
+        ceiling=time.ceiling,
+        renewals=time.renewals,
+        tool=tool,
+        link=link,
         # encoded once for each tool, not for each call
-        b'"name":%b,"arguments":' % encode(tool.raw_name),
-        config.check_arguments or defaults.check_arguments,
-        config.session == "shared",
-        tool.repeatable and config.retry == "hinted",
-        defaults.errors_are_results,
-        scan,
-        time.hard_timeout if time.timeout is None else time.timeout,
-        scan == "off" and tool.result_checker is None,
-        guard,
+        head=b'"name":%b,"arguments":' % encode(tool.raw_name),
+        check=config.check_arguments or defaults.check_arguments,
+        is_shared=config.session == "shared",
+        repeatable=tool.repeatable and config.retry == "hinted",
+        errors_are_results=defaults.errors_are_results,
+        scan=scan,
+        result_checker=None if config.check_results == "off" else tool.result_checker,
+        guard=guard,
     )
 
 

@@ -20,6 +20,7 @@ AT_ONCE = 64 * 1024
 """Bytes decoded at a time; other threads run only in between."""
 _GROUP = 500  # blocks decoded at a time, for the same reason
 _NOTHING = Raw(b"")
+_NULL = b"null"
 _REPORTED = 3  # how many blocks a warning names; a result may have thousands
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
@@ -78,12 +79,22 @@ _Known = _Text | _Image | _Audio | _Link | _Embedded
 _KINDS = frozenset({"text", "image", "audio", "resource_link", "resource"})
 
 
+def _is_given(value: Raw) -> bool:
+    return len(value) > len(_NULL) or bytes(value) not in {b"", _NULL}
+
+
 class ValidResult(msgspec.Struct):
     """A result that every client can use as it is."""
 
     content: list[_Known]
     is_error: bool = msgspec.field(default=False, name="isError")
     resultType: Literal["complete"] = "complete"  # noqa: N815 - the wire's spelling
+    structured: Raw = msgspec.field(default=_NOTHING, name="structuredContent")
+    """Its structured content, undecoded."""
+
+    @property
+    def has_structured(self) -> bool:
+        return _is_given(self.structured)
 
     def text(self) -> str | None:
         """The whole text, if it contains only text."""
@@ -234,7 +245,6 @@ def _sum_up(problems: dict[int, str]) -> str:
 _Source = TypeVar("_Source")
 _Read = TypeVar("_Read")
 _COMPLETE = b'"complete"'
-_NULL = b"null"
 
 
 class Outline(msgspec.Struct):
@@ -278,8 +288,7 @@ class LazyAnswer:
     @property
     def has_structured(self) -> bool:
         """Whether there is structured content."""
-        structured = self.outline.structured
-        return len(structured) > len(_NULL) or bytes(structured) not in {b"", _NULL}
+        return _is_given(self.outline.structured)
 
     @property
     def is_complete(self) -> bool:

@@ -51,7 +51,8 @@ class CallSlots:
     """A semaphore with a bounded, fair queue; taking a free slot does not switch tasks.
 
     All holders have a fair share of slots and queue, and are served in turn, so that one does not
-    block the others. The holder None stands for a single user, which may have everything.
+    block the others. Alone, a holder may have all slots; then others get theirs as its calls end.
+    The holder None stands for a single user, which may have everything.
     """
 
     def __init__(self, working: int, waiting: int) -> None:
@@ -75,11 +76,14 @@ class CallSlots:
         """Take a slot if one is free."""
         if self.working >= self.limit:
             return False
-        if slot_holder is not None:  # inlined from `Shares`, to save two calls
-            held = self.held.get(slot_holder, 0) + 1
-            if held > GENEROSITY * (self.limit - self.shared):
+        if slot_holder is not None:
+            held = self.held.get(slot_holder, 0)
+            is_alone = held == self.shared and (
+                not self.queues or self.queues.keys() == {slot_holder}
+            )
+            if not is_alone and held >= GENEROSITY * (self.limit - self.shared):
                 return False
-            self.held[slot_holder] = held
+            self.held[slot_holder] = held + 1
             self.shared += 1
         self.working += 1
         return True
@@ -236,15 +240,7 @@ class RequestPath:
         if (on_progress := request.on_progress) is not None:
             request.on_progress = self._redacting(on_progress)
         slots, slot_holder = self.slots, request.slot_holder
-        # inlined from `CallSlots.take` and `give`, to save two frames
-        held = slots.held.get(slot_holder, 0) + 1
-        free = slots.limit - slots.shared
-        if slots.working < slots.limit and (slot_holder is None or held <= GENEROSITY * free):
-            slots.working += 1
-            if slot_holder is not None:
-                slots.held[slot_holder] = held
-                slots.shared += 1
-        else:
+        if not slots.take(slot_holder):
             await self._queue(request)
         try:
             try:
@@ -257,15 +253,7 @@ class RequestPath:
                 return result
             return await self._retry_or_raise(request, fault)
         finally:
-            slots.working -= 1
-            if slot_holder is not None:
-                slots.shared -= 1
-                if left := slots.held[slot_holder] - 1:
-                    slots.held[slot_holder] = left
-                else:
-                    del slots.held[slot_holder]
-            if slots.queues:
-                slots.call_up_next()
+            slots.give(slot_holder)
             self.last_used = self._clock()
             habits = self._attribution.habits
             if habits.asks:

@@ -3,12 +3,11 @@
 import asyncio
 import os
 from collections.abc import Callable
-from time import perf_counter
 from typing import Self
 
 import msgspec
 
-from multitap.limits import FULL_READ, TURN_MESSAGES, TURN_SECONDS, Budget, Pace
+from multitap.limits import FULL_READ, Budget, Pace
 
 EDGE = 512
 """Bytes kept of both ends of a line over the limit."""
@@ -153,11 +152,11 @@ class LineReader(asyncio.Protocol):
         A server that answers many calls writes many short lines at once.
         """
         *lines, rest = data.split(b"\n")
-        on_line, pace, until = self._on_line, self._pace, perf_counter() + TURN_SECONDS
+        on_line, pace, budget = self._on_line, self._pace, Budget()
         for at, line in enumerate(lines, start=1):
             if on_line(line):
                 pace.useful = True
-            if at >= TURN_MESSAGES or perf_counter() >= until:  # inlined from `Budget`
+            if budget.spent():
                 rest = b"\n".join((*lines[at:], rest))
                 break
         if rest:

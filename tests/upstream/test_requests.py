@@ -69,8 +69,17 @@ async def test_one_rival_leaves_slots_to_the_others():
     assert slots.take("c")
 
 
+async def test_calls_that_hang_never_take_all_slots():
+    slots = CallSlots(working=4, waiting=4)
+
+    assert [slots.take("a") for _ in range(4)] == [True, True, True, False]
+    assert slots.take("b")
+
+
 async def test_a_holder_alone_may_have_all_slots_and_a_newcomer_gets_the_next_ones():
     slots = CallSlots(working=4, waiting=8)
+    assert slots.take("a")
+    slots.give("a")  # its calls are answered
     assert [slots.take("a") for _ in range(5)] == [True] * 4 + [False]
     order = []
 

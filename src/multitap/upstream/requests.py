@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -39,6 +40,7 @@ from multitap.wire.request import Request
 from multitap.wire.wire import OnProgress
 
 _MOST_REPEATS = 2  # attempts of a lost request
+_BRISK = 0.1  # seconds since the last answer, after which a server counts as slow
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server's messages do not name their call."""
 
@@ -51,13 +53,16 @@ class CallSlots:
     """A semaphore with a bounded, fair queue; taking a free slot does not switch tasks.
 
     All holders have a fair share of slots and queue, and are served in turn, so that one does not
-    block the others. Alone, a holder may have all slots; then others get theirs as its calls end.
-    The holder None stands for a single user, which may have everything.
+    block the others. Alone, a holder whose calls are answered may have all slots. The holder None
+    stands for a single user, which may have everything.
     """
 
     def __init__(self, working: int, waiting: int) -> None:
         self.working = 0
         self.limit = working
+        self._clock = asyncio.get_running_loop().time
+        self._ended_at = -math.inf
+        """When the last call of a holder ended."""
         self._queue_limit = waiting
         self._waiting = 0
         self.held: dict[object, int] = {}
@@ -78,15 +83,22 @@ class CallSlots:
             return False
         if slot_holder is not None:
             held = self.held.get(slot_holder, 0)
-            is_alone = held == self.shared and (
-                not self.queues or self.queues.keys() == {slot_holder}
-            )
-            if not is_alone and held >= GENEROSITY * (self.limit - self.shared):
+            is_over_share = held >= GENEROSITY * (self.limit - self.shared)
+            if is_over_share and not self._may_exceed(slot_holder, held):
                 return False
             self.held[slot_holder] = held + 1
             self.shared += 1
         self.working += 1
         return True
+
+    def _may_exceed(self, slot_holder: object, held: int) -> bool:
+        """Whether a holder may take what its share leaves to others: there are none now.
+
+        Only while calls end, so that the next one to come gets its share within a call: calls that
+        hang never take all.
+        """
+        is_alone = held == self.shared and (not self.queues or self.queues.keys() == {slot_holder})
+        return is_alone and self._clock() - self._ended_at < _BRISK
 
     async def wait(self, slot_holder: object = None) -> None:
         """Wait for a slot, and take it.
@@ -119,6 +131,7 @@ class CallSlots:
         """Return a slot; the next waiting call, in fair order, gets it."""
         self.working -= 1
         if slot_holder is not None:
+            self._ended_at = self._clock()
             self.shared -= 1
             if left := self.held[slot_holder] - 1:
                 self.held[slot_holder] = left

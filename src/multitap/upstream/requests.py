@@ -61,8 +61,8 @@ class CallSlots:
         self.working = 0
         self.limit = working
         self._clock = asyncio.get_running_loop().time
-        self._ended_at = -math.inf
-        """When the last call of a holder ended."""
+        self._last_ended: tuple[object, float] = (None, -math.inf)
+        """The holder whose call was the last to end, and when."""
         self._queue_limit = waiting
         self._waiting = 0
         self.held: dict[object, int] = {}
@@ -94,11 +94,13 @@ class CallSlots:
     def _may_exceed(self, slot_holder: object, held: int) -> bool:
         """Whether a holder may take what its share leaves to others: there are none now.
 
-        Only while calls end, so that the next one to come gets its share within a call: calls that
-        hang never take all.
+        Only while its calls end, so that the next one to come gets its share within a call: calls
+        that hang never take all.
         """
-        is_alone = held == self.shared and (not self.queues or self.queues.keys() == {slot_holder})
-        return is_alone and self._clock() - self._ended_at < _BRISK
+        if held < self.shared or (self.queues and self.queues.keys() != {slot_holder}):
+            return False
+        last_holder, at = self._last_ended
+        return last_holder == slot_holder and self._clock() - at < _BRISK
 
     async def wait(self, slot_holder: object = None) -> None:
         """Wait for a slot, and take it.
@@ -131,7 +133,7 @@ class CallSlots:
         """Return a slot; the next waiting call, in fair order, gets it."""
         self.working -= 1
         if slot_holder is not None:
-            self._ended_at = self._clock()
+            self._last_ended = slot_holder, self._clock()
             self.shared -= 1
             if left := self.held[slot_holder] - 1:
                 self.held[slot_holder] = left

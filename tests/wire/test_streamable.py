@@ -1159,9 +1159,6 @@ async def test_credentials_are_asked_for_each_request():
         ready = standing = None
         turn = iter(range(100))
 
-        def on_response(self, _response: object) -> None:
-            pass
-
         async def headers(self, _method: str, _url: URL) -> dict[str, str]:
             return {"Authorization": f"Bearer {next(self.turn)}"}
 

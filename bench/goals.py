@@ -7,8 +7,6 @@ from bench.report import Promise, Report, table
 
 GOALS = (
     ("a call through the gateway, against a bare forwarder", r"gateway against a bare forwarder"),
-    ("functions and files of ours that a gateway call enters", r"own (frames|files) of a gateway"),
-    ("the same for `hub.call`", r"own (frames|files) of `hub.call`"),
     ("`hub.call` against a bare client, 16 at a time", r"(stdio|HTTP) call against a bare client"),
     ("results of 64 KB to 8 MB, any two eras, against a bare forwarder", r"result of \d+ [KM]B"),
     ("CPU of `multitap status` and `multitap --help`", r"CPU of `multitap"),

@@ -17,7 +17,7 @@ import anyio
 
 import multitap
 from bench.gateway.running import clients, upstream
-from bench.report import Promise, Report
+from bench.report import Report
 from multitap import HttpServer, Settings, StdioServer, open_hub
 from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.http import HttpFront, serve_http
@@ -29,8 +29,6 @@ OURS = str(Path(multitap.__file__).parent) + os.sep
 WAYS = ("stdio", "http")
 ERAS = ("handshake", "stateless")
 WARM_UP, CALLS = 200, 25
-GATEWAY, LIBRARY = (40, 14), (30, 12)
-"""Frames and files that a call may take."""
 
 
 @dataclass(slots=True)
@@ -152,7 +150,7 @@ async def run(*, quick: bool) -> Report:  # noqa: ARG001 - it is quick
         for name, trace in found.items()
     ]
     columns = ("one plain call", "own frames", "own files", "builtins called")
-    return Report("The length of a call", columns, rows, [*_promises(found)])
+    return Report("The length of a call", columns, rows, [])
 
 
 async def _on_the_gateways_loop():
@@ -160,16 +158,6 @@ async def _on_the_gateways_loop():
     return await anyio.to_thread.run_sync(
         partial(anyio.run, traces, backend_options={"use_uvloop": True})
     )
-
-
-def _promises(found):
-    for words, start, (frames, files) in (
-        ("a gateway call", "gateway", GATEWAY),
-        ("`hub.call`", "`hub.call`", LIBRARY),
-    ):
-        kind = [trace for name, trace in found.items() if name.startswith(start)]
-        yield Promise(f"own frames of {words}", frames, max(one.count for one in kind))
-        yield Promise(f"own files of {words}", files, max(len(one.files) for one in kind))
 
 
 def show(name, trace):

@@ -12,8 +12,11 @@ from bench.gateway.peers import Missing
 from bench.gateway.running import Failed, Running, clients, running, upstream
 from bench.report import Promise, Report, micro
 
-LIMIT, SHORTEST = 1.5, 1.0
-"""Times the bare forwarder: in general, and where neither side crosses eras or needs HTTP."""
+LIMIT, SHORTEST = 1.5, 1.2
+"""Times the bare forwarder: in general, and for handshake stdio with `SHORTEST_AT` at a time."""
+SHORTEST_AT = 16
+TYPED = "typed"
+"""The tool that is called: it has an `outputSchema`, as every tool of the SDK's servers has."""
 WAYS = ("stdio", "http")
 ERAS = ("handshake", "stateless")
 PARALLEL = (1, 16, 64)
@@ -61,7 +64,7 @@ class Place:
             self.row.cost[way, parallel] = min(known, spent / done["calls"])
 
     def _calls(self, calls, parallel):
-        tool = self.running.tool("echo")
+        tool = self.running.tool(TYPED)
         return {"name": self.name, "tool": tool, "calls": calls, "parallel": parallel}
 
 
@@ -91,7 +94,7 @@ async def measure_cell(way, era, gateways, rows, *, quick):
                 continue
             tally = tallies[gateway] = folder / gateway.key
             tally.touch()
-            server = await stack.enter_async_context(upstream(way, era, tally=tally))
+            server = await stack.enter_async_context(upstream(way, era, tools=3, tally=tally))
             places += await _opened(stack, asking, server, _rows(rows, gateway, era), way)
         await _measure(asking, places, way, quick=quick)
         for place in places:
@@ -165,7 +168,8 @@ def _promises(rows):
             for parallel in PARALLEL:
                 words = f"{row.client} → {row.server} {way}, {parallel} at a time"
                 ratio = _ratio(row, rows, (way, parallel))
-                is_shortest = (row.client, row.server, way) == ("handshake", "handshake", "stdio")
+                way_of_row = (row.client, row.server, way, parallel)
+                is_shortest = way_of_row == ("handshake", "handshake", "stdio", SHORTEST_AT)
                 if not math.isnan(ratio):
                     limit = SHORTEST if is_shortest else LIMIT
                     promises.append(

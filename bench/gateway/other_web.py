@@ -30,19 +30,15 @@ KEEP_ALIVE = 60
 class KeptResponse:
     """A `ResponseWriter` that keeps a response for the server that has to send it."""
 
-    def __init__(self):
+    def __init__(self, tasks):
         self._sent = b""
-        self.finished = asyncio.Event()
+        self.tasks = tasks
 
     def write(self, head, parts=(), *, joined=True):  # noqa: ARG002 - it is always joined
         self._sent += b"".join((head, *parts))
 
     async def drain(self):
         pass
-
-    def on_finished(self, _http_request, response=b""):
-        self._sent += response
-        self.finished.set()
 
     def parse(self):
         """Its status, headers and body."""
@@ -75,7 +71,7 @@ class OtherFront:
             head = self._heads[key] = RequestHead(method, url, [*pairs], peer=self._peer)
             if (denied := self._front.admit(head)) is not None:
                 raise RuntimeError(denied.words)
-        response = KeptResponse()
+        response = KeptResponse(self._tasks)
         http_request = HttpRequest(writer=response, head=head, body=body)
         to_do = (head.handler or self._front.handle)(http_request)
         if to_do is not None:

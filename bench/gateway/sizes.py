@@ -20,7 +20,7 @@ BLOCK = 16 * MB
 """Bytes that are asked for in one block."""
 MOST = 640
 """Calls in one block."""
-LIMIT = 2.5
+LIMIT = 1.5
 LINEAR = 2.5
 """Twice the bytes may cost this much more: twice, and some noise."""
 

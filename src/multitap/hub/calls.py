@@ -51,8 +51,11 @@ _REASONS: Mapping[type[MultitapError], str] = {
 """Why calls are refused, as metrics name it; see `_outcome`."""
 _LONGEST_ERROR = 4096  # characters of a tool's error message; decoding all of it could take long
 
-LARGE = 256 * 1024
-"""Bytes above which a result is checked in a thread, so that it does not block the loop."""
+LARGE = 4 * 1024 * 1024
+"""Bytes above which a result is checked in a thread, so that it does not block the loop.
+
+A megabyte takes about 0.15 ms, and a thread's turn nearly as long.
+"""
 SMALL = 64 * 1024
 """The same for results whose structured content has to be decoded."""
 SCANNED = 256 * 1024

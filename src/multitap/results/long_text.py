@@ -134,7 +134,8 @@ class LongText:
         return self.beginning(sys.maxsize)
 
     def _grow(self, following: Iterable[str], length: int) -> None:
-        parts, size = [self._text], len(self._text)
+        # without an empty beginning: a single part is not copied
+        parts, size = [self._text] if self._text else [], len(self._text)
         for part in following:
             self._taken += 1
             size += len(part)

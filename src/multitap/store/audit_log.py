@@ -94,7 +94,7 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     rule: str = ""
     """The place of the rule in its file."""
     detail: str = ""
-    arguments: msgspec.Raw | None = None
+    arguments: Any = None
     """The arguments without secrets, if the settings keep them."""
 
     def body(self) -> str:

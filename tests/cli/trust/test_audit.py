@@ -106,3 +106,14 @@ def test_a_configuration_with_its_own_log_hides_no_decision(multitap, home):
 
     assert [one["kind"] for one in multitap("audit -c own.toml --json").json] == ["token.created"]
     assert len(multitap("audit -c own.toml --verify --json").json) == 2
+
+
+def test_recorded_arguments_are_shown(multitap, configure, home):
+    configure(zoo=zoo("good"))
+    with (home / "multitap.toml").open("a") as file:
+        file.write("\n[audit]\narguments = true\n")
+
+    multitap("call zoo_add a=1 b=2")
+    (entry,) = [entry for entry in multitap("audit --json").json if entry["kind"] == "call"]
+
+    assert entry["arguments"] == {"a": 1, "b": 2}

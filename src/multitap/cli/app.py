@@ -68,8 +68,8 @@ Serve
   stats      stats      Show calls, errors, times and clients of the running gateway
   calls      calls      List past calls, or those that match FILTER
   reload     reload     Reload the configuration of running gateways
-  restart    reload     Restart a server of the running gateway
-  stop       reload     Stop the gateway in the background, and its servers
+  restart    reload     Restart a server of the running gateway, or the gateway itself
+  stop       reload     Stop the gateway in the background
   token      token      Manage the tokens that let clients use the gateway over HTTP
 Problems
   doctor     doctor     Diagnose problems and say how to fix them

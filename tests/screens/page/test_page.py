@@ -715,6 +715,7 @@ async def test_an_address_is_reviewed_connected_to_and_added(served, browser):
         await page.click("Add a server")
         await page.until(f"!!{DIALOG}?.querySelector('#what')")
         await page.type(f"{served.url}/mcp")
+        await page.until(f"{DIALOG}?.querySelector('.card code')?.innerText.startsWith('http')")
         await page.click("Review", inside=DIALOG)
         await dialog(page, "Connect to it once, and add it if it works?")
         await page.run(f"{DIALOG}.querySelector('#server-name').value = 'far'")

@@ -1,7 +1,6 @@
 """Changes the files of a running gateway, with the same steps as the commands."""
 
 import shutil
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 
@@ -142,7 +141,7 @@ class FileEditor(ConfigEditor):
                     )
                 draft = drafts[0]
         draft = settle_provenance(draft)
-        return replace(draft, name=new.name) if new.name else draft
+        return msgspec.structs.replace(draft, name=new.name) if new.name else draft
 
     def _review(self, draft: ServerDraft, new: NewServer) -> AdditionReview:
         # secrets are only named, like answers that are still missing

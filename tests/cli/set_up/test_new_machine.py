@@ -263,6 +263,15 @@ def test_a_second_import_adds_nothing(machine):
     assert all(one["same_as"] for one in json.loads(again.stdout)["servers"])
 
 
+def test_in_the_home_folder_a_client_s_own_file_is_nobody_else_s(machine):
+    machine.work = machine.home
+
+    imported = machine.multitap("import", "--dry-run")
+
+    assert "[servers.time]" in imported.stdout
+    assert "not imported" not in imported.stderr
+
+
 def test_a_dry_run_writes_nothing_and_shows_no_key(machine):
     before = machine.files()
 

@@ -26,10 +26,10 @@ from multitap.cli.configuration import (
     explain_emptiness,
     offer_trust,
 )
-from multitap.cli.gateways import workers
-from multitap.cli.gateways.workers import Worker
 from multitap.cli.options import CommonOptions
+from multitap.cli.serve import workers
 from multitap.cli.serve.serve import ServeOptions
+from multitap.cli.serve.workers import Worker
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import NOTES, Exit, advise, can_draw, note, null_streams
 from multitap.cluster import serving as cluster_serving

@@ -137,7 +137,13 @@ def _own(files: Sequence[HostFile], target: EditTarget) -> list[HostFile]:
     """
     if target.is_project:
         return [*files]
-    strange = [short_path(file.path) for file in files if not file.trusted and file.servers]
+    # in the home folder, a client's own file is that of a project as well
+    own = {file.path for file in files if file.trusted}
+    strange = [
+        short_path(file.path)
+        for file in files
+        if not file.trusted and file.servers and file.path not in own
+    ]
     if strange:
         note(f"not imported, because it belongs to this project: {', '.join(strange)}")
         advise("`multitap import --project` collects it in `multitap.toml`, for you to trust")

@@ -43,9 +43,7 @@ class ConnectionPool:
         while self._idle:
             # removed before it is used, without an await: no two requests can share it
             connection = self._idle.pop()
-            transport = connection.transport
-            # inlined from `usable`, to save a frame
-            if connection.idle_since > oldest and transport and not transport.is_closing():
+            if connection.idle_since > oldest and connection.usable:
                 return connection
             connection.abort()
         return None

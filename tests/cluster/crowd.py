@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import sys
 import time
@@ -16,9 +15,7 @@ from pathlib import Path
 import aiohttp
 import anyio
 
-from multitap.cluster.leases import MARGIN, RENEWAL, TTL
 from tests.cluster.clients import HandshakeClient, Refused, StatelessClient, connector
-from tests.processes import descendants
 
 SERVER = Path(__file__).with_name("nonce_server.py")
 
@@ -83,9 +80,6 @@ class Crowd:
     def __init__(self, *, pause=0.0):
         self.made = []
         self.unopened = []
-        self.starved = []
-        """When a process was kept waiting for a processor for so long that its owner's lease may
-        have ended: pairs of moments, from and to. A call may fail for that, as it should."""
         self._pause = pause
         self._is_over = False
         self._chance = random.Random(5)
@@ -133,19 +127,6 @@ class Crowd:
             }:
                 await anyio.sleep(0.05)
 
-    async def watch_starvation(self):
-        while not self._is_over:
-            began, before = time.monotonic(), _waited()
-            await anyio.sleep(TTL / 2)
-            now = time.monotonic()
-            longest = max(
-                (waited - before[pid] for pid, waited in _waited().items() if pid in before),
-                default=0,
-            )
-            # half of what a renewal may be late, since a wait may lie on both sides of a look
-            if longest > (TTL - MARGIN - RENEWAL) / 2:
-                self.starved.append((began - TTL, now + TTL))
-
     @asynccontextmanager
     async def at_work(self, url, *, stateless, handshake, is_lasting=True):
         """Clients of each era, from the moment all of them are served until the block ends.
@@ -161,7 +142,6 @@ class Crowd:
             aiohttp.ClientSession(connector=connector()) as http,
             anyio.create_task_group() as tasks,
         ):
-            tasks.start_soon(self.watch_starvation)
             for name in sorted(self.names):
                 kind = StatelessClient if name.startswith("s") else HandshakeClient
                 tasks.start_soon(self.work, name, kind(http, url))
@@ -174,27 +154,6 @@ class Crowd:
                 self._is_over = True
 
 
-def _waited():
-    """Seconds for which each process below this one has waited for a processor."""
-    waited = {}
-    for pid in descendants(os.getpid()):
-        try:
-            _, nanoseconds, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
-        except OSError:  # it has ended meanwhile, or the kernel does not count
-            continue
-        waited[pid] = int(nanoseconds) / 1e9
-    return waited
-
-
-def beyond(calls, windows):
-    """The calls that were under way in none of these windows."""
-    return [
-        call
-        for call in calls
-        if not any(call.began <= end and call.ended >= begin for begin, end in windows)
-    ]
-
-
 def check(crowd, ledger, *, disturbed=()):
     """Assert what holds whatever happened.
 
@@ -204,7 +163,11 @@ def check(crowd, ledger, *, disturbed=()):
         disturbed: When calls that were under way may have failed: pairs of moments, from and to.
     """
     executed, failures = ledger.executed, crowd.failures
-    late = beyond(failures, (*disturbed, *crowd.starved))
+    late = [
+        one
+        for one in failures
+        if not any(one.began <= end and one.ended >= begin for begin, end in disturbed)
+    ]
     terms = ledger.terms
 
     assert not [nonce for nonce, times in executed.items() if times > 1], "executed twice"
@@ -221,7 +184,6 @@ def tell(crowd, ledger, kills=()):
     for one in crowd.failures:
         words[one.failure] = words.get(one.failure, 0) + 1
     print(f"{len(crowd.made)} calls, {len(crowd.failures)} failed, {len(ledger.terms)} processes")
-    print(f"  {len(crowd.starved)} times starved")
     for text, times in words.items():
         print(f"  {times} times: {text}")
     slowest = sorted((one.ended - one.began for one in crowd.made), reverse=True)[:3]

@@ -12,7 +12,7 @@ import pytest
 from anyio import to_thread
 
 from tests.cluster.balancer import Balancer
-from tests.cluster.crowd import Crowd, NonceLedger, beyond, check
+from tests.cluster.crowd import Crowd, NonceLedger, check
 from tests.cluster.cut_line import CutLine
 from tests.cluster.gateways import GatewayProcess, running_beside
 from tests.cluster.redis_server import running_redis
@@ -135,9 +135,7 @@ async def test_no_call_runs_twice_or_fails_without_a_cause(tmp_path, figures):
     figures(
         minutes=MINUTES,
         calls=len(crowd.made),
-        failed=len(crowd.failures),
-        failed_only_by_starvation=len(beyond(crowd.failures, disturbed)),
-        times_starved=len(crowd.starved),
+        failed_in_a_fault=len(crowd.failures),
         **{f"failed: {reason}": times for reason, times in _reasons(crowd).items()},
         twice=sum(times > 1 for times in ledger.executed.values()),
         slowest_call_s=round(max(call.ended - call.began for call in crowd.made), 2),

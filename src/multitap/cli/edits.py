@@ -11,6 +11,7 @@ import msgspec
 
 from multitap.cli.configuration import problem_reason
 from multitap.cli.options import CommonOptions
+from multitap.cli.target import gateways
 from multitap.cli.terminal import Colour, Exit, colour_text, note, say, short_path
 from multitap.config import (
     Document,
@@ -39,7 +40,7 @@ from multitap.config.layers import Layer, merge, read_document
 from multitap.config.problems import Severity, did_you_mean
 from multitap.config.projects import TrustState
 from multitap.config.secrets import in_text
-from multitap.config.sources import FILE, project_folder
+from multitap.config.sources import FILE, project_folder, state_directory
 from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.printable import printable
 from multitap.redaction import Redactor
@@ -334,12 +335,16 @@ def record_pins(edits: Sequence[PinEdit]) -> list[PinRecord]:
 
 def write_pins(edits: Sequence[PinEdit]) -> None:
     """Change the lock files; on failure, servers are pinned again when they start."""
+    if any(edit.after is None for edit in edits):
+        _reload_gateways()
     for edit in edits:
         _write(edit.lock, edit.server, edit.after)
 
 
 def restore_pins(records: Sequence[PinRecord]) -> None:
     """Restore the entries of lock files that an operation changed."""
+    if any(record.before is None for record in records):
+        _reload_gateways()
     # backwards: one operation may have changed the same entry twice
     for record in reversed(records):
         lock = LockFile(Path(record.path), is_private=record.private)
@@ -347,6 +352,18 @@ def restore_pins(records: Sequence[PinRecord]) -> None:
         _write(lock, record.server, before)
         if not record.existed and not _read(lock):
             lock.path.unlink(missing_ok=True)
+
+
+def _reload_gateways() -> None:
+    """Make running gateways drop the servers that files no longer name.
+
+    They do so by themselves, but later: one that still has a server pins it again.
+    """
+    for live in gateways(state_directory()):
+        try:
+            live.reload()
+        except MultitapError as exc:  # it may just have ended, and the files are as they should be
+            note(str(exc))
 
 
 def _entries(loaded: Loaded, server: str) -> list[tuple[LockFile, bool, ServerPins]]:

@@ -169,10 +169,10 @@ class Target:
         return run_async(ask)
 
 
-def gateways(loaded: Loaded) -> tuple[RunningGateway, ...]:
+def gateways(state_directory: Path) -> tuple[RunningGateway, ...]:
     """All running gateways, the latest first; reports those that do not answer."""
     running: list[RunningGateway] = []
-    for path, pid in sockets(loaded.state_directory).items():
+    for path, pid in sockets(state_directory).items():
         from multitap.control.client import FIRST, ControlClient, wait  # noqa: PLC0415 - asyncio
 
         client = ControlClient(path, f"the gateway with pid {pid}", patience=FIRST)
@@ -191,7 +191,7 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ..
     """
     if not options.live:
         return ()
-    running = gateways(loaded)
+    running = gateways(loaded.state_directory)
     if options.pid is None:
         same = [live for live in running if live.runs(loaded)]
         if not same and not loaded.settings.servers:

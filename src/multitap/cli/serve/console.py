@@ -39,5 +39,5 @@ def console(options: CommonOptions, *, opens: bool) -> int:
 
 def _only_one(loaded: Loaded) -> RunningGateway | None:
     """The only gateway over HTTP, whatever its files."""
-    running = [live for live in gateways(loaded) if live.about.url is not None]
+    running = [live for live in gateways(loaded.state_directory) if live.about.url is not None]
     return running[0] if len(running) == 1 else None

@@ -150,6 +150,9 @@ def _begin(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 def _has_begun(task: asyncio.Task[None]) -> bool:
+    # Python 3.12.1 crashes in `get_coro` of an eager task that ended in its first step
+    if task.done():
+        return True
     coroutine = task.get_coro()
     return (
         not isinstance(coroutine, CoroutineType)

@@ -37,7 +37,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def here(cls) -> "Installation":
         """The copy that runs now."""
-        prefix = Path(sys.prefix)
+        prefix, python = Path(sys.prefix), sys.executable
         if "pipx" in prefix.parts:
             tool = "pipx"
         elif {"uv", "tools"} <= {*prefix.parts}:
@@ -48,7 +48,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         try:
             own = distribution(NAME)
         except PackageNotFoundError:  # run from a folder on the path
-            return cls(tool=tool, python=sys.executable, environment=environment)
+            return cls(tool=tool, python=python, environment=environment)
         origin = _origin(own)
         url = str(origin.get("url", ""))
         address = urlsplit(url)
@@ -56,7 +56,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         control = origin.get("vcs_info", {}).get("vcs")
         return cls(
             tool=tool,
-            python=sys.executable,
+            python=python,
             environment=environment,
             folder=folder if folder and folder.is_dir() else None,
             is_editable=bool(origin.get("dir_info", {}).get("editable")),

@@ -194,7 +194,7 @@ async def test_a_secret_argument_that_a_server_repeats_is_not_kept(tmp_path, rec
         "user": "ada",
         "password": ECHOED,
         "login": {"secret": "another-secret-value"},
-        "pin": 4711,
+        "pin": 471_108_150_423,  # long: a hash in the audit log may contain any four digits
     }
     async with open_hub(configured) as hub:
         await hub.settled()
@@ -216,5 +216,5 @@ async def test_a_secret_argument_that_a_server_repeats_is_not_kept(tmp_path, rec
     assert ECHOED in repeated.text
     everything = "".join(kept)
     assert "wrong: ada ***" in everything
-    for secret in (ECHOED, "another-secret-value", "4711"):
+    for secret in (ECHOED, "another-secret-value", "471108150423"):
         assert secret not in everything

@@ -106,6 +106,7 @@ async def decide(hub, name, **arguments):
 def test_every_example_is_tried():
     assert [*EXAMPLES] == [
         "config.md 0",
+        "cookbook.md 0",
         "environment.md 0",
         "filters.md 0",
         "filters.md 1",

@@ -18,6 +18,7 @@ from multitap.agent.models import (
 from multitap.agent.models.language_model import distinct
 from multitap.config import ModelConfig, Scope
 from multitap.errors import ConfigError, ModelError
+from multitap.installation import extra_hint
 from tests.agent.models.scripted import (
     KEY,
     PROVIDERS,
@@ -282,7 +283,8 @@ async def test_a_missing_library_is_named_with_the_way_to_get_it(provider, monke
         async with open_model(ModelConfig(provider=provider, name="x")):
             pass
 
-    assert caught.value.hint == "pip install 'multitap[chat]'"
+    assert caught.value.hint == extra_hint("chat")
+    assert "[chat]" in caught.value.hint
 
 
 async def test_calls_that_all_have_the_number_0_are_told_apart_by_their_ids():

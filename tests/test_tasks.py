@@ -333,20 +333,27 @@ async def test_work_that_begins_after_its_owner_has_left_is_cancelled():
 
 
 @pytest.mark.parametrize("waits", [0, 1])
-async def test_an_error_of_work_ends_its_owner(waits):
+async def test_an_error_of_work_is_logged_and_ends_nothing_else(waits, caplog):
+    others = []
+
     async def work():
         for _ in range(waits):
             await asyncio.sleep(0)
         raise LookupError("gone")
 
-    async def own():
-        with ungrouped():
-            async with Tasks() as tasks:
-                tasks.begin(Work(), work())
-                await anyio.sleep_forever()
+    async def other():
+        await asyncio.sleep(0)
+        others.append("ended")
 
-    with pytest.raises(LookupError, match="gone"):
-        await own()
+    async with Tasks() as tasks:
+        tasks.begin(Work(), work())
+        await until(lambda: caplog.records)
+        tasks.begin(Work(), other())
+        await until(lambda: others)
+
+    assert [(record.message, str(record.exc_info[1])) for record in caplog.records] == [
+        ("a request failed", "gone")
+    ]
 
 
 @asynccontextmanager

@@ -108,6 +108,13 @@ class Tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
 
+    def _on_request_end(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        self._cancelled.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            # one bad request must not end the connection of others, nor the gateway
+            logger.error("a request failed", exc_info=error)
+
     def _fail(self, error: BaseException) -> None:
         self._errors.append(error)
         if not self._over and self._owner is not None:
@@ -131,16 +138,19 @@ class Tasks:
         """Run a coroutine as a task: from now on if Python can, else from the next turn on.
 
         For requests, most of which only send something and wait for its answer. Once the block
-        is left, it is cancelled at its first wait.
+        is left, it is cancelled at its first wait. An error that it raises is logged, and ends
+        nothing else.
         """
         work.task = task = _begin(coroutine)
-        self._own(task)
+        self._own(task, self._on_request_end)
         if work.stopped or self._over:
             work.stop()
 
-    def _own(self, task: asyncio.Task[None]) -> None:
+    def _own(
+        self, task: asyncio.Task[None], on_end: "Callable[[asyncio.Task[None]], None] | None" = None
+    ) -> None:
         self._running.add(task)
-        task.add_done_callback(self._on_end)
+        task.add_done_callback(on_end or self._on_end)
 
 
 def _begin(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -28,7 +28,7 @@ OTHERS = (
     *("import --project", "import all --yes", "add x -- echo --no-check", "export cursor"),
     *("install cursor", "uninstall cursor", "enable run", "disable run", "rename run other"),
     *("undo", "set run timeout 3", "remove run", "undo", "tokens", "chat hello", "console"),
-    *("calls", "token list", "help", "trace run", "login web", "logout web", "secret list"),
+    *("calls", "stop", "token list", "help", "trace run", "login web", "logout web", "secret list"),
     *("pins list", "pins review", "pins review --accept", "pins reset run", "sandbox show run"),
     *(
         "sandbox learn run",

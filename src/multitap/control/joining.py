@@ -328,7 +328,7 @@ def _start(place: BackgroundPlace, until: float) -> None:
 def _become_gateway(place: BackgroundPlace, log: int, ready: int) -> NoReturn:
     """In a child process: start the gateway as nobody's child, with nothing of the client's."""
     try:
-        # not in the client's session or tree: whoever ends these does not end the others' gateway
+        # not in the client's session or tree: ending these must not end the others' gateway
         os.setsid()
         if os.fork():
             os._exit(0)

@@ -266,7 +266,7 @@ class Control:
 
     @method
     async def pulse(self, seen: int = 0, most: int = 100) -> "Pulse":
-        """The counters, and at most so many calls after the first `seen` ones."""
+        """The counters, and up to `most` calls after the first `seen` ones."""
 
     @method
     def pulses(

@@ -33,7 +33,7 @@ AHEAD = 4 * 1024 * 1024
 LAST_ANSWERS = 3.0
 """Seconds for the last answers after the client has closed its end."""
 MOST_LOSSES, LOSS_WINDOW = 8, 60.0
-"""Gateways that may be lost within so many seconds before we give up."""
+"""Gateways that may be lost within that many seconds before the relay gives up."""
 MOVED, STOPPED = b"!moved", b"!stopped"
 """What a gateway says instead of a message: join again at once, or with the next message."""
 

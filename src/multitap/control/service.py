@@ -221,7 +221,7 @@ class ControlService(AccessControl, WorkerControl):
         return await self._editor_for().review_new(new)
 
     async def add_server(self, new: NewServer, digest: str, *, person: ActionUser = NOBODY) -> str:
-        del person  # whoever asks has agreed
+        del person  # the person who asks has agreed
         name = await self._editor_for().add(new, digest)
         await self.reload()
         return name

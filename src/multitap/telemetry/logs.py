@@ -98,7 +98,7 @@ def set_up_logs(form: LogFormat, levels: Mapping[str, str], *, notes: str) -> No
     """Write the log of this process to standard error.
 
     As JSON, this includes notes for the user, warnings of Python, and the error that ends the
-    program: whoever reads the lines can parse every one of them.
+    program: readers can parse every line.
 
     Args:
         form: How records are written.

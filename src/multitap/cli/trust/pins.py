@@ -69,7 +69,7 @@ def review_pins(
     """
     loaded, servers = _choose_servers(options, server)
     places = places_of(loaded)
-    # whoever looks at the servers records what they offer now
+    # looking at the servers records what they offer now
     Target(options, loaded).look(lambda control: control.state(), server=server)
     due = [review for review in reviews(places, servers) if review.is_due]
     if as_json:

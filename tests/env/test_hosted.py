@@ -22,6 +22,7 @@ from multitap.gateway.fronts.http import HttpFront, serve_http
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.gateway.gateway import open_gateway
 from multitap.http.server.server import bind
+from multitap.principal import token_principal
 from tests.agent.models.scripted import Say, scripted_model
 from tests.gateway.talking import PATIENCE, Gate, Talker
 from tests.zoo.modes import command
@@ -200,7 +201,11 @@ class Guest:
     """Somebody whose token allows the tools of the protocol, and one more."""
 
     def find(self, bearer):
-        return Admitted("guest", allow=("env_*", "zoo_add")) if bearer == b"guest" else None
+        return (
+            Admitted(token_principal("guest"), allow=("env_*", "zoo_add"))
+            if bearer == b"guest"
+            else None
+        )
 
 
 async def test_a_token_allows_no_more_through_the_environment_than_directly(file):

@@ -23,6 +23,7 @@ from multitap.gateway.fronts.tokens import Token
 from multitap.gateway.parked_calls import MOST_EACH, TTL, ParkedCalls
 from multitap.gateway.private_links import PrivateLinks
 from multitap.http.server.request import EventWriter
+from multitap.principal import token_principal
 from multitap.upstream import notifications
 from multitap.upstream.questions import CallContext
 from multitap.wire.jsonrpc import EMPTY, RequestParams
@@ -751,7 +752,7 @@ async def test_a_client_does_not_wait_for_the_calls_of_another_one(settings):
 
 
 async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_one_in_the_end():
-    client = Client(EventWriter(), principal="ada")
+    client = Client(EventWriter(), principal=token_principal("ada"))
     meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
     guests, ends, answers = {}, {}, []
 

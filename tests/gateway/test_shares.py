@@ -16,6 +16,7 @@ from multitap.gateway.parked_calls import MOST_EACH, ParkedCalls
 from multitap.gateway.private_links import PrivateLinks
 from multitap.gateway.subscriptions import Subscriptions
 from multitap.http.server.request import EventWriter
+from multitap.principal import token_principal
 from multitap.wire.jsonrpc import EMPTY, RequestParams, RpcError
 from tests.gateway.hostile.raw import (
     dial,
@@ -34,13 +35,13 @@ from tests.waiting import until
 
 
 def client(principal):
-    client = Client(EventWriter(), principal=principal)
+    client = Client(EventWriter(), principal=token_principal(principal))
     client.introduce("2025-11-25", EMPTY, {})
     return client
 
 
 def request(principal):
-    client = Client(EventWriter(), principal=principal)
+    client = Client(EventWriter(), principal=token_principal(principal))
     return stateless_request(client, Raw(b"1"), client.outlet, RequestParams())
 
 
@@ -123,7 +124,7 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
 
     def asked(principal):
         meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
-        client = Client(EventWriter(), principal=principal)
+        client = Client(EventWriter(), principal=token_principal(principal))
         return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta))
 
     assert MOST_EACH > 6

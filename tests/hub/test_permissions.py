@@ -11,6 +11,7 @@ from multitap import CallContext, LocalServer, Settings, open_hub
 from multitap.config.policy_rules import PolicyRule
 from multitap.errors import Denied, NotAllowed
 from multitap.hub.routes import route_to
+from multitap.principal import Principal, token_principal
 from multitap.upstream.questions import Handlers
 
 
@@ -198,7 +199,7 @@ async def test_rules_are_about_calls_and_not_about_resources_and_prompts(tmp_pat
 class Caller(msgspec.Struct, frozen=True):
     """A client of the stateless era, as far as permissions look at it."""
 
-    principal: str = "ann"
+    principal: Principal = token_principal("ann")
     holder: str = "10.0.0.1"
     drives_rounds: bool = True
 
@@ -214,14 +215,14 @@ def question(state):
 
 
 ROUND = {
-    "principal": "ann",
+    "principal": token_principal("ann"),
     "holder": "10.0.0.1",
     "tool": "one_read",
     "arguments": b'{"path":"x"}',
     "state": "s",
 }
 OTHERS = {
-    "principal": "bob",
+    "principal": token_principal("bob"),
     "holder": "10.0.0.2",
     "tool": ["one_write", "two_read"],
     "arguments": [b'{"path":"y"}', b'{"path": "x"}', b"{}"],

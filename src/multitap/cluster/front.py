@@ -38,7 +38,7 @@ class SharedFront:
         """Count a request against a rate that all replicas share, then handle it."""
         admitted = http_request.head.admitted
         if admitted.rate is not None:
-            rate, key = admitted.rate.rate, f"rate:{admitted.principal}"
+            rate, key = admitted.rate.rate, f"rate:{admitted.principal.key}"
             limits = self.sessions.bus.coordinator.limits
             try:
                 allowance = await limits.take(key, limit=rate.requests, window=rate.seconds)

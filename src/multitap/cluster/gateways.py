@@ -48,7 +48,7 @@ class SessionAffinity:
         """
         # as in `PrivateLinks`: a session's own, or in the stateless era those of a principal
         replicas = client.replicas
-        owner = f"principal {client.principal}" if replicas is None else replicas.session_id
+        owner = f"principal {client.principal.key}" if replicas is None else replicas.session_id
         key = f"seat:{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{server}"
         own = self._bus.name.encode()
         # Each change is a swap, so of several replicas that look at the same time one gets the

@@ -21,6 +21,7 @@ from multitap.gateway.client import (
     stateless_request,
 )
 from multitap.gateway.gateway import Gateway
+from multitap.principal import Principal
 from multitap.tasks import CancelHandle
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
@@ -39,7 +40,7 @@ class RelayedRequest(msgspec.Struct, array_like=True):
 
     session_id: str
     """Empty in the stateless era."""
-    principal: str
+    principal: Principal
     holder: str
     profiles: tuple[str, ...]
     allow: tuple[str, ...]

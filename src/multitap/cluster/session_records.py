@@ -16,6 +16,7 @@ from multitap.catalog.audience import Audience
 from multitap.cluster.bus import ReplicaBus
 from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
 from multitap.gateway.client import Client
+from multitap.principal import Principal
 from multitap.trust.single_use import MOST_REMEMBERED, WINDOW
 
 _PURPOSE = "session"
@@ -24,7 +25,7 @@ _PURPOSE = "session"
 class SessionRecord(msgspec.Struct, array_like=True):
     """The state of a session, without its requests in progress."""
 
-    principal: str
+    principal: Principal
     """The principal that opened it, and the only one that may use it."""
     holder: str
     profiles: tuple[str, ...]

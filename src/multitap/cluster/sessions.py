@@ -455,7 +455,7 @@ class SharedSessions:
         """
         record = await self.records.read(session_id)
         # bound to the principal that opened it: a leaked id alone gives no access
-        if record is None or record.principal != admitted.principal or not record.version:
+        if record is None or record.principal.key != admitted.principal.key or not record.version:
             return None
         if (session := self._sessions.find(session_id, admitted)) is not None:
             return session  # another request was quicker

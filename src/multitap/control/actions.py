@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from multitap.control.messages import PersonReply, ProgressStep, ServerQuestion
 from multitap.control.methods import ActionUser
+from multitap.principal import local_principal
 from multitap.tasks import Latch
 from multitap.wire.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 
@@ -97,13 +98,13 @@ class CommandUser:
         server: The server that may ask them; empty if none may.
     """
 
-    principal = ""
     holder = ""
     log_level = None
     drives_rounds = False
 
     def __init__(self, person: ActionUser, server: str = "") -> None:
         self.caller = person.caller
+        self.principal = local_principal()
         self._person = person
         self._server = server
         self.capabilities = _CAPABILITIES if server else _NONE

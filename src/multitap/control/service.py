@@ -563,7 +563,7 @@ def _client(client: Client) -> ClientFigures:
         protocol_version=client.version,
         profile=client.audience.profile,
         requests=len(client.scopes),
-        principal=client.principal,
+        principal=client.principal.name if client.principal.key else "",
         capabilities=abilities(client.capabilities),
     )
 

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
+from multitap.principal import ANONYMOUS, Principal
 from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
@@ -114,8 +115,8 @@ class Client:
 
     Args:
         outlet: Takes messages that do not belong to one of its own requests.
-        principal: The name in its credentials; empty if none are required.
-        holder: The holder whose share it uses; its principal by default.
+        principal: Who asks, by its credentials or its connection.
+        holder: The holder whose share it uses; the key of its principal by default.
         audience: The clients that see the same.
         alone: Whether no other client can use its connection.
         only: Whether the gateway has no other client, either.
@@ -127,7 +128,7 @@ class Client:
         self,
         outlet: Outlet,
         *,
-        principal: str = "",
+        principal: Principal = ANONYMOUS,
         holder: str = "",
         audience: Audience = EVERYBODY,
         alone: bool = False,
@@ -137,9 +138,9 @@ class Client:
         self._alone = alone
         self.outlet = outlet
         self.principal = principal
-        self.holder = holder or principal
+        self.holder = holder or principal.key
         self.audience = audience
-        self.slot_holder: object = None if only else principal or self
+        self.slot_holder: object = None if only else principal.key or self
         """Its name among those that use the same server; None if there are no others.
 
         Clients without a name share an address, but no server's time.
@@ -148,7 +149,7 @@ class Client:
         """Its protocol version after the handshake; empty in the stateless era."""
         self.info: Mapping[str, Any] = {}
         self._last_info: tuple[Raw, str] | None = None
-        self.caller = principal
+        self.caller = _caller({}, principal)
         """A label for people: its name, its version, and its principal."""
         self.capabilities = EMPTY
         self.can_be_asked = False
@@ -190,7 +191,7 @@ class Client:
     @property
     def single(self) -> bool:
         """Whether all its requests are known to come from one program."""
-        return self._alone or self.shook_hands or bool(self.principal)
+        return self._alone or self.shook_hands or bool(self.principal.key)
 
     @property
     def shook_hands(self) -> bool:
@@ -342,10 +343,11 @@ def wants_log(client: Client, message: Raw) -> bool:
     return client.log_level is None or is_grave(message, client.log_level)
 
 
-def _caller(info: Mapping[str, Any], principal: str) -> str:
+def _caller(info: Mapping[str, Any], principal: Principal) -> str:
+    label = principal.name if principal.key else ""
     parts = (info.get("title") or info.get("name"), info.get("version"))
     name = " ".join(word[:_LONGEST_WORD] for word in parts if isinstance(word, str) and word)
-    return f"{name} ({principal})" if name and principal else name or principal
+    return f"{name} ({label})" if name and label else name or label
 
 
 def log_level(value: Raw | None) -> str | None:
@@ -379,7 +381,7 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     """Its parameters."""
     capabilities: Raw
     log_level: str | None
-    principal: str
+    principal: Principal
     caller: str
     is_stateless: bool = False
     """Whether it belongs to the stateless era."""

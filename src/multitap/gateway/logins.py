@@ -146,4 +146,4 @@ class ClientLogins:
 def _is_owner(client: Client) -> bool:
     """Whether a client is on this machine, and cannot be anybody but its owner."""
     # on pipes there is no holder: the user who started us is the owner
-    return not client.principal and (not client.holder or is_loopback(client.holder))
+    return not client.principal.key and (not client.holder or is_loopback(client.holder))

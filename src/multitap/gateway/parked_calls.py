@@ -21,6 +21,7 @@ from multitap.errors import ServerError
 from multitap.gateway.client import Client, ClientRequest, OnOtherReplica, able, fit
 from multitap.gateway.client_errors import OVERLOADED
 from multitap.limits import Shares
+from multitap.principal import Principal
 from multitap.tasks import CancelHandle, Tasks
 from multitap.trust.single_use import Issued, Seal, bind
 from multitap.upstream.questions import CallContext
@@ -104,7 +105,7 @@ class ParkedCall:
         return self.client.slot_holder
 
     @property
-    def principal(self) -> str:
+    def principal(self) -> Principal:
         return self.client.principal
 
     @property
@@ -324,12 +325,12 @@ class ParkedCalls:
         """Count one more call; if there are too many, drop the one that has waited longest."""
         # below that no principal can have too many
         if len(self._parked_calls) >= MOST_EACH:
-            own = self._waiting(client.principal)
+            own = self._waiting(client.principal.key)
             if len(own) >= MOST_EACH:
                 self._give_up(own[0])
         if self._shares.take(client.holder):
             return
-        waiting = self._waiting(client.principal)
+        waiting = self._waiting(client.principal.key)
         if not waiting and self._shares.total >= self._shares.most:
             waiting = self._waiting()
         if waiting:
@@ -338,19 +339,19 @@ class ParkedCalls:
             reason = self._shares.refusal(client.holder)
             raise RpcError(OVERLOADED, reason, {"reason": "overloaded"})
 
-    def _waiting(self, principal: str | None = None) -> list[ParkedCall]:
+    def _waiting(self, key: str | None = None) -> list[ParkedCall]:
         """The waiting calls, of all principals or of one, oldest first."""
         parked_calls = self._parked_calls.values()
         return [
             parked
             for parked in parked_calls
-            if parked.waits and principal in {None, parked.client.principal}
+            if parked.waits and key in {None, parked.client.principal.key}
         ]
 
     def drop(self, principals: Collection[str]) -> None:
-        """Cancel all calls of some principals."""
+        """Cancel all calls of some principals, by their keys."""
         for parked in tuple(self._parked_calls.values()):
-            if parked.client.principal in principals:
+            if parked.client.principal.key in principals:
                 self._give_up(parked)
 
     def _give_up(self, parked: ParkedCall) -> None:
@@ -429,4 +430,4 @@ def _purpose(client: Client, subject: str, arguments: Raw) -> str:
     """What a ticket is sealed for: it may leak, so it is valid for one principal and call only."""
     # however the JSON is written: the call goes on with the arguments that it began with
     plain = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
-    return f"ticket {bind(client.principal, subject, plain).hex()}"
+    return f"ticket {bind(client.principal.key, subject, plain).hex()}"

@@ -72,7 +72,7 @@ class PrivateLinks:
         if shared.config.session == "shared":
             link = await self._handshaken(shared)
         else:
-            owner = client if client.shook_hands else client.principal
+            owner = client if client.shook_hands else client.principal.key
             link = self._own(owner, client.holder, shared, None)
         await agree_on_logs(shared, link)
         return link
@@ -178,7 +178,7 @@ class PrivateLinks:
         self._shares.give(self._links.pop(key).holder)
 
     def drop(self, gone: Client | str) -> None:
-        """End the links of a client, or of a principal."""
+        """End the links of a client, or of the principal with a key."""
         for (owner, _), private in tuple(self._links.items()):
             if owner is gone or (isinstance(gone, str) and owner == gone):
                 private.scope.cancel()

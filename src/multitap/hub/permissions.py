@@ -15,9 +15,10 @@ from multitap.config.policy_rules import PolicyRule
 from multitap.errors import LONGEST_QUOTE, BadArguments, Denied, MultitapError, quoted, shortened
 from multitap.events import Outcome
 from multitap.hub.routes import Route
+from multitap.principal import system_user
 from multitap.results.result import UNREADABLE
 from multitap.store import Store
-from multitap.store.audit_log import AuditRecord, system_user
+from multitap.store.audit_log import AuditRecord
 from multitap.trust.arguments import decode_arguments, find_places
 from multitap.trust.policy import Decision, Ruling
 from multitap.trust.shown_arguments import show_arguments
@@ -222,7 +223,7 @@ def _binding(
 ) -> tuple[str | bytes, ...]:
     """What a person's permission holds for: one caller, one call, and one question in it."""
     client, tool = context.client, route.tool
-    principal, holder = ("", "") if client is None else (client.principal, client.holder)
+    principal, holder = ("", "") if client is None else (client.principal.key, client.holder)
     return ("call", principal, holder, tool.server, tool.raw_name, bytes(given), round_.state)
 
 
@@ -294,7 +295,7 @@ class AuditTrail:
             AuditRecord(
                 "call",
                 time(),
-                system_user() if client is None else client.principal,
+                system_user() if client is None else client.principal.name,
                 "" if client is None else client.caller,
                 context.agent_id or "",
                 context.session_id or "",

@@ -9,7 +9,6 @@ last entry to adding the next.
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import msgspec
 
+from multitap.principal import ANONYMOUS
 from multitap.store.tables import CallRecord, Row, encodable, insert
 
 if TYPE_CHECKING:
@@ -96,6 +96,15 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     detail: str = ""
     arguments: Any = None
     """The arguments without secrets, if the settings keep them."""
+    issuer: str = ""
+    """Who vouches for the principal: an identity provider, or our own tokens; empty for the local
+    user."""
+    user: str = ""
+    """The subject of the issuer."""
+    client_id: str = ""
+    """The OAuth client that the principal's token was issued to."""
+    access: str = ""
+    """The access rules that admitted the principal, separated by commas."""
 
     def body(self) -> str:
         """The entry as JSON."""
@@ -131,10 +140,11 @@ def bodies_of(records: Iterable[AuditRecord | CallRecord], author: Author) -> li
 def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
     """The entry of a call."""
     decision, rule = call.ruled or ("", "")
+    principal = ANONYMOUS if call.principal is None else call.principal
     return AuditRecord(
         "call",
         call.at,
-        user if call.principal is None else call.principal,
+        user if call.principal is None else call.principal.name,
         call.client or "",
         call.agent or "",
         call.session or "",
@@ -147,15 +157,11 @@ def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
         rule,
         call.error or "",
         call.shown,
+        principal.issuer if principal.key else "",
+        principal.subject if principal.key else "",
+        principal.client,
+        ",".join(principal.rules),
     )
-
-
-def system_user() -> str:
-    """The user who runs this program."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
-        return str(os.getuid())
 
 
 class ChainHead(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from multitap.principal import system_user
 from multitap.store import tables
 from multitap.store.audit_log import (
     AuditBatch,
@@ -19,7 +20,6 @@ from multitap.store.audit_log import (
     AuditRecord,
     Author,
     bodies_of,
-    system_user,
 )
 from multitap.store.queries import (
     EVERYTHING,

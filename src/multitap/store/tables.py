@@ -26,6 +26,7 @@ from multitap.events import (
     ToolSuspected,
     Warned,
 )
+from multitap.principal import Principal
 from multitap.redaction import MARK, Redactor
 
 if TYPE_CHECKING:
@@ -308,8 +309,8 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Seconds of it spent on the answer after it arrived."""
     exchange: RecordedExchange | str | None = None
     """Arguments and result, if recorded; for a past call, the id of its exchange."""
-    principal: str | None = None
-    """The name in the client's credentials, for the audit log; None for calls of the host."""
+    principal: Principal | None = None
+    """Who asked, for the audit log; None for calls of the host."""
     ruled: tuple[str, str] | None = None
     """The policy's decision and its rule, for the audit log."""
     shown: msgspec.Raw | None = None

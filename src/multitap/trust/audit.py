@@ -16,7 +16,8 @@ import msgspec
 
 from multitap.config.models import Audit
 from multitap.config.sources import state_directory
-from multitap.store.audit_log import AuditEntry, AuditFile, AuditRecord, system_user
+from multitap.principal import system_user
+from multitap.store.audit_log import AuditEntry, AuditFile, AuditRecord
 
 logger = logging.getLogger(__name__)
 

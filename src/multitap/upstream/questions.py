@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 from msgspec import Raw
 
+from multitap.principal import Principal
 from multitap.wire.wire import OnProgress, OwnedCall
 
 if TYPE_CHECKING:
@@ -41,13 +42,13 @@ class OnBehalfOf(Protocol):
         ...
 
     @property
-    def principal(self) -> str:
-        """The identity in its credentials; empty if none are required."""
+    def principal(self) -> Principal:
+        """Who asks, proven by its credentials or its connection."""
         ...
 
     @property
     def holder(self) -> str:
-        """Its principal, or its address if it has none."""
+        """The key of its principal, or its address if that has none."""
         ...
 
     @property

@@ -11,6 +11,7 @@ from multitap.gateway.fronts.access import Access, AccessRules, open_access, rep
 from multitap.gateway.fronts.tokens import Admitted, Token, read_tokens
 from multitap.http.addresses import is_loopback
 from multitap.http.server.request import Rejected
+from multitap.principal import FILE_ISSUER, Principal
 from multitap.trust.tokens import AccessTokens
 from tests.gateway.hostile.raw import (
     dial,
@@ -67,6 +68,7 @@ def test_a_required_token_is_required_of_every_client(host):
         assert decide_local(allowed).status == 401
 
 
+ANN, BOB = (Principal(name, FILE_ISSUER, name) for name in ("ann", "bob"))
 SECRET = "a-secret-of-some-length"
 TOKENS = (Token(SECRET.encode(), "ann"), Token(b"another-secret-of-bob", "bob", "little"))
 PATHS = ("/mcp", "/sse", "/messages", "/health", "/metrics", "/", "/nowhere")
@@ -160,7 +162,7 @@ def test_where_every_address_is_ours_a_name_may_still_be_somebody_elses_trick():
 def test_a_token_is_proof_enough_whatever_the_name():
     access = Access("0.0.0.0", TOKENS)
 
-    assert decided(access, host="tap:3000", authorization=f"Bearer {SECRET}") == Admitted("ann")
+    assert decided(access, host="tap:3000", authorization=f"Bearer {SECRET}") == Admitted(ANN)
     assert decided(access, host="tap:3000") == 401
     assert decided(access, host="tap", origin="http://evil.example") == 403
 
@@ -188,10 +190,10 @@ def test_nobody_is_let_in_without_a_right_token(header):
 def test_a_token_says_who_somebody_is_and_what_they_see(scheme):
     access = Access("127.0.0.1", TOKENS)
 
-    assert decided(access, host="localhost", authorization=f"{scheme} {SECRET}") == Admitted("ann")
+    assert decided(access, host="localhost", authorization=f"{scheme} {SECRET}") == Admitted(ANN)
     assert decided(
         access, host="localhost", authorization=f"{scheme} another-secret-of-bob"
-    ) == Admitted("bob", "little")
+    ) == Admitted(BOB, "little")
 
 
 def test_strangers_can_not_fill_the_memory_with_names():

@@ -6,6 +6,7 @@ from multitap.cluster.bus import ReplicaBus, ReplicaIdentity
 from multitap.cluster.gateways import SessionAffinity
 from multitap.cluster.local_coordinator import LocalCoordinator, LocalRecords
 from multitap.gateway.client import OnOtherReplica
+from multitap.principal import token_principal
 from multitap.tasks import Tasks
 
 
@@ -24,7 +25,7 @@ class Contended(LocalRecords):
 
 class _Client:
     replicas = None
-    principal = "ann"
+    principal = token_principal("ann")
 
 
 async def test_a_seat_that_others_keep_taking_is_given_to_one():

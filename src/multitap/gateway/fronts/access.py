@@ -11,10 +11,17 @@ from pathlib import Path
 import msgspec
 
 from multitap.errors import ConfigError
-from multitap.gateway.fronts.tokens import ANYBODY, ActiveKeys, Admitted, Token, TokenSources
+from multitap.gateway.fronts.tokens import (
+    ANYBODY,
+    ActiveKeys,
+    Admitted,
+    Token,
+    TokenSources,
+)
 from multitap.http.addresses import is_loopback
 from multitap.http.server.peer import Peer, PeerUsers
 from multitap.http.server.request import Rejected
+from multitap.principal import FILE_ISSUER, Principal, local_principal
 from multitap.trust.tokens import AccessTokens
 
 CREATE = "`multitap token create NAME` creates one"
@@ -143,6 +150,7 @@ class Access:
         self.keys = keys
         self._unnamed = unnamed or (AnonymousAccess.REFUSED if tokens else AnonymousAccess.ADMITTED)
         self._users = users
+        self._own_user = Admitted(local_principal())
         named = {*_LOOPBACK, *hosts, f"[{host}]" if ":" in host else host}
         self._anywhere = host in {"0.0.0.0", "::", ""}  # noqa: S104 - compared, not bound
         self._names = frozenset(name.lower() for name in named)
@@ -209,7 +217,9 @@ class Access:
         admitted = None
         for token in self.tokens:  # no early exit: constant time
             if hmac.compare_digest(secret, token.secret):
-                admitted = Admitted(token.principal, token.profile)
+                admitted = Admitted(
+                    Principal(token.principal, FILE_ISSUER, token.principal), token.profile
+                )
         if admitted is None and self.keys is not None:
             admitted = self.keys.find(secret)
         return admitted or Rejected(401, "this token is unknown, expired or revoked", _CHALLENGE)
@@ -232,7 +242,7 @@ class Access:
             return Rejected(
                 403, "other users of this machine, and confined servers, need a bearer token"
             )
-        return ANYBODY
+        return self._own_user
 
 
 def repeated_header(pairs: Iterable[tuple[bytes, bytes]]) -> bytes | None:

@@ -168,7 +168,7 @@ class HttpFront:
                 return too_fast(wait)
             head.edition = None  # each request is counted, so no decision is remembered
         head.admitted = admitted
-        head.holder = admitted.principal or head.holder
+        head.holder = admitted.principal.key or head.holder
         # all that follows from the head alone: the connection remembers it with the head
         head.handler = self._routes.get((head.method, head.path))
         head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)

@@ -28,6 +28,7 @@ from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import RequestHead
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
+from multitap.principal import Principal
 from multitap.tasks import now
 from multitap.wire.jsonrpc import (
     CLIENT_CAPABILITIES_KEY,
@@ -218,7 +219,7 @@ class HttpSessions:
     def find(self, session_id: str, admitted: Admitted) -> HttpSession | None:
         """The session with this id, if it belongs to the client; else None."""
         session = self._sessions.get(session_id)
-        if session is None or session.client.principal != admitted.principal:
+        if session is None or session.client.principal.key != admitted.principal.key:
             return None
         session.used = self._clock()
         return session
@@ -335,7 +336,7 @@ class StatelessClients:
     ) -> None:
         self._gateway = gateway
         self._chosen = choose_audience
-        self._clients: dict[tuple[str, str, Audience], Client] = {}
+        self._clients: dict[tuple[Principal, str, Audience], Client] = {}
 
     def admit(self, head: RequestHead, message: ClientMessage, params: RequestParams) -> Client:
         """The client of a request without a session, after a check against its head.
@@ -365,22 +366,22 @@ class StatelessClients:
         return client
 
     def drop(self, principals: Collection[str]) -> list[Client]:
-        """Forget the clients of some principals, and return them."""
-        dropped = [client for key, client in self._clients.items() if key[0] in principals]
+        """Forget the clients of some principals, by their keys, and return them."""
+        dropped = [client for key, client in self._clients.items() if key[0].key in principals]
         self._clients = {
-            key: client for key, client in self._clients.items() if key[0] not in principals
+            key: client for key, client in self._clients.items() if key[0].key not in principals
         }
         return dropped
 
     def _client(self, head: RequestHead) -> Client:
         return self.of(head.admitted.principal, head.holder, self._chosen(head))
 
-    def of(self, principal: str, holder: str, audience: Audience) -> Client:
+    def of(self, principal: Principal, holder: str, audience: Audience) -> Client:
         """The client of a principal, address and audience."""
         key = (principal, holder, audience)
         if (client := self._clients.get(key)) is None:
             if len(self._clients) >= _ADDRESSES:
-                self._clients = {key: client for key, client in self._clients.items() if key[0]}
+                self._clients = {key: client for key, client in self._clients.items() if key[0].key}
             client = Client(_NoOutlet(), principal=key[0], holder=key[1], audience=key[2])
             self._clients[key] = client
         return client

@@ -101,7 +101,7 @@ class LegacySse:
             return
         try:
             record = await shared.records.read(session_id)
-            if record is None or record.principal != admitted.principal or record.version:
+            if record is None or record.principal.key != admitted.principal.key or record.version:
                 http_request.say(404, _NO_STREAM)
                 return
             note = bus.SessionMessage(session_id, http_request.body)

@@ -26,6 +26,7 @@ from multitap.gateway.client import (
 )
 from multitap.gateway.eras import admit_unheaded
 from multitap.gateway.gateway import Gateway
+from multitap.principal import local_principal
 from multitap.tasks import Tasks, Work
 from multitap.wire.jsonrpc import (
     UNPARSABLE,
@@ -305,6 +306,7 @@ class RelayedClient(LineReader):
         """Answer the client until it leaves."""
         client = Client(
             self,
+            principal=local_principal(),
             audience=Audience.of(profile),
             alone=True,
             first_id=1 + secrets.randbelow(_FIRST_IDS),
@@ -360,7 +362,13 @@ async def serve_stdio(gateway: Gateway, *, profile: str | None = None) -> None:
                     transports.append(writer)
                 elif _is_waitable(target):
                     os.set_blocking(target, False)
-                client = Client(output, audience=Audience.of(profile), alone=True, only=True)
+                client = Client(
+                    output,
+                    principal=local_principal(),
+                    audience=Audience.of(profile),
+                    alone=True,
+                    only=True,
+                )
                 duplex = Duplex(gateway, client, output, tasks)
                 received = LineReader(MAX_LINE, _taking(duplex), _refusing(duplex), ended.set)
                 if _is_waitable(source):

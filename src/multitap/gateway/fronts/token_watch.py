@@ -68,7 +68,7 @@ class TokenWatch:
         connections.forget_heads()
         if gone:
             connections.abort(
-                lambda head: head.admitted is not None and head.admitted.principal in gone
+                lambda head: head.admitted is not None and head.admitted.principal.key in gone
             )
             self._end(gone)
 
@@ -76,7 +76,7 @@ class TokenWatch:
         """End sessions, calls and connections of principals that lost access."""
         gateway = self._gateway
         for session in self._sessions:
-            if session.client.principal in gone:
+            if session.client.principal.key in gone:
                 if self._sessions.shared is not None:
                     self._sessions.shared.end_soon(session)
                 self._sessions.close_soon(session)

@@ -14,6 +14,7 @@ import msgspec
 
 from multitap.errors import ConfigError, MultitapError
 from multitap.limits import Rate, RateLimit
+from multitap.principal import ANONYMOUS, Principal, token_principal
 from multitap.trust.tokens import AccessToken, AccessTokens, parts
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ class Token(msgspec.Struct, frozen=True):
 class Admitted(msgspec.Struct, frozen=True):
     """The principal of an admitted request, and its rights."""
 
-    principal: str = ""
+    principal: Principal = ANONYMOUS
     profile: str | None = None
     allow: tuple[str, ...] = ()
     """Globs for the tools that it may use; empty: all."""
@@ -48,7 +49,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 ANYBODY = Admitted()
-"""What clients without a token get, if they are admitted."""
+"""What clients without a token get under `--insecure`."""
 
 
 class _Key(msgspec.Struct, frozen=True):
@@ -191,7 +192,7 @@ class TokenSources:
 
 def _key(token: AccessToken) -> _Key:
     rate = RateLimit(Rate.parse(token.rate)) if token.rate else None
-    return _Key(token, Admitted(token.id, token.profile, token.allow, rate))
+    return _Key(token, Admitted(token_principal(token.id), token.profile, token.allow, rate))
 
 
 def _stamp(path: Path) -> _Stamp:

@@ -12,6 +12,7 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.http.server.request import JSON, HttpRequest, Rejected, RequestHead, ToDo
+from multitap.principal import token_principal
 from multitap.screens.page import pages
 from multitap.screens.page.access import (
     FORM,
@@ -88,7 +89,7 @@ class Console:
         elif (token_id := self._token_of(head)) is None:
             head.handler = self._refuse_locked
         else:
-            head.admitted = Admitted(token_id)
+            head.admitted = Admitted(token_principal(token_id))
             head.holder = token_id
             head.handler = (self._pages.get(path) if method == b"GET" else self._method(path)) or (
                 _missing
@@ -179,7 +180,7 @@ class Console:
         gone = set_cookie("", 0, is_secure=False)
         http_request.respond(200, (b"null",), kind=JSON, extra=safe(gone))
         # afterwards: revoking the token closes its connections
-        await self._keys.leave(http_request.head.admitted.principal)
+        await self._keys.leave(http_request.head.admitted.principal.subject)
 
 
 def _missing(http_request: HttpRequest) -> None:

@@ -10,11 +10,10 @@ import mcp_types as types
 import pytest
 
 from multitap import CallContext, Handlers, StdioServer
-from multitap.cluster import peer_connection as say
+from multitap.cluster import peer_messages as say
 from multitap.cluster.leases import Owner, Ownership
 from multitap.cluster.local_coordinator import LocalCoordinator
-from multitap.cluster.peer_connection import PeerConnection
-from multitap.cluster.peers import open_peers
+from multitap.cluster.peers import PeerConnection, open_peers
 from multitap.errors import CallTimeout, OwnerUnreachable, ServerError, UpstreamError
 from multitap.events import LinkState, ResourceUpdated
 from multitap.wire.request import make_request

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 
 from multitap.cluster.coordinator import Coordinator, CoordinatorDown, Records
-from multitap.cluster.peer_connection import PROTOCOL
+from multitap.cluster.peer_messages import PROTOCOL
 from multitap.errors import ConfigError, counted
 from multitap.tasks import Bell
 from multitap.version import VERSION

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from multitap.cluster.peer_connection import Greeting, PeerMessage
-from multitap.cluster.peers import Relay, RelayedServer
+from multitap.cluster.peer_messages import Greeting, PeerMessage
+from multitap.cluster.relays import Relay, RelayedServer
 from multitap.cluster.wires import ForwardedWire, RelayedWire, SharedInbound, open_forwarded
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import CannotStart, WireFault

@@ -1,311 +1,264 @@
-"""The other replicas: reached by connections, and served with what runs here."""
+"""The other replicas: encrypted connections to them, in both directions."""
 
 import asyncio
 import contextlib
-import itertools
+import hashlib
+import hmac
 import logging
 import os
 import socket
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 import msgspec
-from msgspec import Raw
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from multitap.cluster import peer_connection as say
-from multitap.cluster.peer_connection import PATIENCE, PeerConnection, PeerLine
-from multitap.cluster.wires import HANDSHAKE, ForwardedWire, RelayedCall
+from multitap.cluster import peer_messages as say
+from multitap.cluster.peer_messages import PROTOCOL, Ask, Greeting, PeerMessage, encode, messages
+from multitap.cluster.relays import OwnedLink, Relay, RelayedServer
+from multitap.cluster.wires import ForwardedWire
 from multitap.errors import (
-    AnswerInvalid,
     ConfigError,
-    MultitapError,
     OwnerUnreachable,
-    ServerError,
-    Unavailable,
-    UpstreamError,
-    WireFault,
 )
 from multitap.http.closed_ports import close_port
-from multitap.tasks import Tasks, Work
-from multitap.upstream.availability import Availability
-from multitap.upstream.handshake import Era
-from multitap.upstream.requests import RequestPath
-from multitap.upstream.session import Session
-from multitap.wire import jsonrpc
-from multitap.wire.jsonrpc import RpcError
-from multitap.wire.request import Request
+from multitap.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 
-_UNCOUNTED = frozenset({"subscriptions/listen"})
-"""Requests without an end, which must not use up the slots of calls."""
-_GONE = "the replica of the client that was asked is gone"
+_MAGIC = b"multitap-peer-1\n"
+_NONCE = 32
+_HEAD = 4
+_TAG = 16
+_MOST = 256 * 1024 * 1024  # bytes of a sealed batch: a result may be as long as `limits.message`
+_FIRST = 4096  # bytes of the first one, before the other side is authenticated
+_BACKLOG = 64 * 1024 * 1024  # unsent bytes above which no more requests are sent
+_BATCH = 1024 * 1024  # bytes of requests above which a batch is sealed
+PATIENCE = 3.0
+"""Seconds for the other side to authenticate."""
 
 
-class OwnedLink(Protocol):
-    """The part of a link that a relay uses."""
+class _Transport(Protocol):
+    """The part of a transport that is used; those of uvloop are not subclasses of asyncio's."""
 
-    availability: Availability
-    requests: RequestPath
+    def write(self, data: bytes, /) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
 
 
-class Relay:
-    """The servers of this replica, as one other replica uses them over one connection.
+class PeerConnection(asyncio.Protocol):
+    """An encrypted connection to one other replica.
 
     Args:
-        connection: The connection to the other replica.
-        tasks: Runs calls that wait for more than an answer.
-        find: Returns the link to a server that this replica owns now, if it does.
-        users: The wires to each server, by its name.
+        key: The cluster's key.
+        replica: Our id.
+        is_caller: Whether we opened the connection.
+        on_message: Called with each message; must not block or raise.
+        on_close: Called once, when the connection is closed.
     """
 
     def __init__(
         self,
-        connection: PeerLine,
-        tasks: Tasks,
-        find: Callable[[str], OwnedLink | None],
-        users: Mapping[str, set["RelayedServer"]],
+        key: bytes,
+        replica: str,
+        *,
+        is_caller: bool,
+        on_message: Callable[["PeerConnection", PeerMessage], None],
+        on_close: Callable[["PeerConnection"], None],
     ) -> None:
-        self._connection = connection
-        self._tasks = tasks
-        self._find = find
-        self._users = users
-        self._servers: dict[int, RelayedServer] = {}
-
-    def take(self, message: say.PeerMessage) -> None:
-        """Handle a message to us as the owner."""
-        match message:
-            case say.Open(wire=number, server=server):
-                relayed = RelayedServer(server, number, self._connection, self._tasks, self._find)
-                self._servers[number] = relayed
-                self._users[server].add(relayed)
-            case say.Close(wire=number):
-                if (gone := self._servers.pop(number, None)) is not None:
-                    self._forget(gone)
-            case say.Ask(wire=number) | say.Cancel(wire=number) | say.Tell(wire=number):
-                if (server_ := self._servers.get(number)) is not None:
-                    server_.take(message)
-            case say.PeerReply(wire=number):
-                if (server_ := self._servers.get(number)) is not None:
-                    server_.take(message)
-            case _:
-                pass  # only sent to users
-
-    def close(self) -> None:
-        """Cancel the calls of the other replica, which is gone."""
-        # emptied first: messages that still arrive find no server
-        servers, self._servers = self._servers, {}
-        for relayed in servers.values():
-            self._forget(relayed)
-
-    def _forget(self, gone: "RelayedServer") -> None:
-        self._users[gone.server].discard(gone)
-        gone.close()
-
-
-class RelayedServer:
-    """One server of ours, as one wire of another replica uses it; see `RelayedWire`."""
-
-    def __init__(
-        self,
-        server: str,
-        number: int,
-        connection: PeerLine,
-        tasks: Tasks,
-        find: Callable[[str], OwnedLink | None],
-    ) -> None:
-        self.server = server
-        self._number = number
-        self._connection = connection
-        self._tasks = tasks
-        self._find = find
+        self.peer: str | None = None
+        """The other side's id, once it is authenticated."""
+        self.reason = "the other replica closed the connection"
         self._loop = asyncio.get_running_loop()
-        self._calls: dict[int, Work] = {}
-        self._owners: dict[int, object] = {}
-        self._questions: dict[int, asyncio.Future[bytes]] = {}
-        self._question_numbers = itertools.count(1)
+        self.ready: asyncio.Future[None] = self._loop.create_future()
+        """Done once the other side is authenticated."""
+        self.is_closed = False
+        self._key = key
+        self._replica = replica
+        self._is_caller = is_caller
+        self._on_message = on_message
+        self._on_close = on_close
+        self._transport: _Transport | None = None
+        self._ours = os.urandom(_NONCE)
+        self._received = bytearray()
+        self._sealing: AESGCM | None = None
+        self._opening: AESGCM | None = None
+        self._sent = self._opened = 0
+        self._batch: OrderedDict[int, PeerMessage] = OrderedDict()
+        """Messages that are not sealed yet, by object; while the other side does not read, these
+        wait here, where a request can still be withdrawn."""
+        self._full = False
+        self._unsent = 0
+        """The bytes of requests in the batch."""
+        # from the start: a silent peer must not occupy a place
+        self._timer = self._loop.call_later(PATIENCE, self._too_late)
 
-    def take(self, message: say.Ask | say.Cancel | say.Tell | say.PeerReply) -> None:
-        match message:
-            case say.Ask():
-                # known before it runs: it may end, and remove itself, in its first step
-                work = self._calls[message.number] = Work()
-                self._tasks.begin(work, self._serve(message))
-            case say.Cancel(number=number):
-                if (called_off := self._calls.get(number)) is not None:
-                    called_off.cancel()
-            case say.Tell():
-                # in a task: this is a callback of the connection, and pipes may be full
-                self._tasks.start_soon(self._pass_on, message)
-            case say.PeerReply(question=question, message=answer):
-                future = self._questions.get(question)
-                # the server may have withdrawn its question while the answer was on its way
-                if future is not None and not future.done():
-                    future.set_result(answer)
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
+        if self.is_closed:
+            # refused before it began: nothing must be sent to a connection that is not read
+            transport.close()
+            return
+        self._write(_MAGIC + self._ours)
 
-    def tell(self, number: int | None, method: str, params: Raw) -> None:
-        which = say.NO_CALL if number is None else number
-        self._connection.send(say.News(self._number, which, method, bytes(params)))
+    @property
+    def is_congested(self) -> bool:
+        """Whether too much is unsent, because the other side does not read."""
+        return self._unsent > _BACKLOG
 
-    async def ask(self, number: int, method: str, params: Raw) -> Any:
-        question = next(self._question_numbers)
-        future = self._questions[question] = self._loop.create_future()
-        self._connection.send(
-            say.PeerQuestion(self._number, question, number, method, bytes(params))
-        )
+    def send(self, message: PeerMessage) -> None:
+        """Send a message, in one batch with others of this turn of the loop; dropped if closed."""
+        # no await and no lock: callers are callbacks as often as tasks. Sealing costs about the
+        # same for one message as for many, so those of one turn travel together.
+        self._batch[id(message)] = message
+        self._unsent += _size(message)
+        if len(self._batch) == 1:
+            self._loop.call_soon(self._flush)
+
+    def withdraw(self, message: PeerMessage) -> bool:
+        """Drop a message that is not sent yet; returns whether it was not."""
+        if self._batch.pop(id(message), None) is None:
+            return False
+        self._unsent -= _size(message)
+        return True
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        self._flush()
+
+    def close(self, reason: str) -> None:
+        """End it now."""
+        if not self.is_closed:
+            self.reason = reason
+            # what was sent in this turn is still in the batch
+            self._full = False
+            self._flush()
+            if self._transport is not None:
+                self._transport.close()
+            self._over()
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closed:
+            return
+        self._received += data
         try:
-            answer = await future
-        except asyncio.CancelledError:
-            self._connection.send(say.Withdraw(self._number, question))
-            raise
-        finally:
-            del self._questions[question]
-        try:
-            return jsonrpc.result_of(jsonrpc.parse(answer))
-        except AnswerInvalid as exc:
-            raise RpcError(jsonrpc.INTERNAL_ERROR, str(exc)) from None
+            if self._opening is None:
+                self._on_greeting()
+            while self._opening is not None and not self.is_closed and self._open_next():
+                pass
+        except (InvalidTag, msgspec.DecodeError, ValueError) as exc:
+            self._refuse(
+                "it has a different cluster key"
+                if isinstance(exc, InvalidTag)
+                else f"it does not speak the replica protocol: {exc}"
+            )
 
-    def leave(self) -> None:
-        self._connection.send(say.Leave(self._number))
+    def eof_received(self) -> None:
+        """Close the connection: the other side sends nothing more."""
 
-    def cut(self, reason: str) -> None:
-        self._connection.send(say.Close(self._number, reason))
+    def connection_lost(self, exc: Exception | None) -> None:
+        if exc is not None:
+            self.reason = f"the connection to the other replica broke: {exc}"
+        self._over()
 
-    def close(self) -> None:
-        # a copy: each removes itself as it ends
-        for work in tuple(self._calls.values()):
-            work.cancel()
-        for future in self._questions.values():
-            if not future.done():
-                future.set_exception(RpcError(jsonrpc.SERVER_ERROR, _GONE))
+    def _on_greeting(self) -> None:
+        size = len(_MAGIC) + _NONCE
+        if not _MAGIC.startswith(bytes(self._received[: len(_MAGIC)])):
+            raise ValueError("no greeting")
+        if len(self._received) < size:
+            return
+        theirs = bytes(self._received[len(_MAGIC) : size])
+        del self._received[:size]
+        # both numbers go into both keys, in the same order on both sides: keys are new for each
+        # connection, and so a counter may serve as the nonce
+        caller, called = (self._ours, theirs) if self._is_caller else (theirs, self._ours)
+        keys = [
+            AESGCM(hmac.digest(self._key, way + caller + called, hashlib.sha256))
+            for way in (b"from caller", b"to caller")
+        ]
+        self._sealing, self._opening = keys if self._is_caller else reversed(keys)
+        self.send(Greeting(PROTOCOL, self._replica))
 
-    async def _serve(self, ask: say.Ask) -> None:
-        try:
-            result = await self._result(ask)
-        except Exception as exc:  # noqa: BLE001 - boundary: the caller is on another machine
-            # its frames would keep the request alive as long as the error
-            exc.__traceback__ = None
-            self._connection.send(_failure(self._number, ask.number, exc))
-        else:
-            self._connection.send(say.PeerAnswer(self._number, ask.number, bytes(result)))
-        finally:
-            del self._calls[ask.number]
-            if not self._calls:
-                self._owners.clear()
+    def _open_next(self) -> bool:
+        received = self._received
+        if len(received) < _HEAD:
+            return False
+        size = int.from_bytes(received[:_HEAD])
+        if not _TAG <= size <= (_FIRST if self.peer is None else _MOST):
+            raise ValueError(f"a batch of {size:,} bytes")
+        if len(received) < _HEAD + size or self._opening is None:
+            return False
+        sealed = bytes(received[_HEAD : _HEAD + size])
+        del received[: _HEAD + size]
+        # the counter is not sent: a dropped or repeated batch cannot be decrypted
+        batch = self._opening.decrypt(self._opened.to_bytes(12), sealed, None)
+        self._opened += 1
+        for message in messages(batch):
+            if isinstance(message, Greeting):
+                self._prove(message)
+            # messages before the greeting are not accepted, even with the right key
+            elif self.peer is not None:
+                self._on_message(self, message)
+        return True
 
-    async def _result(self, ask: say.Ask) -> Raw:
-        link = self._find(self.server)
-        if link is None:
-            raise _NotOurs
-        now, session = self._loop.time(), link.availability.session
-        if session is not None and session.wire.kind == "cluster":
-            raise _NotOurs  # its owner has just changed, and it is about to be started here
-        if ask.method in HANDSHAKE:
-            try:
-                session = await link.availability.session_by(ask.deadline(now))
-            except Unavailable as exc:
-                raise _Down(exc) from None
-            return _introduce(ask.method, session)
-        request = Request(
-            ask.method,
-            ask.params,
-            ask.deadline(now),
-            ask.name,
-            None if ask.owner < 0 else RelayedCall(self, ask.number, self._owner(ask.owner)),
-            # the holder's number is unique at its own replica only
-            (self._connection.peer, ask.holder),
-            lambda done, total, message: self._connection.send(
-                say.Progress(self._number, ask.number, done, total, message)
-            ),
-            ask.meta,
-            ask.repeatable,
-            ask.cancellable,
-            ask.stamp,
-            is_relayed=True,
-        )
-        if ask.method in _UNCOUNTED:
-            session = await link.availability.session_by(request.deadline)
-            return await session.wire.request(request)
-        return await link.requests.request(request)
+    def _prove(self, greeting: Greeting) -> None:
+        if greeting.protocol != PROTOCOL:
+            raise ValueError(f"it speaks protocol {greeting.protocol}, not {PROTOCOL}")
+        self.peer = greeting.replica
+        self._timer.cancel()
+        if not self.ready.done():
+            self.ready.set_result(None)
 
-    def _owner(self, key: int) -> object:
-        # compared by identity: the same object as long as any of its calls is in progress
-        return self._owners.setdefault(key, object())
+    def _flush(self) -> None:
+        # without a key, pending messages are sent with the greeting
+        while self._batch and self._sealing is not None and not (self.is_closed or self._full):
+            batch: list[PeerMessage] = []
+            size = 0
+            while self._batch and size <= _BATCH:
+                _, message = self._batch.popitem(last=False)
+                size += _size(message)
+                batch.append(message)
+            self._unsent -= size
+            sealed = self._sealing.encrypt(self._sent.to_bytes(12), encode(batch), None)
+            self._sent += 1
+            self._write(len(sealed).to_bytes(_HEAD) + sealed)
 
-    async def _pass_on(self, message: say.Tell) -> None:
-        # each user does its handshake with us; the server has already done its own
-        link = self._find(self.server)
-        session = link.availability.session if link is not None else None
-        if session is not None and message.method != "notifications/initialized":
-            await session.wire.notify(message.method, jsonrpc.decode(message.params))
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
 
+    def _too_late(self) -> None:
+        self._refuse(f"it did not authenticate within {PATIENCE:g} s")
 
-class _NotOurs(Exception):
-    pass
+    def _refuse(self, reason: str) -> None:
+        logger.warning("a connection to another replica is closed: %s", reason)
+        self.reason = reason
+        if self._transport is not None:
+            self._transport.abort()
+        self._over()
 
-
-class _Down(Exception):
-    def __init__(self, why: Unavailable) -> None:
-        super().__init__(_words(why))
-        self.hint = why.hint
-
-
-def _introduce(method: str, session: Session) -> Raw:
-    """The server's answer to the handshake, as the owner received it."""
-    if method == "ping":
-        return Raw(b"{}")
-    is_stateless = session.era is Era.STATELESS
-    if is_stateless != (method == "server/discover"):
-        raise RpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found")
-    introduction: dict[str, Any] = {
-        "capabilities": {
-            name: value
-            for name, value in msgspec.to_builtins(session.capabilities).items()
-            if value is not None
-        }
-    }
-    info = {"name": session.title or "", "version": ""}
-    if session.instructions is not None:
-        introduction["instructions"] = session.instructions
-    if is_stateless:
-        introduction["supportedVersions"] = [session.protocol_version]
-        introduction["_meta"] = {jsonrpc.SERVER_INFO_KEY: info}
-        introduction["resultType"] = "complete"
-    else:
-        introduction["protocolVersion"] = session.protocol_version
-        introduction["serverInfo"] = info
-    return Raw(jsonrpc.encode(introduction))
+    def _over(self) -> None:
+        # reached twice: when we close it, and again when the transport reports its loss
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._timer.cancel()
+        if not self.ready.done():
+            self.ready.set_exception(ConnectionError(self.reason))
+            self.ready.exception()  # retrieved, or asyncio warns about it
+        self._on_close(self)
 
 
-def _failure(wire: int, number: int, exc: Exception) -> say.Failed:  # noqa: PLR0911 - one line for each kind
-    match exc:
-        case RpcError():
-            data = b"" if exc.data is None else jsonrpc.encode(exc.data)
-            return say.Failed(wire, number, "rpc", str(exc), code=exc.code, data=data)
-        case ServerError():
-            data = b"" if exc.data is None else jsonrpc.encode(exc.data)
-            return say.Failed(wire, number, "rpc", exc.words, code=exc.code, data=data)
-        case UpstreamError():
-            return say.Failed(wire, number, type(exc).__name__, _words(exc), exc.hint)
-        case _NotOurs():
-            return say.Failed(wire, number, "unsent", "another replica owns it now")
-        case _Down():
-            return say.Failed(wire, number, "down", str(exc), exc.hint)
-        case WireFault():
-            kind = "Unavailable" if exc.sent else "unsent"
-            return say.Failed(wire, number, kind, str(exc))
-        case MultitapError():
-            return say.Failed(wire, number, "Unavailable", str(exc), exc.hint)
-        case _:
-            logger.error("a forwarded request failed", exc_info=exc)
-            return say.Failed(wire, number, "Unavailable", "its owner failed to ask it")
-
-
-def _words(exc: UpstreamError) -> str:
-    return str(exc).removeprefix(f"{exc.server}: ")
+def _size(message: PeerMessage) -> int:
+    """The bytes of a request; other messages are answers to what was bounded by its sender."""
+    return len(message.params) if isinstance(message, Ask) and message.params else 0
 
 
 _STRANGERS = 64  # connections that are not authenticated yet; further ones are closed

@@ -10,9 +10,9 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from multitap.cluster import peer_connection as say
+from multitap.cluster import peer_messages as say
 from multitap.cluster.leases import OwnerLease
-from multitap.cluster.peer_connection import PeerLine
+from multitap.cluster.peer_messages import PeerLine
 from multitap.errors import (
     AnswerTimeout,
     BadAnswer,

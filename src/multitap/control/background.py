@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import hmac
 import logging
+import math
 import os
 import re
 import secrets
@@ -140,8 +141,9 @@ def needs_of(settings: Settings) -> Needs:
 class BackgroundGateway:
     """Lets clients in, and gives each its view; made by `run_background`."""
 
-    def __init__(self, views: Views, place: BackgroundPlace, tasks: Tasks) -> None:
+    def __init__(self, views: Views, place: BackgroundPlace, tasks: Tasks, host: str = "") -> None:
         self._make = views
+        self._host = host
         self._tasks = tasks
         self._views: dict[tuple[ViewKey, str], _View] = {}
         """The views that new clients may use."""
@@ -180,7 +182,8 @@ class BackgroundGateway:
             if not self._connections and not self._running:
                 if self.retired.is_set():
                     return
-                with anyio.move_on_after(GRACE) as grace:
+                # a part of another gateway does not end before that
+                with anyio.move_on_after(math.inf if self._host else GRACE) as grace:
                     await self._changed.wait()
                 if grace.cancelled_caught:
                     return
@@ -240,7 +243,7 @@ class BackgroundGateway:
                 self.retired.set()
                 await anyio.lowlevel.checkpoint()
             if request.purpose in {"retire", "greet"}:
-                _reply(connection)
+                _reply(connection, host=self._host)
                 return None
             if request.variables is not None:
                 return request
@@ -374,7 +377,7 @@ def _reply(connection: RelayedClient, **fields: Any) -> None:
 
 
 async def run_background(
-    views: Views, place: BackgroundPlace, on_listening: Callable[[], None]
+    views: Views, place: BackgroundPlace, on_listening: Callable[[], None], *, host: str = ""
 ) -> None:
     """Serve all clients that come, until none has been there for a while.
 
@@ -382,13 +385,14 @@ async def run_background(
         views: Makes views.
         place: Where it listens.
         on_listening: Called once it does.
+        host: The address of the gateway over HTTP that it is a part of, if any.
     """
     places.make_folder(place.socket.parent)
     listener = listen(place.socket)
     own = place.socket.stat().st_ino
     with closing(listener), ungrouped():
         async with Tasks() as tasks:
-            gateway = BackgroundGateway(views, place, tasks)
+            gateway = BackgroundGateway(views, place, tasks, host)
             loop = asyncio.get_running_loop()
             server = await loop.create_unix_server(gateway.connect, sock=listener)
             on_listening()

@@ -1,7 +1,7 @@
 """What a gateway can be asked to change in its files, and what a person sees before it does."""
 
 from collections.abc import Mapping
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import msgspec
 
@@ -60,6 +60,22 @@ class NewServer(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"NewServer({self.what!r})"  # answers may be secret
+
+
+class EditRequest(msgspec.Struct, frozen=True):
+    """A change that another process makes."""
+
+    method: str
+    """Of `ConfigEditor`."""
+    arguments: Mapping[str, Any]
+
+
+class EditReply(msgspec.Struct, frozen=True):
+    """What came of it."""
+
+    result: Any = None
+    error: str = ""
+    hint: str | None = None
 
 
 class ConfigEditor:

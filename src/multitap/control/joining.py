@@ -95,6 +95,8 @@ class JoinReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a person should know about the configuration."""
     is_alone: bool = False
     """The configuration asks for a gateway of its own, for example on HTTP."""
+    host: str = ""
+    """The address of the gateway over HTTP that it is a part of."""
     error: str = ""
     hint: str | None = None
     is_configuration: bool = False
@@ -191,6 +193,19 @@ def replace_gateway() -> JoinReply | None:
     joined = join(JoinRequest(purpose="greet"), starts=True, force=True)
     _close(joined)
     return None if joined is None else joined.reply
+
+
+@contextmanager
+def free_place() -> Generator[BackgroundPlace]:
+    """While entered, the place is free for a gateway of this process: nobody else takes it.
+
+    Raises:
+        MultitapError: The gateway that runs there does not answer.
+    """
+    place, until = background_place(), time.monotonic() + PATIENCE
+    with _turn(place, until):
+        _close(_knock(place, JoinRequest(purpose="retire"), until))
+        yield place
 
 
 def _close(joined: Joined | None) -> None:

@@ -4,7 +4,14 @@ import asyncio
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+)
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -90,13 +97,14 @@ class ControlService(AccessControl, WorkerControl):
         url: Its address for clients; None if it serves its own pipes.
         sessions: The ids of its sessions.
         editor: Makes what changes its files, once it is needed; None if it has none.
-        link: Makes a new link to the web console; None if there is no console.
         background: Whether it serves all clients of its user in the background.
     """
 
     workers: "WorkerPeers | None" = None
     """The other workers of the gateway, if it has any; answers cover all of them."""
     keys: LinkKeys | None = None
+    new_link: Callable[[], Awaitable[str]] | None = None
+    """Makes a link to the web console; None if there is no console."""
 
     def __init__(
         self,
@@ -106,7 +114,6 @@ class ControlService(AccessControl, WorkerControl):
         url: str | None = None,
         sessions: Callable[[], Collection[str]] | None = None,
         editor: Callable[[], ConfigEditor] | None = None,
-        link: Callable[[], str] | None = None,
         background: bool = False,
     ) -> None:
         super().__init__(gateway)
@@ -114,7 +121,6 @@ class ControlService(AccessControl, WorkerControl):
         self._url = url
         self._sessions = sessions
         self._editor = editor
-        self._link = link
         self._background = background
         self._started = time.time()
         self.conversations: dict[str, RemoteUser] = {}
@@ -247,12 +253,12 @@ class ControlService(AccessControl, WorkerControl):
         return self._editor()
 
     async def console(self) -> str:
-        if self._link is None:
+        if self.new_link is None:
             raise MultitapError(
                 "the gateway has no web console",
                 hint="`multitap serve --http` has one, unless you use `--no-console`",
             )
-        return self._link()
+        return await self.new_link()
 
     async def take_key_here(self, digest: bytes) -> bool:
         return self.keys is not None and self.keys.take(digest)

@@ -1,5 +1,6 @@
 """Clients on pipes share one gateway in the background."""
 
+import json
 import os
 import pty
 import pwd
@@ -7,7 +8,10 @@ import shutil
 import signal
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, Request, build_opener
 
 import pytest
 
@@ -494,3 +498,116 @@ def test_an_ordinary_user_has_one_too(machine):
 
     assert first.call("one_pid") == second.call("one_pid")
     assert Path(f"/proc/{machine.pid}").stat().st_uid == nobody.pw_uid
+
+
+@contextmanager
+def _over_http(machine, *arguments):
+    """While entered, a gateway over HTTP; yields its process."""
+    with machine.start(
+        "serve", "--http", "127.0.0.1:0", *arguments, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            next(line for line in process.stderr if line.startswith("at "))
+            yield process
+        finally:
+            process.terminate()
+            process.stderr.read()
+
+
+def _hosts(machine, pid):
+    """Whether clients on pipes join this process."""
+    return f"pid {pid} serves" in machine.run("restart")[2]
+
+
+def test_clients_on_pipes_share_the_servers_of_a_gateway_over_http(machine):
+    machine.configure(machine.server("one"))
+    with _over_http(machine) as process:
+        wait_for(lambda: _hosts(machine, process.pid))
+
+        pids = {machine.joined().call("one_pid") for _ in range(2)}
+        code, _, err = machine.run("stop")
+
+        assert pids == {machine.mark("one").read_text().strip()}
+        assert not machine.running()
+        assert (code, f"multitap stop --live {process.pid}" in err) == (4, True)
+        assert process.poll() is None
+
+
+def test_a_gateway_over_http_takes_over_the_clients_and_gives_them_back(machine):
+    machine.configure(machine.server("one"))
+    client = machine.joined()
+    alone = client.call("one_pid")
+    with _over_http(machine) as process:
+        wait_for(lambda: _hosts(machine, process.pid))
+        wait_for(lambda: not machine.running())
+
+        shared = client.call("one_pid")
+
+        assert shared != alone
+        assert machine.joined().call("one_pid") == shared
+
+    assert client.call("one_pid") not in {alone, shared}
+    assert len(machine.running()) == 1
+
+
+def test_a_gateway_over_http_may_keep_its_servers_to_itself(machine):
+    machine.configure(machine.server("one"))
+    with _over_http(machine, "--alone"):
+        client = machine.joined()
+
+        client.call("one_pid")
+
+        assert machine.starts("one") == 2
+        assert len(machine.running()) == 1
+
+
+def test_it_has_a_page_once_somebody_wants_one(machine):
+    machine.configure('[serve]\nkeep = "0.2s"\n' + machine.server("one"))
+    client = machine.joined()
+    client.tools()
+
+    code, link, err = machine.run("console", "--no-open")
+
+    assert (code, "in the background" in err) == (0, True)
+    base = link.partition("/console")[0]
+    browser = build_opener(HTTPCookieProcessor())
+    assert browser.open(link.strip()).status == 200
+    with pytest.raises(HTTPError, match="401"):
+        browser.open(f"{base}/mcp")
+    with browser.open(f"{base}/console/events") as page:
+        assert page.readline() == b"event: frame\n"
+        # it stays for the page, too
+        client.leave()
+        server = int(machine.mark("one").read_text())
+        assert b"one" in page.readline()
+        assert is_running(server)
+        assert len(machine.running()) == 1
+    wait_for(lambda: not machine.running())
+
+
+def test_its_page_changes_the_files_of_its_clients(machine):
+    path = machine.configure(machine.server("one"))
+    client = machine.joined()
+    client.tools()
+    link = machine.run("console", "--no-open")[1]
+    base = link.partition("/console")[0]
+    browser = build_opener(HTTPCookieProcessor())
+    browser.open(link.strip())
+
+    def ask(method, **arguments):
+        headers = {"Origin": base, "X-Multitap-Console": "1", "Content-Type": "application/json"}
+        body = json.dumps(arguments).encode()
+        with browser.open(Request(f"{base}/console/api/{method}", body, headers)) as response:
+            return json.loads(response.read())
+
+    ask("rename_server", server="one", name="first")
+    ask("change_tool", server="first", tool="echo", name="say")
+    found = ask("find_servers", text="fetch")
+    with pytest.raises(HTTPError) as refused:
+        ask("rename_server", server="first", name="first")
+    problem = json.loads(refused.value.read())
+
+    assert "[servers.first]" in path.read_text()
+    wait_for(lambda: "first_say" in client.tools())
+    assert "fetch" in {server["name"] for server in found["servers"]}
+    assert "first" in str(problem)

@@ -9,6 +9,7 @@ from multitap.cli.target import (
     RunningGateway,
     choose_gateway,
     gateways,
+    join_background,
     nobody_serves,
 )
 from multitap.cli.terminal import Exit, note, say
@@ -24,7 +25,7 @@ def console(options: CommonOptions, *, opens: bool) -> int:
     The link works once, in one browser.
     """
     loaded = load_configuration(options)
-    live = choose_gateway(options, loaded) or _only_one(loaded)
+    live = choose_gateway(options, loaded) or _only_one(loaded) or join_background(options, loaded)
     if live is None:
         return nobody_serves()
     link = live.console()

@@ -1,8 +1,10 @@
 """Changes the files of a running gateway, with the same steps as the commands."""
 
 import shutil
+import sys
 from functools import partial
 from hashlib import sha256
+from typing import get_type_hints
 
 import msgspec
 from anyio import to_thread
@@ -21,12 +23,16 @@ from multitap.cli.set_up.consent import Consent
 from multitap.cli.set_up.published import registry_address
 from multitap.cli.set_up.search import matching, similar
 from multitap.cli.set_up.trial import Trial, TrialContext, start_once
+from multitap.cli.signals import run_async
+from multitap.cli.terminal import Exit
 from multitap.config import HttpServer, Loaded, StdioServer
 from multitap.config.edit.drafts import DraftInput, ServerDraft
 from multitap.control.editing import (
     AdditionInput,
     AdditionReview,
     ConfigEditor,
+    EditReply,
+    EditRequest,
     FoundServer,
     FoundServers,
     NewServer,
@@ -197,6 +203,25 @@ class FileEditor(ConfigEditor):
         pins = add.pins_after(places_of(loaded), addition.name, trial, project=False)
         with trusting_own_edits():
             write_edits(f"enable {addition.name}", [edit], pins=pins)
+
+
+def edit_once(options: CommonOptions) -> int:
+    """Make the change that standard input asks for, in the folder of this process."""
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=EditRequest)
+    method = getattr(FileEditor(options), request.method)
+    kinds = get_type_hints(getattr(ConfigEditor, request.method))
+    arguments = {
+        name: msgspec.convert(value, kinds[name]) for name, value in request.arguments.items()
+    }
+
+    async def edit() -> EditReply:
+        try:
+            return EditReply(await method(**arguments))
+        except MultitapError as exc:
+            return EditReply(error=str(exc), hint=exc.hint)
+
+    sys.stdout.buffer.write(msgspec.json.encode(run_async(edit)))
+    return Exit.DONE
 
 
 def _require_same(review: AdditionReview, digest: str) -> None:

@@ -51,6 +51,7 @@ from multitap.http.server.server import open_listener, url_of
 from multitap.http.server.tls import ServerTls, TlsFiles
 from multitap.hub.hub import Hub, open_hub
 from multitap.hub.reload import Loader, Reloader
+from multitap.tasks import Tasks
 from multitap.telemetry.logs import set_up_logs
 from multitap.upstream.connect import Placements, local_placements
 from multitap.upstream.questions import Handlers, client_of
@@ -63,6 +64,8 @@ if TYPE_CHECKING:
 
 PAUSE = 60.0
 """Seconds between two collections."""
+_OWN_HUB = 0
+"""The number of the gateway's own hub; those of clients on pipes count from 1."""
 _GROWN = 2000  # new objects since the last collection, below which another is not worth it
 
 
@@ -328,12 +331,12 @@ async def _serve_http(
         front_access.open_access(rules) as allowed,
         open_listener(*address) if worker is None else worker.open_listener() as listener,
     ):
+        base = url_of(listener, is_secure=tls is not None)
         async with (
             _join_cluster(serving, served.settings, worker) as replica,
-            _open_gateway(served, replica) as gateway,
+            _open_gateway(served, replica, None if serving.alone else base) as gateway,
         ):
             gateway.tasks.start_soon(free_leftovers)
-            base = url_of(listener, is_secure=tls is not None)
             keys = None
             if serving.console and (is_loopback(host) or not rules.insecure):
                 keys = access.ConsoleKeys(allowed.sources)
@@ -343,7 +346,6 @@ async def _serve_http(
                 url=f"{base}/mcp",
                 sessions=lambda: [session.id for session in front.sessions],
                 editor=served.editor,
-                link=None if keys is None else lambda: keys.new_link(base),
             )
             front = http_front.HttpFront(
                 gateway,
@@ -352,7 +354,8 @@ async def _serve_http(
                 profile=serving.profile,
                 console=None if keys is None else console.Console(control, allowed.access, keys),
             )
-            control.keys = keys
+            if keys is not None:
+                control.keys, control.new_link = keys, partial(_new_link, keys, base)
             is_primary = worker is None or worker.is_first
             if replica is not None and worker is not None:
                 _join_workers(worker, replica, gateway, control, front, keys)
@@ -428,12 +431,20 @@ def _join_cluster(
 
 
 @asynccontextmanager
-async def _open_gateway(served: ServedHub, replica: "Replica | None") -> AsyncGenerator[Gateway]:
+async def _open_gateway(
+    served: ServedHub, replica: "Replica | None", shared_at: str | None
+) -> AsyncGenerator[Gateway]:
+    """A gateway over HTTP; at an address that is given, clients on pipes share its servers."""
     if replica is None:
-        async with open_gateway(served.open, host=served.host) as gateway:
+        # the bundled servers are in no file, so no client on pipes has them
+        if shared_at is None or served.reloader is None:
+            opening = open_gateway(served.open, host=served.host)
+        else:
+            opening = _open_shared(served, shared_at)
+        async with opening as gateway:
             yield gateway
         return
-    opening = partial(served.open, place=replica.place)
+    open_here = partial(served.open, place=replica.place)
     membership = replica.membership
     from multitap.cluster import bus  # noqa: PLC0415 - only in a cluster
 
@@ -443,12 +454,30 @@ async def _open_gateway(served: ServedHub, replica: "Replica | None") -> AsyncGe
         replica.key,
         is_alive=lambda name: name in membership.members,
     )
-    async with open_gateway(opening, host=served.host, replica=identity) as gateway:
+    async with open_gateway(open_here, host=served.host, replica=identity) as gateway:
         hub = gateway.hub
         replica.attach(lambda: hub.links)
         hub.concerns = lambda: replica.concerns
         gateway.tasks.start_soon(cluster_serving.follow, replica, hub)
         yield gateway
+
+
+@asynccontextmanager
+async def _open_shared(served: ServedHub, url: str) -> AsyncGenerator[Gateway]:
+    """A gateway whose servers clients on pipes share."""
+    # both import this module, or much
+    from multitap.cli.serve.background import host_background  # noqa: PLC0415
+    from multitap.cluster.neighbours import Neighbours  # noqa: PLC0415
+
+    async with Tasks() as forwarding:
+        neighbours = Neighbours(forwarding)
+        place = neighbours.place(_OWN_HUB, os.environ, served.state)
+        opening = partial(served.open, place=place)
+        async with open_gateway(opening, host=served.host) as gateway:
+            gateway.hub.on_restart = partial(neighbours.restart, _OWN_HUB)
+            gateway.on_rooted = partial(neighbours.keep_apart, _OWN_HUB)
+            gateway.tasks.start_soon(host_background, neighbours, url)
+            yield gateway
 
 
 async def _stay(
@@ -470,6 +499,10 @@ async def _stay(
             worker is not None and await workers.is_gateway_stopping(replica)
         ):
             await cluster_serving.drain(replica, front.refuse_requests)
+
+
+async def _new_link(keys: "access.ConsoleKeys", base: str) -> str:
+    return keys.new_link(base)
 
 
 def _say_how_to_open(keys: "access.ConsoleKeys", base: str) -> None:

@@ -20,7 +20,7 @@ from multitap.cli.terminal import Exit, complain, note, say, say_json
 from multitap.config import Loaded
 from multitap.config.problems import did_you_mean, serious
 from multitap.config.sources import state_directory
-from multitap.control.joining import replace_gateway, running_gateway
+from multitap.control.joining import JoinReply, replace_gateway, running_gateway
 from multitap.control.messages import ReloadReport
 from multitap.control.places import sockets
 from multitap.errors import UnknownName
@@ -67,6 +67,9 @@ def restart(options: CommonOptions, server: str | None) -> int:
     its clients go on with the new one.
     """
     if server is None:
+        running = running_gateway()
+        if running is not None and running.host:
+            return _is_hosted(running)
         reply = replace_gateway()
         if reply is None:
             return _nothing_in_background()
@@ -95,6 +98,8 @@ def stop(pid: int | None) -> int:
         reply = running_gateway()
         if reply is None:
             return _nothing_in_background()
+        if reply.host:
+            return _is_hosted(reply)
         pid = reply.pid
     elif pid not in sockets(state_directory()).values():
         raise UnknownName(f"no gateway runs with pid {pid}")
@@ -115,6 +120,14 @@ def _is_running(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+def _is_hosted(gateway: JoinReply) -> Exit:
+    complain(
+        f"the gateway with pid {gateway.pid} serves {gateway.host}, too",
+        f"stop it where it was started, or use `multitap stop --live {gateway.pid}`",
+    )
+    return Exit.UNAVAILABLE
 
 
 def _nothing_in_background() -> Exit:

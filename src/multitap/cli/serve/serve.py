@@ -27,9 +27,11 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     profile: str | None = None
     demo: bool = False
     alone: bool = False
-    """Whether a gateway on stdio has servers of its own, instead of those in the background."""
+    """Whether it has servers of its own, instead of sharing those of other clients."""
     background: int | None = None
     """For the gateway in the background: the descriptor on which it reports that it listens."""
+    edit: bool = False
+    """For the gateway in the background: make one change of a client's files instead."""
     console: bool = True
     """Whether the gateway over HTTP has a page for browsers."""
     workers: int = 1
@@ -93,10 +95,11 @@ def _log_levels(
     "--alone",
     is_flag=True,
     envvar="MULTITAP_ALONE",
-    help="Start servers of its own on stdio, instead of sharing those of other clients"
+    help="Start servers of its own, instead of sharing those of other clients"
     "  [env: MULTITAP_ALONE]",
 )
 @click.option("--background", type=int, metavar="FD", hidden=True)
+@click.option("--edit", is_flag=True, hidden=True)
 @click.option("--demo", is_flag=True, help="Serve the bundled example servers")
 @click.option(
     "--no-console", "console", flag_value=False, default=True, help="Serve no web page at /console"
@@ -159,6 +162,10 @@ def serve(options: CommonOptions, **typed: Any) -> int:
         from multitap.cli.serve.background import serve_background  # noqa: PLC0415 - a gateway
 
         return serve_background(serving.background)
+    if serving.edit:
+        from multitap.cli.serve.file_editor import edit_once  # noqa: PLC0415 - seldom needed
+
+        return edit_once(options)
     if _is_shared(options, serving) and _relay(options, serving.profile):
         return Exit.DONE
     from multitap.cli.serve.gateway import serve_here  # noqa: PLC0415 - a gateway

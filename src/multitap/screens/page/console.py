@@ -118,6 +118,11 @@ class Console:
     def end_streams(self) -> None:
         self._feed.close()
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a page is open."""
+        return self._feed.is_watched
+
     def _token_of(self, head: RequestHead) -> str | None:
         token_ids = map(self._keys.is_admitted, cookies(head.headers))
         return next((token_id for token_id in token_ids if token_id is not None), None)

@@ -64,6 +64,10 @@ class PageFeed:
     def is_full(self) -> bool:
         return self._streams >= MOST_STREAMS
 
+    @property
+    def is_watched(self) -> bool:
+        return self._streams > 0
+
     def close(self) -> None:
         """End all streams."""
         self._is_closed = True

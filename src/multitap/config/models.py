@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from msgspec import Meta, Struct, field
 
+from multitap.config.access import AccessSettings
 from multitap.config.checks import ConfigModel, FieldMistake, Paths, Texts
 from multitap.config.durations import PATTERN
 from multitap.config.policy_rules import PolicyRule
@@ -400,6 +401,9 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 3000
+    public_url: Url | None = None
+    """The URL of the gateway as people see it, such as `https://tap.example.com`: what is before
+    `/mcp`. Needed for `[access.oidc]`; never taken from a request."""
     insecure: bool = False
     """Whether clients anywhere may connect without a token."""
     require_token: bool = False
@@ -543,6 +547,7 @@ class Settings(ConfigModel, frozen=True, kw_only=True):
     sandbox: Level = "guard"
     """How programs are confined that you did not describe yourself: those of projects, registries,
     bundles, links and other programs' files."""
+    access: AccessSettings = AccessSettings()
     audit: Audit = Audit()
     prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL

@@ -281,7 +281,7 @@ def _password(encoded: str) -> str:
 MASK = "********"
 SECRET_TABLES = ("env", "headers")
 SECRET_FIELDS = (
-    "oauth.client_secret",
+    ".client_secret",
     "oauth.private_key",
     "oauth.assertion",
     "model.api_key",

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
+from multitap.config.access import UNUSABLE, AccessRule, AccessSettings
 from multitap.config.checks import ConfigModel, Mistake, build, fields_of
 from multitap.config.dialects.draft import Draft, Reading
 from multitap.config.dialects.host_format import (
@@ -148,6 +149,20 @@ def policy(draft: Draft, node: Node) -> None:
     draft.set("policy", node, rules)
 
 
+def access_rules(draft: Draft, node: Node) -> None:
+    """A list of access rules."""
+    if not is_list(node.value):
+        draft.wrong(node, "a list of rules", hint="write `[[access.rules]]` before each")
+        return
+    rules: list[AccessRule] = []
+    for element in node.elements():
+        rule, mistakes = build(AccessRule, element.value)
+        for mistake in mistakes:
+            draft.error(*_complaint(element, mistake))
+        rules.append(UNUSABLE if rule is None else rule)
+    draft.set(("access", "rules"), node, rules)
+
+
 def _with_paths(draft: Draft, rule: Any) -> Any:
     """A rule with its folders relative to the base of the configuration's paths."""
     if not is_table(rule) or not is_table(arguments := rule.get("arguments")):
@@ -197,6 +212,7 @@ SERVER: Rules = {
 }
 GENERAL: Rules = {
     **rules_of(Settings),
+    "access": members({**rules_of(AccessSettings, "access"), "rules": access_rules}),
     "environment": members({**rules_of(Environment, "environment"), "tools": _functions}),
     "naming": _naming,
     "policy": policy,

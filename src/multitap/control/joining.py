@@ -29,6 +29,7 @@ LONGEST = 4 * 1024 * 1024
 """Bytes of a request or a reply."""
 _LOOK = 0.02  # seconds between two looks at a lock
 _QUOTED = 8  # last lines of a log
+_PREFIX = "background-"
 
 WHOLE = (
     *("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME"),
@@ -125,7 +126,11 @@ def background_place(env: Mapping[str, str] = os.environ) -> BackgroundPlace:
     """The place for a process with these variables."""
     values = "\0".join(f"{name}={env[name]}" for name in WHOLE if name in env)
     digest = hashlib.sha256(values.encode(errors="surrogateescape")).hexdigest()[:8]
-    state, name = USER_FOLDERS.user_state_path, f"background-{digest}"
+    return _place(f"{_PREFIX}{digest}")
+
+
+def _place(name: str) -> BackgroundPlace:
+    state = USER_FOLDERS.user_state_path
     files = state / "gateways"
     return BackgroundPlace(
         places.folder(state) / f"{name}.sock", files / f"{name}.lock", files / f"{name}.log"
@@ -170,25 +175,35 @@ def join(
     return joined
 
 
-def running_gateway() -> JoinReply | None:
-    """The background gateway that runs now; None if there is none.
+def running_gateways() -> dict[BackgroundPlace, JoinReply]:
+    """The background gateways of this user that run now.
+
+    Usually one: a client with other proxies or certificates, for example, has another.
 
     Raises:
-        MultitapError: It does not answer.
+        MultitapError: One does not answer.
     """
     until = time.monotonic() + PATIENCE
-    joined = _knock(background_place(), JoinRequest(purpose="greet"), until)
-    _close(joined)
-    return None if joined is None else joined.reply
+    running: dict[BackgroundPlace, JoinReply] = {}
+    for path in sorted(background_place().socket.parent.glob(f"{_PREFIX}*.sock")):
+        place = _place(path.stem)
+        joined = _knock(place, JoinRequest(purpose="greet"), until)
+        _close(joined)
+        if joined is not None:
+            running[place] = joined.reply
+    return running
 
 
-def replace_gateway() -> JoinReply | None:
-    """Start a new background gateway, to which the old one hands over; None if none runs.
+def replace_gateway(place: BackgroundPlace) -> JoinReply | None:
+    """Have a running gateway hand over to a new one, which is returned.
+
+    None if its clients start the new one, because only they have the variables for it.
 
     Raises:
         MultitapError: The new one cannot be started.
     """
-    if running_gateway() is None:
+    if place != background_place():
+        _close(_knock(place, JoinRequest(purpose="retire"), time.monotonic() + PATIENCE))
         return None
     joined = join(JoinRequest(purpose="greet"), starts=True, force=True)
     _close(joined)

@@ -611,3 +611,20 @@ def test_its_page_changes_the_files_of_its_clients(machine):
     wait_for(lambda: "first_say" in client.tools())
     assert "fetch" in {server["name"] for server in found["servers"]}
     assert "first" in str(problem)
+
+
+def test_stop_and_restart_reach_gateways_of_other_surroundings(machine):
+    machine.configure(machine.server("one"))
+    first = machine.joined(env={"NO_PROXY": "localhost"})
+    second = machine.joined()
+    second.call("one_pid")
+    before = machine.running()
+
+    code, _, err = machine.run("restart")
+
+    assert (code, err.count("takes over")) == (0, 2)
+    assert first.call("one_echo", text="new") == "new"
+    assert second.call("one_echo", text="new") == "new"
+    wait_for(lambda: not {*machine.running()} & {*before})
+    assert machine.run("stop")[0] == 0
+    assert (len(before), machine.running()) == (2, [])

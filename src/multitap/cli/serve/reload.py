@@ -20,7 +20,7 @@ from multitap.cli.terminal import Exit, complain, note, say, say_json
 from multitap.config import Loaded
 from multitap.config.problems import did_you_mean, serious
 from multitap.config.sources import state_directory
-from multitap.control.joining import JoinReply, replace_gateway, running_gateway
+from multitap.control.joining import JoinReply, replace_gateway, running_gateways
 from multitap.control.messages import ReloadReport
 from multitap.control.places import sockets
 from multitap.errors import UnknownName
@@ -67,14 +67,14 @@ def restart(options: CommonOptions, server: str | None) -> int:
     its clients go on with the new one.
     """
     if server is None:
-        running = running_gateway()
-        if running is not None and running.host:
-            return _is_hosted(running)
-        reply = replace_gateway()
-        if reply is None:
-            return _nothing_in_background()
-        note(f"the gateway with pid {reply.pid} takes over")
-        return Exit.DONE
+        running = running_gateways()
+        for place, reply in running.items():
+            if reply.host:
+                return _is_hosted(reply)
+            new = replace_gateway(place)
+            by = f"the gateway with pid {new.pid}" if new else "the next one of its clients"
+            note(f"{by} takes over from the gateway with pid {reply.pid}")
+        return Exit.DONE if running else _nothing_in_background()
     live = choose_gateway(options, load_configuration(options))
     if live is None:
         return nobody_serves()
@@ -94,15 +94,19 @@ def stop(pid: int | None) -> int:
 
     Its servers end with it. Clients that are still open start it again with their next request.
     """
-    if pid is None:
-        reply = running_gateway()
-        if reply is None:
-            return _nothing_in_background()
+    if pid is not None:
+        if pid not in sockets(state_directory()).values():
+            raise UnknownName(f"no gateway runs with pid {pid}")
+        return _stop(pid)
+    running = running_gateways().values()
+    for reply in running:
         if reply.host:
             return _is_hosted(reply)
-        pid = reply.pid
-    elif pid not in sockets(state_directory()).values():
-        raise UnknownName(f"no gateway runs with pid {pid}")
+    exits = [_stop(reply.pid) for reply in running]
+    return max(exits) if exits else _nothing_in_background()
+
+
+def _stop(pid: int) -> Exit:
     os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + _STOPPING
     while _is_running(pid):

@@ -1,13 +1,18 @@
+import asyncio
+import os
 import sqlite3
 import threading
 from contextlib import closing
+from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import platformdirs
 import pytest
 
 from multitap.events import Outcome
 from multitap.store import CallRecord, StoredCatalog, open_store, tables
+from multitap.store.audit_log import AuditFile
 from multitap.store.database import FILE_NAME, RECENT
 from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
 from multitap.store.tables import MAX_CATALOGS, MAX_OUTCOMES
@@ -69,23 +74,45 @@ async def test_what_was_logged_before_an_error_is_written_and_the_error_leaves_a
     assert rows(tmp_path) == 1
 
 
-async def test_what_was_logged_before_a_cancellation_is_written(tmp_path):
+async def test_all_that_was_logged_before_a_cancellation_is_written(tmp_path):
     with anyio.CancelScope() as scope:
         async with open_store(tmp_path) as store:
             store.log_call(call())
+            store.audit(call())
+            store.servers.save_outcome("calc", "mark", is_up=True)
             scope.cancel()
             await anyio.sleep_forever()
 
     assert rows(tmp_path) == 1
+    assert len([*AuditFile(tmp_path).entries()]) == 1
+    async with open_store(tmp_path) as store:
+        assert store.servers.load_outcomes() == {("calc", "mark"): True}
 
 
-async def test_a_store_whose_opening_is_cancelled_leaves_nothing_open(tmp_path):
-    with anyio.CancelScope() as scope:
-        scope.cancel()
+@pytest.mark.parametrize("kind", ["scope", "task"])
+async def test_a_store_whose_opening_is_cancelled_leaves_nothing_open(tmp_path, kind):
+    async def wait():
         async with open_store(tmp_path):
             await anyio.sleep_forever()
 
+    if kind == "scope":
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await wait()
+    else:
+        # as `asyncio.run` does on Ctrl-C: no shield keeps that out
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(wait())
+            await anyio.lowlevel.checkpoint()
+            task.cancel()
+
+    assert not _open_files(tmp_path)
     assert not [thread for thread in threading.enumerate() if "multitap" in thread.name]
+
+
+def _open_files(folder):
+    links = [Path("/proc/self/fd", name) for name in os.listdir("/proc/self/fd")]  # noqa: PTH208
+    return [path for path in links if os.path.realpath(path).startswith(str(folder))]
 
 
 async def test_the_oldest_calls_are_dropped_and_counted_when_too_many_wait(tmp_path):

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple, Unpack
 
@@ -52,6 +52,7 @@ PATIENCE = 10.0
 
 _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
+_Closable = TypeVar("_Closable", bound="Closable")
 Write = Callable[[str, Callable[[Any], None], Any], Awaitable[bool]]
 """Writes something of a kind in the store's thread; False if it has to be tried again."""
 
@@ -68,19 +69,27 @@ async def open_store(
     thread = StoreThread()
     try:
         troubles = Troubles(clock)
-        archive = await thread.run(Archive, state_directory(state_dir), troubles)
+        archive = await thread.open(Archive, state_directory(state_dir), troubles)
         store = Store(thread, archive, troubles)
         try:
             with ungrouped():
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(store.run)
                     yield store
-                    # The writer ends before `close` writes the rest and closes the file.
+                    # the writer ends before the rest is written
                     tasks.cancel_scope.cancel()
         finally:
-            await store.close()
+            # shielded: whoever is cancelled has logged before, and each write has an end
+            with anyio.CancelScope(shield=True):
+                await store.flush()
     finally:
         await thread.end()
+
+
+class Closable(Protocol):
+    """What the store's thread opens, and closes at its end."""
+
+    def close(self) -> None: ...
 
 
 class AuditRelay(Protocol):
@@ -318,12 +327,6 @@ class Store:
             text = f"{loss} lost: they came faster than they were written"
             self._troubles.note(text, kind="lost entries")
 
-    async def close(self) -> None:
-        """Write the rest and close the file; called by `open_store`."""
-        await self.flush()
-        with suppress(TimeoutError):
-            await self._thread.run(self._archive.close)
-
     async def _written(self, kind: str, write: Callable[[_T], None], what: _T) -> bool:
         """Run a write; returns False if it has to be tried again."""
         try:
@@ -500,11 +503,25 @@ class RecordBacklog(Generic[_T]):
 
 
 class StoreThread:
-    """One thread that runs one piece of work after the other."""
+    """One thread that runs one piece of work after the other, and closes what it has opened."""
 
     def __init__(self) -> None:
         # one: SQLite allows one writer at a time, and the order is kept without a lock
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="multitap-store")
+        self._opened = ExitStack()
+
+    async def open(self, opener: Callable[[Unpack[_Ts]], _Closable], *args: *_Ts) -> _Closable:
+        """Run `opener`; `end` closes what it returns, even if the caller is cancelled meanwhile.
+
+        Raises:
+            TimeoutError: The file system hangs.
+        """
+
+        # noted in the thread itself: a cancelled caller never sees what was opened for it
+        def open_it() -> _Closable:
+            return self._opened.enter_context(closing(opener(*args)))
+
+        return await self.run(open_it)
 
     async def run(self, work: Callable[[Unpack[_Ts]], _T], *args: *_Ts) -> _T:
         """Run `work` to its end, even if the caller is cancelled, so that nothing is half done.
@@ -523,14 +540,13 @@ class StoreThread:
         return future.result()
 
     async def end(self) -> None:
-        """End the thread, unless it hangs."""
+        """Close everything and end the thread, unless it hangs."""
+        hangs = is_closed = False
         try:
-            await self.run(_nothing)
+            await self.run(self._opened.close)
+            is_closed = True
         except TimeoutError:
-            self._executor.shutdown(wait=False, cancel_futures=True)
-        else:
-            self._executor.shutdown()
-
-
-def _nothing() -> None:
-    pass
+            hangs = True
+        finally:
+            # a task that is cancelled once more leaves now; the thread closes everything and ends
+            self._executor.shutdown(wait=is_closed, cancel_futures=hangs)

@@ -93,9 +93,9 @@ async def test_calls_are_refused_at_once_when_no_replica_is_left(tmp_path, redis
             clients = [StatelessClient(http, one.url) for one in gateways]
 
             async def sleep(client):
-                # it keeps its owner from ending; whether it is in time is not the question here
+                # it never ends by itself, so that its owner waits for as long as it ever does
                 with suppress(aiohttp.ClientError, Refused):
-                    await client.call("zoo_sleep", {"seconds": 3})
+                    await client.call("zoo_sleep", {"seconds": 3600})
 
             async def call(gateway):
                 while (503, "1") not in told:
@@ -103,6 +103,7 @@ async def test_calls_are_refused_at_once_when_no_replica_is_left(tmp_path, redis
                     with suppress(aiohttp.ClientError):
                         async with http.post(gateway.url, json={}) as response:
                             told.append((response.status, response.headers.get("Retry-After")))
+                    await anyio.sleep(0.01)  # the gateways need the processor, too
 
             with anyio.fail_after(50):
                 await _pid(clients[0])
@@ -110,10 +111,12 @@ async def test_calls_are_refused_at_once_when_no_replica_is_left(tmp_path, redis
                     for client in clients:
                         tasks.start_soon(sleep, client)
                     await until(lambda: ledger.calls.count("sleep") >= 2)
-                    for one in gateways:
-                        one.signal(signal.SIGTERM)
+                    # before the signals: the moment that is waited for lasts some seconds only
                     for one in gateways:
                         tasks.start_soon(call, one)
+                    await until(lambda: told)
+                    for one in gateways:
+                        one.signal(signal.SIGTERM)
 
     assert (503, "1") in told
 

@@ -28,6 +28,12 @@ def descendants(root):
     return below
 
 
+def time_in_queue(pid):
+    """Seconds for which the main thread of a process has waited for a processor."""
+    with open(f"/proc/{pid}/task/{pid}/schedstat", "rb") as schedstat:  # noqa: PTH123
+        return int(schedstat.read().split()[1]) / 1e9
+
+
 def _children(pid):
     found = []
     for thread in _threads(pid):

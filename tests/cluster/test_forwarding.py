@@ -264,7 +264,7 @@ async def test_requests_that_are_withdrawn_leave_a_connection_that_is_not_read(t
     transport, receiver = await loop.create_connection(
         lambda: connection("b", is_caller=False), sock=theirs
     )
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         await sender.ready
         await receiver.ready
     transport.pause_reading()

@@ -123,7 +123,7 @@ async def test_what_a_flushed_coordinator_lost_is_written_down_again(tmp_path):
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a", key=None) as first:
         first.apply({"zoo": zoo()})
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             lease = await first.ownership.wait_owner("zoo")
         token = lease.token
         await forget(coordinator)
@@ -139,7 +139,7 @@ async def test_a_replica_whose_key_was_replaced_says_so_and_gives_its_servers_aw
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a", key=None) as first:
         first.apply({"zoo": zoo()})
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await first.ownership.wait_owner("zoo")
         await forget(coordinator)
         async with joined(coordinator, tmp_path, "b", key=None, is_fresh=True) as second:
@@ -147,7 +147,7 @@ async def test_a_replica_whose_key_was_replaced_says_so_and_gives_its_servers_aw
             await until(lambda: first.concerns)
             assert "a new key" in first.concerns[0]
             second.apply({"zoo": zoo()})
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 await second.ownership.wait_owner("zoo")
             await until(lambda: second.ownership.lease("zoo") is not None)
 

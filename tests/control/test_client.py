@@ -105,7 +105,7 @@ async def test_programs_without_a_loop_wait_and_follow(gateway, state):
 
     async with anyio.create_task_group() as tasks, gateway() as running:
         tasks.start_soon(anyio.to_thread.run_sync, program)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             while len(pids) < 2:
                 await anyio.sleep(0.01)
             running.hub.events.publish(ServerLog("calc", "info", None, "first"))

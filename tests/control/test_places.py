@@ -22,7 +22,7 @@ from multitap.files import USER_FOLDERS
 from multitap.gateway.gateway import open_gateway
 from multitap.http.server.connections import HttpLimits
 
-PATIENCE = 10
+PATIENCE = 30
 REQUEST = b"POST /control/about HTTP/1.1\r\ncontent-length: 2\r\n%b\r\n{}"
 ASK = """
 import sys

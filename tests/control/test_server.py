@@ -25,7 +25,7 @@ from multitap.store.tables import CallRecord
 from tests.waiting import until
 from tests.zoo.modes import command
 
-PATIENCE = 10
+PATIENCE = 30
 MOST = 33
 """Requests of one user at a time."""
 

@@ -83,7 +83,7 @@ async def test_a_process_is_reached_over_its_pipes(tmp_path):
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 async def test_a_call_that_its_client_gives_up_is_cancelled(tmp_path, era):
     world = Workshop()
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with EnvMCPServer(world, **ALL).serve_http(port=0) as front:
             config = HttpServer(url=front.url, era=era)
             async with EnvClient.connect(config, state_dir=tmp_path) as client:

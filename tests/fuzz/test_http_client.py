@@ -29,7 +29,7 @@ from tests.wire.http_zoo import read_request
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
-PATIENCE = 10
+PATIENCE = 30
 TURNS = 60
 """Turns of the loop in which an answer is understood; what is not by then is incomplete."""
 LIMITS = Limits(message=100_000)

@@ -21,7 +21,7 @@ from multitap.tasks import Tasks
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
 SEEDS = sorted((Path(__file__).parent / "seeds" / "http_server").iterdir())
-PATIENCE = 10
+PATIENCE = 30
 LIMITS = HttpLimits(
     connections=8, head=2048, fields=20, body=8192, memory=64 * 1024, queued=4, linger=0.2
 )

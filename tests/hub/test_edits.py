@@ -15,7 +15,7 @@ from multitap.events import Reloaded
 from multitap.hub.reload import Reloader, auto_reload
 from tests.simulation.world import SimulatedServer, SimulatedWire
 
-PATIENCE = 10
+PATIENCE = 30
 PACE = 0.01
 """Seconds between two calls."""
 

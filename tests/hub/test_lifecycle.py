@@ -116,7 +116,7 @@ async def test_a_subscription_outlives_a_restart(hub_of, era):
                             if event == ResourceUpdated("zoo", "zoo://text"):
                                 return
 
-            with anyio.fail_after(10):
+            with anyio.fail_after(30):
                 await touched()
                 os.kill(hub.snapshot().server("zoo").pid, signal.SIGKILL)
                 await until(lambda: hub.snapshot().server("zoo").starts == 2)

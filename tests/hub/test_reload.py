@@ -14,7 +14,7 @@ from multitap.hub.reload import Reloader, auto_reload
 from tests.trusting import Gullible
 from tests.zoo.modes import command
 
-PATIENCE = 10
+PATIENCE = 30
 
 
 @pytest.fixture

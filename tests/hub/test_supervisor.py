@@ -14,7 +14,7 @@ from multitap.events import FailureCode, LinkChanged, LinkState, Warned
 from multitap.hub.supervisor import Plan, plan
 from tests.zoo.modes import SERVER
 
-PATIENCE = 15
+PATIENCE = 30
 
 ONE, TWO = StdioServer(command="one"), StdioServer(command="two")
 configurations = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([ONE, TWO]))

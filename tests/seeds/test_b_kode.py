@@ -28,7 +28,7 @@ from tests.zoo.ledger import Ledger
 from tests.zoo.modes import HERE
 from tests.zoo.tools import TOOLS
 
-PATIENCE = 10
+PATIENCE = 30
 
 
 @pytest.fixture

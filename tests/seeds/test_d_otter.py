@@ -30,7 +30,7 @@ from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 from tests.zoo.tools import TOOLS
 
-PATIENCE = 10
+PATIENCE = 30
 
 
 def entry(name, mode="good", *options, **more):

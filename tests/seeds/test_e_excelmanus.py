@@ -506,7 +506,7 @@ async def test_e18_a_connection_that_takes_too_long_is_one_that_failed():
     client = MCPClientWrapper(MCPServerConfig("slow", **zoo("never_init")))
     server = client.config.server().replace(connect_timeout=0.5)
     client.config = MCPServerConfig.of("slow", server)
-    with anyio.fail_after(10), pytest.raises(Unavailable):
+    with anyio.fail_after(30), pytest.raises(Unavailable):
         await client.connect()
 
 

@@ -28,7 +28,7 @@ from tests.wire.http_zoo import creature, error, result
 from tests.wire.test_streamable import note, wired
 
 LIMITS = Limits(message=100_000)
-PATIENCE = 10
+PATIENCE = 30
 
 
 def launched_on(wire, timeout=PATIENCE):

@@ -585,7 +585,7 @@ async def test_the_session_and_the_version_are_sent_after_the_handshake_and_ende
 
 
 async def test_a_farewell_nobody_answers_does_not_hold_up_the_close():
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with (
             serve(creature(DELETE=zoo.silent)) as server,
             open_streamable(HttpServer(url=server.url)) as wire,

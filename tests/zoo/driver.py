@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import MODES, command
 
-PATIENCE = 10.0
+PATIENCE = 30
 """Seconds for anything that is expected to happen."""
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",

@@ -49,7 +49,7 @@ def tools():
 
 async def problem(provider, *script, **changes):
     async with opened(provider, *script, **changes) as (model, _):
-        with pytest.raises(ModelError) as caught, anyio.fail_after(10):
+        with pytest.raises(ModelError) as caught, anyio.fail_after(30):
             await model.complete(HELLO)
     return caught.value
 

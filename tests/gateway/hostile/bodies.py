@@ -1,6 +1,7 @@
 """Clients whose bodies are too slow, too long, or none."""
 
 import json
+from itertools import repeat
 
 import anyio
 
@@ -22,11 +23,9 @@ DEEP = 200_000
 async def drip_their_bodies(stage, healthy):
     async def drip():
         async with stage.dial() as line:
-            await line.send(http(content_length=1000))
-            for _ in range(8):
-                await line.send(b" ")
-                await healthy.goes_on(1)
-            assert (await line.response()).status == 408
+            await line.send(http(content_length=1_000_000))
+            response = await line.drips(repeat(b" "), lambda: healthy.goes_on(1))
+            assert response.status == 408
 
     async with anyio.create_task_group() as tasks:
         for _ in range(30):

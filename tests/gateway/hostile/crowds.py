@@ -1,11 +1,12 @@
 """Too many clients."""
 
+from contextlib import suppress
+
 import anyio
 
 from multitap.gateway.parked_calls import MOST_EACH
 from tests.gateway.hostile.raw import (
     call,
-    dial,
     hello,
     http,
     in_session,
@@ -190,20 +191,22 @@ async def keep_more_calls_waiting_than_may_wait(stage, healthy):
 async def take_every_connection(stage, healthy):
     """None is left for others, unless those that do nothing make room."""
     most = BRIEF.connections
-    lines = [dial(stage.port) for _ in range(2 * most)]
     async with anyio.create_task_group() as tasks:
 
-        async def sit(line):
-            async with line as opened:
-                await opened.send(b"GET /health HTTP/1.1\r\n")
-                await opened.closed()
+        async def sit():
+            while True:  # again and again: each place is free after a moment
+                with suppress(ConnectionError):
+                    async with stage.dial() as line:
+                        await line.send(b"GET /health HTTP/1.1\r\n")
+                        await line.closed()
 
-        for line in lines:
-            tasks.start_soon(sit, line)
+        for _ in range(2 * most):
+            tasks.start_soon(sit)
         await stage.until(lambda: stage.crowd() >= most - 1)
         async with stage.dial() as newcomer:
             assert (await newcomer.asks(http("GET", "/health"))).status == 200
         await healthy.goes_on()
+        tasks.cancel_scope.cancel()
 
 
 HOSTILE = (

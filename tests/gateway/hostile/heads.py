@@ -1,5 +1,7 @@
 """Clients that never get as far as a request."""
 
+from itertools import count, repeat
+
 import anyio
 
 from tests.gateway.hostile.raw import http
@@ -9,10 +11,8 @@ async def drip_their_heads(stage, healthy):
     async def drip():
         async with stage.dial() as line:
             await line.send(b"POST /mcp HTTP/1.1\r\n")
-            for number in range(8):
-                await line.send(b"x-%d: y\r\n" % number)
-                await healthy.goes_on(1)
-            assert (await line.response()).status == 408
+            drops = (b"x-%d: y\r\n" % number for number in count())
+            assert (await line.drips(drops, lambda: healthy.goes_on(1))).status == 408
             assert await line.closed() == b""
 
     async with anyio.create_task_group() as tasks:
@@ -33,10 +33,8 @@ async def say_nothing(stage, healthy):
 async def send_empty_lines_for_ever(stage, healthy):
     async with stage.dial() as line:
         assert (await line.asks(http("GET", "/health"))).status == 200
-        for _ in range(5):
-            await line.send(b"\r\n")
-            await healthy.goes_on(1)
-        assert (await line.response()).status == 408
+        response = await line.drips(repeat(b"\r\n"), lambda: healthy.goes_on(1))
+        assert response.status == 408
 
 
 async def hang_up_in_the_middle_of_a_request(stage, healthy):

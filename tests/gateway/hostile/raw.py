@@ -4,7 +4,7 @@ import asyncio
 import json
 import socket
 import struct
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 import anyio
@@ -78,6 +78,25 @@ class Line:
         """The response to a request."""
         await self.send(data)
         return await self.response()
+
+    async def drips(self, drops, pace):
+        """The response to a request of which one piece after the other is sent until it comes.
+
+        However busy the machine is, nothing is sent to a connection that has long been closed:
+        the system would drop what it had said before.
+        """
+
+        async def send():
+            with suppress(ConnectionError):
+                for drop in drops:
+                    await self.send(drop)
+                    await pace()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send)
+            response = await self.response()
+            tasks.cancel_scope.cancel()
+        return response
 
     async def closed(self):
         """Read until the other side closes, whatever it still says."""

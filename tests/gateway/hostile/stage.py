@@ -36,7 +36,7 @@ SERVERS = ("counts", "asks")
 UPSTREAM = Path(__file__).with_name("upstream.py")
 BRIEF = HttpLimits(
     connections=90, body=1024 * 1024, request_timeout=0.4, keep_alive=4.0, write_timeout=0.4,
-    linger=0.3, drain=1.0,
+    linger=1.0, drain=1.0,
 )  # fmt: skip
 """The same limits as ever, for those who have little time and little memory."""
 FEW_SESSIONS = SessionLimits(most=60)

@@ -29,7 +29,7 @@ from tests.wire.http_zoo import Caller, Handler, Request, WebServer, serve
 
 @asynccontextmanager
 async def served(handler: Handler, **options: Any) -> AsyncGenerator[tuple[WebServer, HttpClient]]:
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with serve(handler, **options) as server, http_client(URL(server.url)) as client:
             yield server, client
 
@@ -358,7 +358,7 @@ async def test_whoever_gives_up_while_sending_leaves_no_connection_behind():
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
     async with listener, http_client(URL(url)) as client:
         pending = PendingRequest(PendingRequests(), make_request("m", None, None), 1)
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send, pending)
                 await until(lambda: pending.sent)
@@ -513,7 +513,7 @@ async def test_a_certificate_of_somebody_else_is_not_trusted(
 
 async def test_a_tunnel_leads_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     certified, trusting = zoo.self_signed(tmp_path)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with (
             serve(saying(PLAIN), tls=certified) as server,
             zoo.tunnel(server.port) as proxy,
@@ -533,7 +533,7 @@ async def test_a_tunnel_leads_through_a_proxy(tmp_path: Path, monkeypatch: pytes
 
 async def test_the_proxy_may_want_tls_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     certified, trusting = zoo.self_signed(tmp_path)
-    with anyio.fail_after(10):
+    with anyio.fail_after(30):
         async with (
             serve(saying(PLAIN), tls=certified) as server,
             zoo.tunnel(server.port, tls=certified) as proxy,

@@ -14,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="there is no tmux"),
 ]
 
-SOON = 10
+SOON = 30
 """Seconds until the screen says what is wrong."""
 TASKS = (
     ("restart the server that fails", ["r"], "broken restarts"),

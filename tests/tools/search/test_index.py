@@ -341,7 +341,7 @@ async def test_the_search_knows_what_a_server_has_now(tmp_path):
         search, _, _ = search_mode(registry)
         before = await search.execute({"query": "bread"})
         hub.apply(Settings(servers={}, state_dir=tmp_path))
-        with anyio.fail_after(10):
+        with anyio.fail_after(30):
             await hub.settled()
         after = await search.execute({"query": "bread"})
 

@@ -73,8 +73,8 @@ class ActiveKeys:
         """The same with other tokens; rates that are partly used stay so."""
         after = ActiveKeys(
             {
-                token.id: self._keys[token.id]
-                if self.tokens.get(token.id) == token
+                token.id: _Key(token, self._keys[token.id].admitted)
+                if _gives_same_access(token, self.tokens.get(token.id))
                 else _key(token)
                 for token in tokens
             }
@@ -146,7 +146,11 @@ class TokenSources:
         if self.tokens is tokens and self.keys is keys:
             return None
         after = self._principals()
-        return frozenset(name for name, token in before.items() if after.get(name) != token)
+        return frozenset(
+            name
+            for name, token in before.items()
+            if not _gives_same_access(token, after.get(name))
+        )
 
     @property
     def revoked_here(self) -> frozenset[str]:
@@ -188,6 +192,13 @@ class TokenSources:
             return
         if tokens != self.tokens:
             self.tokens = tokens
+
+
+def _gives_same_access(token: AccessToken | Token, other: AccessToken | Token | None) -> bool:
+    """Whether both give the same rights, perhaps until another time: a rotated token ends later."""
+    if isinstance(token, AccessToken) and isinstance(other, AccessToken):
+        token = msgspec.structs.replace(token, expires=other.expires)
+    return token == other
 
 
 def _key(token: AccessToken) -> _Key:

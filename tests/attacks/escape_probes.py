@@ -651,13 +651,13 @@ def change_limits_of_hub():
 
 @probe
 def change_priority_of_another_server():
-    os.setpriority(os.PRIO_PROCESS, WORLD["victim"], 1)
+    os.setpriority(os.PRIO_PROCESS, WORLD["victim"], 19)  # never higher than it is: not allowed
     return "changed"
 
 
 @probe
 def change_priority_of_everything():
-    os.setpriority(os.PRIO_PGRP, WORLD["victim"], 1)
+    os.setpriority(os.PRIO_PGRP, WORLD["victim"], 19)
     return "changed"
 
 

@@ -147,9 +147,7 @@ class TokenSources:
             return None
         after = self._principals()
         return frozenset(
-            name
-            for name, token in before.items()
-            if not _gives_same_access(token, after.get(name))
+            name for name, token in before.items() if not _gives_same_access(token, after.get(name))
         )
 
     @property

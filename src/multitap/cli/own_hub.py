@@ -13,7 +13,7 @@ from multitap.catalog.catalog import Resource, Tool
 from multitap.cli.configuration import near, problem_line
 from multitap.cli.options import CommonOptions
 from multitap.cli.progress import progress
-from multitap.cli.questions import prompt_handlers
+from multitap.cli.questions import listing_handlers, prompt_handlers
 from multitap.cli.set_up.add_request import read_launcher_line
 from multitap.cli.signals import on_interrupt
 from multitap.cli.terminal import is_somebody_there
@@ -88,9 +88,12 @@ def adapt(
 
 @asynccontextmanager
 async def open_command_hub(
-    loaded: Loaded, settings: Settings, handlers: Handlers = Handlers()
+    loaded: Loaded, settings: Settings, handlers: Handlers | None = None
 ) -> AsyncGenerator[Hub]:
-    """Open a hub whose errors name the file and line of a missing variable."""
+    """Open a hub whose errors name the file and line of a missing variable.
+
+    Without `handlers`, it is for looking at servers only.
+    """
     logging.getLogger("multitap").addHandler(
         logging.NullHandler()
     )  # reported by the command itself
@@ -100,7 +103,11 @@ async def open_command_hub(
         return expand_trusted(loaded, name, config, places=places)
 
     async with open_hub(
-        settings, handlers=handlers, expand=expand, loaded=loaded, warns=False
+        settings,
+        handlers=handlers or listing_handlers(),
+        expand=expand,
+        loaded=loaded,
+        warns=False,
     ) as hub:
         yield hub
 

@@ -16,8 +16,10 @@ from multitap.errors import shorten_and_count
 from multitap.http.addresses import host_of
 from multitap.trust.shown_arguments import write_lines
 from multitap.upstream.questions import Handlers, Permission, PermitRequest, RequestOrigin
+from multitap.wire.jsonrpc import METHOD_NOT_FOUND
 
 if TYPE_CHECKING:
+    import mcp_types as types
     from pydantic import BaseModel
 
 LONGEST_WORDS = 4000  # characters; a longer text would scroll the question away
@@ -234,6 +236,23 @@ def _show(value: Any) -> str:
 
 def _cut(text: Any) -> str:
     return shorten_and_count(str(text), LONGEST_WORDS)
+
+
+def listing_handlers() -> Handlers:
+    """Handlers that declare what a gateway declares, and refuse everything.
+
+    Servers may offer more tools to a client that they can ask. A command that lists them has to
+    see what a gateway sees: otherwise those tools would look new to the pins.
+    """
+
+    async def refuse(*_: object) -> "types.ErrorData":
+        import mcp_types as types  # noqa: PLC0415 - servers seldom ask while they are listed
+
+        return types.ErrorData(code=METHOD_NOT_FOUND, message="this client only lists tools")
+
+    return Handlers(
+        elicit=refuse, sample=refuse, sample_tools=True, sample_context=True, roots=refuse
+    )
 
 
 def prompt_handlers(

@@ -50,6 +50,8 @@ def answer(message):
     params = message.get("params") or {}
     match message["method"]:
         case "initialize":
+            if "elicitation" in params["capabilities"]:
+                TOOLS.append(tool("ask"))
             return {"protocolVersion": params["protocolVersion"],
                     "capabilities": {"tools": {}, "resources": {"subscribe": True}},
                     "serverInfo": {"name": "marked", "version": "1"}}

@@ -628,3 +628,16 @@ def test_stop_and_restart_reach_gateways_of_other_surroundings(machine):
     wait_for(lambda: not {*machine.running()} & {*before})
     assert machine.run("stop")[0] == 0
     assert (len(before), machine.running()) == (2, [])
+
+
+def test_a_server_that_offers_more_to_those_it_can_ask_has_no_new_tools_in_a_gateway(machine):
+    machine.configure(machine.server("one"))
+    before = machine.run("tools", "one")[1]
+    client = machine.joined()
+
+    tools = client.tools()
+    _, status, err = machine.run("status")
+
+    assert "one_ask" in before
+    assert "one_ask" in tools
+    assert "new" not in status + err

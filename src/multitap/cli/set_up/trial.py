@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from multitap.catalog.catalog import Tool
 from multitap.cli.progress import progress
+from multitap.cli.questions import listing_handlers
 from multitap.cli.use.tokens import visible_cost
 from multitap.config import HttpServer, Loaded, Scope, ServerConfig, StdioServer, expand_server
 from multitap.errors import counted
@@ -88,7 +89,14 @@ async def start_once(
 
     with _sandbox_of(loaded, name, trial) as sandbox, TemporaryDirectory() as scratch:
         locks = places_in(Path(scratch))
-        opening = open_hub(settings, expand=expand, loaded=loaded, locks=locks, warns=False)
+        opening = open_hub(
+            settings,
+            handlers=listing_handlers(),
+            expand=expand,
+            loaded=loaded,
+            locks=locks,
+            warns=False,
+        )
         seen = await _watch(opening, name, wait)
         if seen.reason:
             return seen

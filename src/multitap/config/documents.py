@@ -334,10 +334,13 @@ def _problem(place: Place, message: str, *, hint: str | None = None) -> Problem:
 
 def _nothing(document: Document, message: str) -> Problem:
     """The problem of an empty file: editors and tools empty a file before they write it."""
-    placeholder = "# no servers" if document.format == "toml" else "{}"
-    return _problem(
-        Place(document.path), message, hint=f"write `{placeholder}` to configure no servers"
-    )
+    hint = f"write `{placeholder(document.format)}` to configure no servers"
+    return _problem(Place(document.path), message, hint=hint)
+
+
+def placeholder(kind: Format) -> str:
+    """What stands in a file without any setting."""
+    return "# no servers" if kind == "toml" else "{}"
 
 
 def _duplicate(node: Node) -> Problem:

@@ -244,3 +244,16 @@ def pruned(value):
         inner = {key: pruned(one) for key, one in value.items()}
         return {key: one for key, one in inner.items() if one not in ({}, [])}
     return value
+
+
+@pytest.mark.parametrize("name", ["mcp.json", "multitap.toml", "config.yaml"])
+def test_a_file_whose_last_entry_goes_is_not_empty_and_takes_the_next_one(name):
+    path = Path(name)
+    entry = SetValue(("servers", "one"), {"command": "x"})
+    made = apply_edits("", path, [entry])
+
+    gone = apply_edits(made, path, [RemoveValue(("servers",))])
+
+    document, problems = read_text(gone, path)
+    assert (document.data, problems) == ({}, ())
+    assert apply_edits(gone, path, [entry]) == made

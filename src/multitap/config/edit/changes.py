@@ -16,6 +16,7 @@ from multitap.config.documents import (
     KeyPath,
     is_list,
     is_table,
+    placeholder,
     read_text,
 )
 from multitap.errors import ConfigError
@@ -122,12 +123,18 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
         return apply_edits(text.replace("\r\n", "\n"), path, pending).replace("\n", "\r\n")
     expected = apply_changes(before, pending)
     editor = _editor(kind)
-    after = text or ("{}\n" if kind == "json" else "")
+    nothing = f"{placeholder(kind)}\n"
+    after = "" if text == nothing else text
+    if kind == "json":
+        after = after or nothing
     for together in _runs(pending):
         try:
             after = _apply_run(editor, after, together)
         except (LookupError, StopIteration, TypeError, AttributeError) as exc:
             raise _impossible(path, together[0]) from exc
+    if text and not after.strip():
+        # an empty file counts as one that is just being written: its servers would go on
+        after = nothing
     # The editors work on text, to keep comments and layout. Here the result is parsed again: a file
     # that differs from what was intended is never written.
     if not pending or _same(_document(after, path)[0], expected):

@@ -8,8 +8,6 @@ hubs, the configuration and running gateways.
 """
 
 import gc
-import os
-import signal
 
 __all__ = ["main"]
 
@@ -19,9 +17,6 @@ _RARELY = 100_000
 
 def main() -> None:
     """The entry point of `multitap`."""
-    # nothing is started yet, and Python would show where in the imports it was
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
     # before the imports, which create most objects of a command
     gc.set_threshold(_RARELY)
     from multitap.cli.app import start  # noqa: PLC0415 - see above

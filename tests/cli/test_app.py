@@ -20,6 +20,7 @@ from tests.cli.conftest import zoo
 from tests.processes import descendants
 from tests.waiting import wait_for
 from tests.zoo.ledger import Ledger
+from tests.zoo.modes import command
 
 HEAVY = ("mcp", "mcp_types", "aiohttp", "pydantic", "textual", "openai", "redis")
 WHEN_USED = ("multitap.hub.hub", "anyio", "asyncio", "msgspec")
@@ -45,6 +46,7 @@ for line in sys.argv[1:]:
 sys.stderr.write(" ".join(name for name in sys.modules if "." not in name))
 sys.stderr.write(" ".join(name for name in sys.modules if name.startswith("multitap.")))
 """
+GOOD = " ".join(command("good"))
 INTERRUPTED = """
 import os, signal, sys
 
@@ -250,8 +252,9 @@ def test_a_signal_ends_everything_with_its_own_exit_code(configure, tmp_path, nu
 
 
 @pytest.mark.usefixtures("home")
-def test_a_reader_that_has_seen_enough_is_no_traceback():
-    with start("config", "schema") as process:
+@pytest.mark.parametrize("line", ["config schema", f"trace -- {GOOD}"])
+def test_a_reader_that_has_seen_enough_is_no_traceback(line):
+    with start(*line.split()) as process:
         process.stdout.close()
         err = process.stderr.read()
 
@@ -260,7 +263,9 @@ def test_a_reader_that_has_seen_enough_is_no_traceback():
 
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("line", ["--help", "--version", "config schema", "tools --json"])
+@pytest.mark.parametrize(
+    "line", ["--help", "--version", "config schema", "tools --json", f"trace -- {GOOD}"]
+)
 def test_an_output_that_is_full_is_one_line(line, unbuffered):
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
@@ -274,6 +279,7 @@ def test_an_output_that_is_full_is_one_line(line, unbuffered):
 
     assert done.returncode == 1
     assert done.stderr.endswith("error: the output cannot be written: No space left on device\n")
+    assert done.stderr.count("error: ") == 1
     assert "Traceback" not in done.stderr
 
 

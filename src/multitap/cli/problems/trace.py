@@ -100,18 +100,33 @@ def _follow(
 
 async def _trace(loaded: Loaded, options: CommonOptions, server: str, traced: TraceOptions) -> None:
     """Start the server, call the tool if there is one, and show all messages."""
+    import anyio  # noqa: PLC0415 - like the hub
+
     from multitap.cli.own_hub import OwnHub, adapt, all_awake, open_command_hub  # noqa: PLC0415 - half a second
 
     settings = adapt(loaded, options, all_awake, only=server)
-    async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
-        # before the server starts, because most people want to see the handshake
-        with hub.tracings[server].follow(lambda message: show(message, traced)):
-            await hub.settled()
-            failure = hub.snapshot().server(server).failure
-            if failure is not None:
-                raise Unavailable.because(server, failure, "it is down")
-            if traced.tool is not None:
-                await _call(OwnHub(hub, loaded, options), traced, options.timeout)
+    unwritten: list[OSError] = []
+
+    def on_message(message: "TracedMessage") -> None:
+        # not raised here, where it would count as a failure of the server
+        try:
+            show(message, traced)
+        except OSError as exc:
+            unwritten.append(exc)
+            scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        async with open_command_hub(loaded, settings, prompt_handlers()) as hub:
+            # before the server starts, because most people want to see the handshake
+            with hub.tracings[server].follow(on_message):
+                await hub.settled()
+                failure = hub.snapshot().server(server).failure
+                if failure is not None:
+                    raise Unavailable.because(server, failure, "it is down")
+                if traced.tool is not None:
+                    await _call(OwnHub(hub, loaded, options), traced, options.timeout)
+    if unwritten:
+        raise unwritten[0]
 
 
 async def _call(control: Control, traced: TraceOptions, timeout: float | None) -> None:

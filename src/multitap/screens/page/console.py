@@ -12,6 +12,7 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.http.server.request import JSON, HttpRequest, Rejected, RequestHead, ToDo
+from multitap.markup import Markup
 from multitap.principal import token_principal
 from multitap.screens.page import pages
 from multitap.screens.page.access import (
@@ -25,7 +26,6 @@ from multitap.screens.page.access import (
     set_cookie,
 )
 from multitap.screens.page.page_feed import PageFeed
-from multitap.screens.page.pages import Markup
 
 LARGEST = 16 * 1024 * 1024
 """Bytes of a result that is sent to a page; a browser would stall with more."""

@@ -9,7 +9,6 @@ from msgspec import Meta
 
 from multitap.config.checks import ConfigModel, FieldMistake, Texts
 from multitap.config.durations import PATTERN
-from multitap.limits import Rate
 
 ASYMMETRIC = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
@@ -96,6 +95,8 @@ class AccessRule(ConfigModel, frozen=True, kw_only=True):
 
     def mistakes(self) -> Iterator[FieldMistake]:
         if self.rate is not None:
+            from multitap.limits import Rate  # noqa: PLC0415 - it imports the event loop
+
             try:
                 Rate.parse(self.rate)
             except ValueError as exc:

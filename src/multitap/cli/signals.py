@@ -47,8 +47,10 @@ def stop(number: int) -> NoReturn:
 
 
 @contextmanager
-def on_signal(act: Callable[[int], None]) -> Generator[None]:
+def on_signal(act: Callable[[int], None], *, grace: float = 0.0) -> Generator[None]:
     """While entered, the first signal to stop is handed to `act`, and no other counts.
+
+    The program then has `LONGEST` and `grace` seconds to end by itself.
 
     What was ignored from the start, as SIGHUP is under `nohup`, stays ignored.
     """
@@ -58,7 +60,7 @@ def on_signal(act: Callable[[int], None]) -> Generator[None]:
             # Python warns about a signal that arrives just when it is set to SIG_IGN
             signal.signal(other, _ignore)
         # before `act`, which may raise
-        _hurry(number)
+        _hurry(number, LONGEST + grace)
         act(number)
 
     def on_lost(unraisable: "sys.UnraisableHookArgs") -> None:
@@ -154,7 +156,7 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
     """We are stopping already."""
 
 
-def _hurry(number: int) -> None:
+def _hurry(number: int, longest: float) -> None:
     """Make sure of the end; by a signal, because a thread may not be startable right now."""
     if not hasattr(signal, "setitimer"):
         return
@@ -167,7 +169,7 @@ def _hurry(number: int) -> None:
         os._exit(128 + number)
 
     signal.signal(signal.SIGALRM, leave)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST)
+    signal.setitimer(signal.ITIMER_REAL, longest)
 
 
 class _Stopped:
@@ -177,8 +179,15 @@ class _Stopped:
         self.number = number
 
 
-def run_async(work: Callable[[], Awaitable[_Result]], *, fast: bool = False) -> _Result:
+def run_async(
+    work: Callable[[], Awaitable[_Result]], *, fast: bool = False, grace: float = 0.0
+) -> _Result:
     """Run `work` and return its result, on a faster loop if available and useful.
+
+    Args:
+        work: What to run.
+        fast: Whether a faster loop is useful.
+        grace: Seconds that it may take to stop, besides the usual ones.
 
     Raises:
         KeyboardInterrupt: Ctrl-C was pressed, and everything is cleaned up.
@@ -187,13 +196,15 @@ def run_async(work: Callable[[], Awaitable[_Result]], *, fast: bool = False) -> 
     import anyio  # noqa: PLC0415 - many commands need no event loop
 
     options = {"use_uvloop": fast and sys.platform != "win32"}
-    outcome = anyio.run(_until_stopped, work, backend_options=options)
+    outcome = anyio.run(_until_stopped, work, grace, backend_options=options)
     if isinstance(outcome, _Stopped):
         stop(outcome.number)
     return outcome
 
 
-async def _until_stopped(work: Callable[[], Awaitable[_Result]]) -> _Result | _Stopped:
+async def _until_stopped(
+    work: Callable[[], Awaitable[_Result]], grace: float
+) -> _Result | _Stopped:
     import asyncio  # noqa: PLC0415 - see above
 
     import anyio  # noqa: PLC0415 - see above
@@ -207,7 +218,7 @@ async def _until_stopped(work: Callable[[], Awaitable[_Result]]) -> _Result | _S
         # this interrupts the loop at any point, so it only sets a flag
         loop.call_soon_threadsafe(stopped.set_result, number)
 
-    with on_signal(on_stop), ungrouped():
+    with on_signal(on_stop, grace=grace), ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel, tasks.cancel_scope, stopped)
             result = await work()

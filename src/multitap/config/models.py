@@ -415,6 +415,14 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     others; `auto`: all tools up to `token_budget`, and the three above it."""
     token_budget: Count = 20_000
     """With `tools = "auto"`, estimated tokens that the definitions of all tools may take."""
+    allow_origins: Texts = ()
+    """Origins of web pages that may use the gateway, as in `https://app.example.com`."""
+    trusted_proxies: Texts = ()
+    """Addresses or networks of proxies; only these are believed what they say of their clients."""
+    proxy_protocol: bool = False
+    """Whether trusted proxies begin each connection with a header of the PROXY protocol."""
+    drain: Grace = 0.0
+    """Seconds for which a gateway that stops goes on answering, not ready, while calls last."""
     keep: Duration = 600.0
     """Seconds for which the gateway in the background keeps servers that no client uses."""
 

@@ -199,7 +199,7 @@ class Gateway:
             self.subscriptions,
             check_seat=check_seat,
         )
-        self._complete_view = anyio.Event()
+        self._complete_view = anyio.Event()  # set once the first lists can be sent
         self.logins = ClientLogins(hub, tasks)
         self.calls = ToolCalls(
             hub,
@@ -227,6 +227,11 @@ class Gateway:
             "resources/unsubscribe": offers.unsubscribe,
             "subscriptions/listen": offers.listen,
         }
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether clients should use it now: it has its first lists, and does not shut down."""
+        return self._complete_view.is_set() and not self.is_leaving
 
     def view(self, audience: Audience = EVERYBODY) -> View:
         """What clients of an audience see now."""

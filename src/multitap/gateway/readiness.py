@@ -1,4 +1,4 @@
-"""Which servers a gateway waits for at first, and which are degraded later."""
+"""Which servers a gateway waits for: at first, and at its end; and which are degraded."""
 
 import logging
 import os
@@ -112,6 +112,21 @@ async def wait_for_servers(hub: Hub) -> None:
                     return
             with anyio.move_on_after(_LOOK):
                 await hub.changed.wait()
+
+
+async def wait_for_calls(hub: Hub, most: float) -> None:
+    """Wait until no server works on a call, for `most` seconds at most.
+
+    A gateway that stops is no longer ready, and goes on answering meanwhile: its load balancer
+    notices, sends new calls to others, and those in progress end here.
+    """
+    # usually already cancelled
+    with anyio.CancelScope(shield=True), anyio.move_on_after(most):
+        while any(
+            link.requests.slots.working or link.requests.slots.waiting
+            for link in hub.links.values()
+        ):
+            await anyio.sleep(_LOOK)
 
 
 logger = logging.getLogger(__name__)

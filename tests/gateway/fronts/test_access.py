@@ -292,6 +292,9 @@ async def test_without_a_token_no_path_tells_anything(tmp_path, caplog):
                 for header in (None, f"Bearer {SECRET}x", "Basic YTpi"):
                     async with dial(stage.port) as stranger:
                         response = await stranger.asks(http(method, path, authorization=header))
+                        if (method, path, header) == ("GET", "/health", None):
+                            assert response.body == b'{"status":"ok"}'
+                            continue
                         assert response.status == 401
                         assert response.headers["www-authenticate"] == "Bearer"
                         assert response.headers["connection"] == "close"
@@ -326,3 +329,49 @@ async def test_a_token_that_is_bound_to_a_profile_shows_no_other(tmp_path):
         assert len((await listed(SECRET, "/mcp?profile=little"))["result"]["tools"]) == 7
         assert "error" in await listed(SECRET, "/mcp?profile=nope")
         assert not stage.gateway.view(Audience.of("gone")).tools
+
+
+class Behind:
+    """The access of a gateway behind a proxy on this machine."""
+
+    sources = None
+    access = Access("127.0.0.1", TOKENS, ("tap.example",), proxies=("127.0.0.1",))
+
+
+class NotBehind:
+    sources = None
+    access = Access("127.0.0.1", TOKENS, ("tap.example",), proxies=("10.0.0.1",))
+
+
+async def test_a_request_counts_as_the_client_that_a_trusted_proxy_names(tmp_path):
+    bearer = f"Bearer {SECRET}"
+    asked = http(body=hello(), x_forwarded_for="9.9.9.9, 1.2.3.4", authorization=bearer)
+    addresses = []
+    for number, allowed in enumerate((Behind, NotBehind)):
+        async with open_stage(tmp_path / str(number), allowed=allowed) as stage:
+            async with dial(stage.port) as line:
+                assert (await line.asks(asked)).status == 200
+            (session,) = stage.front.sessions
+            addresses.append(session.address)
+
+    assert addresses == ["1.2.3.4", "127.0.0.1"]
+
+
+async def test_a_trusted_proxy_does_not_open_the_gateway_for_other_hosts(tmp_path):
+    bearer = f"Bearer {SECRET}"
+    async with open_stage(tmp_path, allowed=Behind) as stage:
+        for host, forwarded, status in (
+            ("tap.example", "tap.example", 200),
+            ("127.0.0.1", "evil.example", 421),
+            ("evil.example", "tap.example", 421),
+        ):
+            more = {"host": host, "x_forwarded_host": forwarded, "authorization": bearer}
+            async with dial(stage.port) as line:
+                assert (await line.asks(http("GET", "/metrics", **more))).status == status
+
+
+async def test_a_trusted_proxy_of_our_own_user_still_needs_a_token(tmp_path):
+    rules = AccessRules(host="127.0.0.1", proxies=("127.0.0.1",))
+    with open_access(rules) as allowed:
+        async with open_stage(tmp_path, allowed=allowed) as stage, dial(stage.port) as line:
+            assert (await line.asks(http("GET", "/metrics"))).status == 401

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from multitap.gateway.fronts.tokens import Token
 from tests.gateway.hostile.raw import OLD, dial, http, shake_hands, stateless
 from tests.gateway.talking import gate, zoo
 from tests.telemetry.exposition import parsed, value
@@ -130,3 +131,23 @@ async def test_promtool_accepts_the_metrics_of_a_gateway(settings):
 
 def port(opened):
     return int(opened.url.split(":")[2].partition("/")[0])
+
+
+async def test_strangers_learn_only_whether_it_is_alive_and_able(settings):
+    token = Token(b"a-secret-of-some-length", "ann")
+    servers = {"good": zoo(), "bad": zoo("crash_loop")}
+    async with gate(settings(**servers), tokens=(token,)) as opened, dial(port(opened)) as line:
+
+        async def is_degraded():
+            told = (await line.asks(http("GET", "/health"))).body
+            return told if b"degraded" in told else None
+
+        assert await until_told(is_degraded) == b'{"status":"degraded"}'
+        able = await line.asks(http("GET", "/ready"))
+        assert (able.status, able.body) == (200, b'{"ready":true}')
+        head = await line.asks(http("HEAD", "/ready"))
+        assert (head.status, head.body) == (200, b"")
+        opened.gateway.is_leaving = True
+        assert (await line.asks(http("GET", "/ready"))).status == 503
+        assert (await line.asks(http("GET", "/health"))).status == 200
+        assert (await line.asks(http("POST", "/health"))).status == 401

@@ -337,12 +337,12 @@ async def test_a_wrong_token_is_refused_where_none_would_be_required(store, open
 async def test_a_request_through_a_proxy_of_ours_needs_a_token(store, open_gate, header):
     text, _ = store.create("ci")
     async with open_gate() as stage, stage.dial() as line:
-        assert (await line.asks(http("GET", "/health"))).status == 200
+        assert (await line.asks(http("GET", "/metrics"))).status == 200
         assert (
-            await status(stage, http("GET", "/health", **{header: "10.1.2.3"}, **bearer(text)))
+            await status(stage, http("GET", "/metrics", **{header: "10.1.2.3"}, **bearer(text)))
             == 200
         )
-        refused = await line.asks(http("GET", "/health", **{header: "10.1.2.3"}))
+        refused = await line.asks(http("GET", "/metrics", **{header: "10.1.2.3"}))
         assert refused.status == 401
         assert b"proxy" in refused.body
         assert await line.closed() == b""
@@ -354,7 +354,7 @@ async def test_tokens_are_needed_where_users_can_not_be_told(store, tmp_path):
     with open_access(rules) as allowed:
         allowed.access._users = None
         async with open_stage(tmp_path / "state", allowed=allowed) as stage:
-            for path in ("/mcp", "/health", "/metrics", "/sse"):
+            for path in ("/mcp", "/metrics", "/sse"):
                 assert await status(stage, http("GET", path)) == 401
             assert await status(stage, http("GET", "/health", **bearer(text))) == 200
             async with dial(stage.port) as line:

@@ -26,7 +26,7 @@ def fields():
 
 KINDS = {
     "tiny requests": (b"", lambda: again(b"GET / HTTP/1.1\r\n\r\n")),
-    "requests without a token": (b"", lambda: again(b"GET /health HTTP/1.1\r\n" + HOST + b"\r\n")),
+    "requests without a token": (b"", lambda: again(b"GET /metrics HTTP/1.1\r\n" + HOST + b"\r\n")),
     "posts": (
         b"",
         lambda: again(POST + b'content-length: 40\r\n\r\n{"jsonrpc":"2.0","id":1,"method":"ping"}'),

@@ -46,6 +46,7 @@ from multitap.gateway.client import ClientRequest
 from multitap.gateway.fronts.stdio import INSTEAD, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.gateway.parked_calls import ParkedCall
+from multitap.gateway.readiness import wait_for_calls
 from multitap.http.addresses import is_loopback
 from multitap.http.server.server import open_listener, url_of
 from multitap.http.server.tls import ServerTls, TlsFiles
@@ -146,9 +147,11 @@ def serve_here(options: CommonOptions, serving: ServeOptions) -> int:
             raise ConfigError(
                 "workers are a cluster of their own", hint="use either `--workers` or `--cluster`"
             )
-        return run_async(lambda: workers.run_workers(serving.workers, address))
+        drain = served.settings.serve.drain
+        return run_async(lambda: workers.run_workers(serving.workers, address, drain), grace=drain)
     else:
-        run_async(lambda: _serve_http(served, address, serving, worker), fast=True)
+        drain = served.settings.serve.drain
+        run_async(lambda: _serve_http(served, address, serving, worker), fast=True, grace=drain)
     return Exit.DONE
 
 
@@ -326,7 +329,14 @@ async def _serve_http(
         token_file=serving.token_file,
         require_token=serving.require_token or serve_settings.require_token,
         insecure=serving.insecure or serve_settings.insecure,
+        origins=tuple(serve_settings.allow_origins),
+        proxies=tuple(serve_settings.trusted_proxies),
     )
+    if serve_settings.proxy_protocol and tls is not None:
+        raise ConfigError(
+            "the PROXY protocol cannot be combined with a certificate",
+            hint="let the proxy use the certificate, or leave out `serve.proxy_protocol`",
+        )
     with (
         front_access.open_access(rules) as allowed,
         open_listener(*address) if worker is None else worker.open_listener() as listener,
@@ -361,7 +371,12 @@ async def _serve_http(
                 _join_workers(worker, replica, gateway, control, front, keys)
             try:
                 async with (
-                    http_front.serve_http(front, listener, tls=tls) as url,
+                    http_front.serve_http(
+                        front,
+                        listener,
+                        tls=tls,
+                        proxies=allowed.access.proxies if serve_settings.proxy_protocol else None,
+                    ) as url,
                     # one for all workers: commands address the whole gateway
                     open_control(control, served.state) if is_primary else nullcontext(),
                 ):
@@ -495,6 +510,7 @@ async def _stay(
         await anyio.sleep_forever()
     finally:
         gateway.is_leaving = True
+        await wait_for_calls(gateway.hub, gateway.hub.settings.serve.drain)
         if replica is not None and not (
             worker is not None and await workers.is_gateway_stopping(replica)
         ):

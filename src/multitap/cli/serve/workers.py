@@ -145,8 +145,11 @@ async def stop_together(joined: "replica.Replica") -> None:
         await joined.drain(0)
 
 
-async def run_workers(count: int, address: tuple[str, int]) -> int:
-    """Run workers until this process is stopped; returns the exit code of one that cannot start."""
+async def run_workers(count: int, address: tuple[str, int], drain: float = 0.0) -> int:
+    """Run workers until this process is stopped; returns the exit code of one that cannot start.
+
+    `drain` is how many seconds more than usual their calls have to finish.
+    """
     from multitap.cluster import local_coordinator, socket_coordinator  # noqa: PLC0415 - see above
 
     with tempfile.TemporaryDirectory(prefix="multitap-workers-") as folder:
@@ -173,7 +176,7 @@ async def run_workers(count: int, address: tuple[str, int]) -> int:
                     stack.close()
                     # usually already cancelled here, but processes must not be left behind
                     with anyio.CancelScope(shield=True):
-                        await processes.stop()
+                        await processes.stop(_GRACE + drain)
 
 
 @contextmanager
@@ -237,14 +240,14 @@ class _WorkerProcesses:
             env={**os.environ, VARIABLE: msgspec.json.encode(worker).decode()},
         )
 
-    async def stop(self) -> None:
-        """End all workers."""
+    async def stop(self, grace: float) -> None:
+        """End all workers; those that take longer than `grace` seconds are killed."""
         await self._records.write(_STOPPING, b"%d" % len(self._workers))
         for process in self._running.values():
             # all are signalled before waiting: they stop side by side
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-        with anyio.move_on_after(_GRACE):
+        with anyio.move_on_after(grace):
             for process in self._running.values():
                 await process.wait()
         for process in self._running.values():

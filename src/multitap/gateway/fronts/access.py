@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from multitap.errors import ConfigError
+from multitap.gateway.fronts.cors import Cors
 from multitap.gateway.fronts.tokens import (
     ANYBODY,
     ActiveKeys,
@@ -19,8 +20,10 @@ from multitap.gateway.fronts.tokens import (
     TokenSources,
 )
 from multitap.http.addresses import is_loopback
+from multitap.http.server.connections import address_of
 from multitap.http.server.peer import Peer, PeerUsers
-from multitap.http.server.request import Rejected
+from multitap.http.server.proxies import TrustedProxies, parse_address
+from multitap.http.server.request import Rejected, RequestHead
 from multitap.principal import FILE_ISSUER, Principal, local_principal
 from multitap.trust.tokens import AccessTokens
 
@@ -36,6 +39,7 @@ _SINGLE = frozenset(
 """Headers that must not be repeated, because receivers would disagree about their value."""
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
 """`Sec-Fetch-Site` of requests that are not from other sites; other programs do not send it."""
+_WRONG_HOST = Rejected(421, "this Host is not served here; `--allow-host` allows it")
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
 _FORWARDED = frozenset(
     {b"forwarded", b"via", b"x-real-ip", b"x-client-ip", b"true-client-ip", b"cf-connecting-ip"}
@@ -65,6 +69,10 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whether every client needs a token."""
     insecure: bool = False
     """Whether no client needs a token."""
+    origins: tuple[str, ...] = ()
+    """The origins of web pages that may use it."""
+    proxies: tuple[str, ...] = ()
+    """Addresses of proxies whose word about their clients counts."""
 
 
 class FrontAccess(msgspec.Struct, frozen=True):
@@ -96,6 +104,8 @@ def open_access(rules: AccessRules) -> Generator[FrontAccess]:
             keys=sources.keys,
             unnamed=unnamed,
             users=users if is_told else None,
+            origins=rules.origins,
+            proxies=rules.proxies,
         )
         yield FrontAccess(access, sources, unnamed is AnonymousAccess.REFUSED, is_user_unknown)
 
@@ -134,6 +144,11 @@ class Access:
         keys: Tokens stored as hashes.
         unnamed: How requests without a token are treated; by default, refused if there are tokens.
         users: Identifies local users; None if this system cannot.
+        origins: The origins of web pages that may use it.
+        proxies: Addresses of proxies whose word about their clients counts.
+
+    Raises:
+        ConfigError: An origin or a proxy is not valid.
     """
 
     def __init__(
@@ -145,7 +160,11 @@ class Access:
         keys: ActiveKeys | None = None,
         unnamed: AnonymousAccess | None = None,
         users: PeerUsers | None = None,
+        origins: tuple[str, ...] = (),
+        proxies: tuple[str, ...] = (),
     ) -> None:
+        self.cors = Cors(origins)
+        self.proxies = TrustedProxies(proxies) if proxies else None
         self.tokens = tokens
         self.keys = keys
         self._unnamed = unnamed or (AnonymousAccess.REFUSED if tokens else AnonymousAccess.ADMITTED)
@@ -160,21 +179,55 @@ class Access:
         self, headers: Mapping[bytes, bytes], peer: Peer | None = None
     ) -> Admitted | Rejected:
         """Admit or reject a request by its headers and its peer."""
+        if (denied := self.check_address(headers)) is not None:
+            return denied
+        scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
+        if scheme.lower() == b"bearer":
+            return self._bearer(credentials.strip())
+        return self._without_token(headers, peer)
+
+    def check_address(self, headers: Mapping[bytes, bytes]) -> Rejected | None:
+        """Check Host, Origin and site only; returns the rejection, if any."""
         key = (
             headers.get(b"host", b""),
             headers.get(b"origin", b""),
             headers.get(b"sec-fetch-site", b""),
         )
-        if key not in self._known:
-            if (denied := self._address(*key)) is not None:
-                return denied
-            # bounded: strangers can invent any number of them
-            if len(self._known) < _KNOWN:
-                self._known.add(key)
-        scheme, _, credentials = headers.get(b"authorization", b"").partition(b" ")
-        if scheme.lower() == b"bearer":
-            return self._bearer(credentials.strip())
-        return self._without_token(headers, peer)
+        if key in self._known:
+            return None
+        if (denied := self._address(*key)) is not None:
+            return denied
+        # bounded: strangers can invent any number of them
+        if len(self._known) < _KNOWN:
+            self._known.add(key)
+        return None
+
+    def check_host(self, headers: Mapping[bytes, bytes]) -> Rejected | None:
+        """Check Host only; returns the rejection, if any."""
+        called = _name(headers.get(b"host", b"").decode("latin-1"))
+        return None if called is not None and self._is_ours(called) else _WRONG_HOST
+
+    def follow_proxy(self, head: RequestHead) -> Rejected | None:
+        """Attribute a request to the client that a trusted proxy names.
+
+        Returns the rejection, if the client asked the proxy for a host that is not ours: otherwise
+        a page of another site could reach us by a name of its own.
+        """
+        peer, proxies = head.peer, self.proxies
+        if proxies is None:
+            return None
+        peer.is_proxy = peer.is_proxy or proxies.trusts(parse_address(peer.host))
+        nearest = peer.client or peer.host
+        if not peer.is_proxy or not proxies.trusts(parse_address(nearest)):
+            return None
+        client = proxies.client(head.pairs)
+        if client.address is not None:
+            head.address = head.holder = address_of(client.address)
+        if client.host is not None:
+            named = _name(client.host)
+            if named is None or not self._is_ours(named):
+                return _WRONG_HOST
+        return None
 
     def without_origin(self, headers: Mapping[bytes, bytes], peer: Peer) -> Rejected | None:
         """Check Host and local user only; returns the rejection, if any.
@@ -182,9 +235,8 @@ class Access:
         For the console, which has its own credentials and rules about origins. Whether clients need
         a token or not, other users of this machine get nothing: they may have found a key.
         """
-        called = _name(headers.get(b"host", b"").decode("latin-1"))
-        if called is None or not self._is_ours(called):
-            return Rejected(421, "this Host is not served here; `--allow-host` allows it")
+        if denied := self.check_host(headers):
+            return denied
         if self._users is not None and peer.may_be_stranger(self._users):
             reason = "other users of this machine, and confined servers, may not use the console"
             return Rejected(403, reason)
@@ -193,11 +245,12 @@ class Access:
     def _address(self, host: bytes, origin: bytes, site: bytes) -> Rejected | None:
         called = _name(host.decode("latin-1"))
         if called is None or not self._is_ours(called):
-            return Rejected(421, "this Host is not served here; `--allow-host` allows it")
+            return _WRONG_HOST
         if origin:
             page = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
             came_from = _name(page[1]) if page else None
-            if came_from is None or (came_from not in self._names and came_from != called):
+            is_ours = came_from is not None and (came_from in self._names or came_from == called)
+            if not is_ours and origin.lower() not in self.cors.origins:
                 return Rejected(403, "this Origin may not use the gateway")
         elif site.lower() not in _OWN_SITES:  # images, scripts and links send no Origin
             return Rejected(403, "pages of other sites may not use the gateway")

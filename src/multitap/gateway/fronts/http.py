@@ -31,6 +31,7 @@ from multitap.gateway.client import (
 )
 from multitap.gateway.eras import STATELESS, claims_stateless
 from multitap.gateway.fronts.access import Access, repeated_header
+from multitap.gateway.fronts.cors import FOREIGN, PUBLIC, answer_preflight, is_preflight
 from multitap.gateway.fronts.pages import StatusPages
 from multitap.gateway.fronts.sessions import (
     VERSION_FIELD,
@@ -43,10 +44,11 @@ from multitap.gateway.fronts.sessions import (
 from multitap.gateway.fronts.sse import LegacySse, say_too_many, say_wrong_kind
 from multitap.gateway.fronts.streams import ResumableStream, parse_event_id
 from multitap.gateway.fronts.token_watch import TokenWatch
-from multitap.gateway.fronts.tokens import TokenSources
+from multitap.gateway.fronts.tokens import ANYBODY, Admitted, TokenSources
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.connection import RETRY
 from multitap.http.server.connections import HttpLimits
+from multitap.http.server.proxies import TrustedProxies
 from multitap.http.server.request import (
     JSON,
     HttpApp,
@@ -150,16 +152,32 @@ class HttpFront:
             (b"GET", b"/ready"): pages.ready,
             (b"GET", b"/metrics"): pages.metrics,
         }
+        self._probes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
+            (method, path): probe
+            for method in (b"GET", b"HEAD")
+            for path, probe in ((b"/health", pages.alive), (b"/ready", pages.able))
+        }
+        """What strangers may ask: load balancers and supervisors have no token."""
 
     def admit(self, head: RequestHead) -> Rejected | None:
         """Admit or reject a request by its head, before any of its body is kept."""
         if len(head.headers) != len(head.pairs) and (twice := repeated_header(head.pairs)):
             return Rejected(400, f"{twice.decode()} appears twice")
+        access = self.access
+        if access.proxies is not None and (denied := access.follow_proxy(head)) is not None:
+            return denied
         if self._console is not None and _CONSOLE.match(head.url):
             return self._console.admit(head)
-        admitted = self.access.decide(head.headers, head.peer)
+        if b"origin" in head.headers:
+            access.cors.mark(head)
+        if head.url.startswith(PUBLIC) or is_preflight(head):
+            return self._admit_anybody(head)
+        admitted = access.decide(head.headers, head.peer)
         if isinstance(admitted, Rejected):
-            return admitted
+            return None if self._admit_probe(head) else admitted
+        return self._admit_client(head, admitted)
+
+    def _admit_client(self, head: RequestHead, admitted: Admitted) -> Rejected | None:
         if self._is_refusing and head.path in _FOR_CLIENTS:
             return _LEAVING
         if admitted.rate is not None:
@@ -175,6 +193,26 @@ class HttpFront:
         head.takes_stream = _takes_stream(head)
         if admitted.rate is not None and self.shared is not None and head.handler is not None:
             head.handler = partial(self.shared.count, head.handler)
+        return None
+
+    def _admit_probe(self, head: RequestHead) -> bool:
+        """Admit a stranger that asks for health or readiness, if it is not a web page's request."""
+        probe = self._probes.get((head.method, head.path))
+        # a token has to be valid wherever it is sent
+        if probe is None or b"authorization" in head.headers:
+            return False
+        head.admitted, head.handler = ANYBODY, probe
+        return self.access.check_address(head.headers) is None
+
+    def _admit_anybody(self, head: RequestHead) -> Rejected | None:
+        """Admit a request for a public document, or one that precedes a page's own."""
+        if (denied := self.access.check_host(head.headers)) is not None:
+            return denied
+        head.admitted = ANYBODY
+        head.handler = self._routes.get((head.method, head.path))
+        if is_preflight(head):
+            head.handler = answer_preflight
+            return None if head.cors else FOREIGN
         return None
 
     def handle(self, http_request: HttpRequest) -> ToDo:
@@ -546,8 +584,9 @@ async def serve_http(
     limits: HttpLimits = HttpLimits(),
     *,
     tls: ServerTls | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> AsyncGenerator[str]:
-    """Within the block, clients are answered; yields their address."""
+    """Within the block, clients are answered; yields their address; see `open_http_server`."""
     with ungrouped():
         async with anyio.create_task_group() as tasks:
             # started before the server, and cancelled after it has drained
@@ -559,7 +598,9 @@ async def serve_http(
 
                     revocations = TokenRevocations(front.sources, front.shared.sessions.bus)
                     tasks.start_soon(revocations.run)
-            async with open_http_server(front, listener, limits, tls=tls) as server:
+            async with open_http_server(
+                front, listener, limits, tls=tls, proxies=proxies
+            ) as server:
                 front.forget_heads = server.connections.forget_heads
                 front.gateway.metrics.rejections = server.connections.rejections
                 if front.sources is not None:

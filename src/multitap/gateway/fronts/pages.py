@@ -1,5 +1,7 @@
 """Health and metrics over HTTP, for monitoring."""
 
+import math
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +11,7 @@ from multitap.gateway.gateway import Gateway
 from multitap.gateway.metrics import FAMILIES, Gauges, ShownMetrics
 from multitap.gateway.readiness import failing_servers, reasons
 from multitap.gateway.view import View
-from multitap.http.server.request import HttpRequest, RequestHead, ToDo
+from multitap.http.server.request import JSON, HttpRequest, RequestHead, ToDo
 from multitap.telemetry.metrics import (
     OPEN_METRICS,
     TEXT,
@@ -22,6 +24,9 @@ from multitap.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
     from multitap.cluster.worker_peers import WorkerPeers
+
+_LOOK = 1.0
+"""Seconds between two looks for strangers, who may ask as often as they like."""
 
 
 class StatusPages:
@@ -48,6 +53,7 @@ class StatusPages:
         self._sessions = sessions
         self._choose_audience = choose_audience
         self._shown = ShownMetrics()
+        self._status, self._looked = "ok", -math.inf
 
     def health(self, http_request: HttpRequest) -> None:
         """Whether everything works, as JSON."""
@@ -68,11 +74,26 @@ class StatusPages:
             report["degraded"] = degraded
         http_request.respond(200, (jsonrpc.encode(report),))
 
+    def alive(self, http_request: HttpRequest) -> None:
+        """The same for a stranger, who learns nothing but the status."""
+        now = time.monotonic()
+        if now - self._looked >= _LOOK:
+            hub = self._gateway.hub
+            is_degraded = reasons(hub) or [*failing_servers(hub, hub.snapshot().servers)]
+            self._status, self._looked = "degraded" if is_degraded else "ok", now
+        http_request.say(200, f'{{"status":"{self._status}"}}', kind=JSON)
+
+    def able(self, http_request: HttpRequest) -> None:
+        """Whether a load balancer should send clients here; for strangers."""
+        is_ready = self._gateway.is_ready
+        body = '{"ready":true}' if is_ready else '{"ready":false}'
+        http_request.say(200 if is_ready else 503, body, kind=JSON)
+
     def ready(self, http_request: HttpRequest) -> None:
         """Whether a load balancer should send clients here, and what is degraded, as JSON."""
         if (view := self._view(http_request)) is None:
             return
-        is_ready = not self._gateway.is_leaving
+        is_ready = self._gateway.is_ready
         # the reasons may name servers and files
         degraded = () if view.is_limited else reasons(self._gateway.hub)
         body = jsonrpc.encode({"ready": is_ready, "degraded": degraded})

@@ -184,7 +184,7 @@ class HttpSessions:
         # 192 random bits: without tokens, the id is all that protects a session
         session_id = secrets.token_urlsafe(24)
         return self.adopt(
-            session_id, head.admitted, audience, head.holder, address=head.peer.address, log=log
+            session_id, head.admitted, audience, head.holder, address=head.address, log=log
         )
 
     def adopt(

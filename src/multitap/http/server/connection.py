@@ -49,6 +49,8 @@ _BAD_REQUEST, _TOO_LARGE, _HEAD_TOO_LARGE, _FAILED = 400, 413, 431, 500
 class ServerConnection(asyncio.BufferedProtocol):
     """One client's connection, with its share of time and memory.
 
+    `client` is the address that a proxy names, if the connection comes from one that does.
+
     In its turns, the reader parses in slices and the responder answers in steps. These refer back
     to it, and the parser to the reader: `connection_lost` breaks the cycles, which frees the memory
     at once.
@@ -59,13 +61,14 @@ class ServerConnection(asyncio.BufferedProtocol):
         "answered", "holder", "is_paused", "reader", "responder", "since", "weight",
     )  # fmt: skip
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, client: str | None = None) -> None:
         self._connections = connections
         self._limits = connections.limits
         self._loop = connections.loop
         self._transport: asyncio.Transport | None = None
         self.responder = Responder(connections, self)
         self.reader = RequestReader(connections, self.responder)
+        self.reader.peer.client = client
         self.holder = ""
         self.weight = 0
         self.since = self._loop.time()
@@ -88,7 +91,8 @@ class ServerConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # pyright: ignore[reportAttributeAccessIssue] - uvloop's is not a subclass
         self.responder.open(transport)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - the same
-        self.reader.peer.open(transport, _address(transport))
+        peer = self.reader.peer
+        peer.open(transport, address_of(peer.client) if peer.client else _address(transport))
         self.holder = self.reader.holder = self.reader.peer.address
         if not self._connections.enter(self):
             self.shed("too many connections")

@@ -290,11 +290,15 @@ class PeerUsers:
 class Peer:
     """The other end of one connection; its user is looked up once."""
 
-    __slots__ = ("_is_own", "_is_sought", "_since", "_transport", "address")
+    __slots__ = ("_is_own", "_is_sought", "_since", "_transport", "address", "client", "is_proxy")
 
     def __init__(self) -> None:
         self.address = ""
         """The holder whose share it counts against."""
+        self.client: str | None = None
+        """The address that a proxy names by the PROXY protocol."""
+        self.is_proxy = False
+        """Whether it is a proxy that the configuration trusts: its user says nothing then."""
         self._transport: asyncio.BaseTransport | None = None
         self._since = 0.0
         self._is_sought = False
@@ -315,6 +319,13 @@ class Peer:
         transport = self._transport
         return transport is not None and transport.get_extra_info("sslcontext") is not None
 
+    @property
+    def host(self) -> str:
+        """The address at the other end of the connection; empty if it is closed or local."""
+        transport = self._transport
+        name = None if transport is None else transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     def user(self) -> int | None:
         """The user at the other end of a local socket; None if the system cannot tell."""
         transport = self._transport
@@ -327,6 +338,8 @@ class Peer:
 
     def is_own(self, users: PeerUsers) -> bool | None:
         """Whether it belongs to our own user; None if that is unknown."""
+        if self.is_proxy:
+            return None
         if not self._is_sought:
             self._is_sought = True
             self._is_own = self._find(users)
@@ -334,6 +347,8 @@ class Peer:
 
     def may_be_stranger(self, users: PeerUsers) -> bool:
         """Whether it is a program of this machine that is not known to be of our own user."""
+        if self.is_proxy:
+            return False
         is_own = self.is_own(users)
         return not is_own if is_own is not None else self._is_on_this_machine()
 

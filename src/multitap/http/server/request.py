@@ -162,8 +162,8 @@ class RequestHead:
     """
 
     __slots__ = (
-        "admitted", "edition", "handler", "headers", "holder", "keeps_body", "length", "memory",
-        "method", "pairs", "peer", "speaks_chunks", "takes_stream", "url",
+        "address", "admitted", "cors", "edition", "handler", "headers", "holder", "keeps_body",
+        "length", "memory", "method", "pairs", "peer", "speaks_chunks", "takes_stream", "url",
     )  # fmt: skip
 
     def __init__(self, method: bytes, url: bytes, pairs: Headers, *, peer: Peer) -> None:
@@ -173,6 +173,8 @@ class RequestHead:
         self.headers = dict(pairs)
         """The same by name; of repeated ones, the last."""
         self.peer = peer
+        self.address = peer.address
+        """The client's address, of an IPv6 one the network; see `address_of`."""
         self.holder = peer.address
         """The holder whose share it counts against."""
         self.edition: object | None = None
@@ -189,6 +191,8 @@ class RequestHead:
         """Whether the body is needed; if not, it is dropped as it arrives."""
         self.takes_stream = False
         """Whether the client accepts an event stream."""
+        self.cors = b""
+        """Lines of the response that let a web page read it."""
         self.memory: object | None = None
         """State that its handler keeps between equal heads."""
 
@@ -300,10 +304,11 @@ class HttpRequest(Work, eq=False, kw_only=True):
         """Answer with a complete body."""
         pieces = [*parts]
         size = sum(map(len, pieces))
-        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b" % (
+        head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b" % (
             STATUS[status],
             kind,
             size,
+            self.head.cors,
             b"".join(_lines(extra)) if extra else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",
         )
@@ -328,6 +333,7 @@ class HttpRequest(Work, eq=False, kw_only=True):
         head = (
             STATUS[200],
             _EVENTS,
+            self.head.cors,
             *_lines(extra),
             b"transfer-encoding: chunked\r\n" if self._chunked else b"",
             b"\r\n" if self.keep_alive else b"connection: close\r\n\r\n",

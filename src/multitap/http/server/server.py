@@ -17,6 +17,8 @@ from multitap.errors import ConfigError, ungrouped
 from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import Connections, HttpLimits
+from multitap.http.server.proxied import ProxiedConnection
+from multitap.http.server.proxies import TrustedProxies
 from multitap.http.server.request import HttpApp
 from multitap.http.server.tls import HANDSHAKE, ServerTls
 from multitap.tasks import Tasks
@@ -116,15 +118,28 @@ async def open_http_server(
     limits: HttpLimits = HttpLimits(),
     *,
     tls: ServerTls | None = None,
+    proxies: TrustedProxies | None = None,
 ) -> AsyncGenerator[ListeningServer]:
-    """While entered, requests are answered."""
+    """While entered, requests are answered.
+
+    Args:
+        app: Answers them.
+        listener: Accepts connections.
+        limits: The limits of connections.
+        tls: The certificate, if clients use TLS.
+        proxies: Begin each connection with a header of the PROXY protocol; None if none does.
+    """
     url, loop = url_of(listener, is_secure=tls is not None), asyncio.get_running_loop()
     with ungrouped():
         async with Tasks() as tasks:
             connections = Connections(app, tasks, limits)
             is_local = listener.family == socket.AF_UNIX
             server = await (loop.create_unix_server if is_local else loop.create_server)(
-                lambda: ServerConnection(connections),
+                lambda: (
+                    ServerConnection(connections)
+                    if proxies is None
+                    else ProxiedConnection(connections, proxies)
+                ),
                 sock=listener,
                 backlog=BACKLOG,
                 ssl=None if tls is None else tls.context,

@@ -324,7 +324,8 @@ class Peer:
         """The address at the other end of the connection; empty if it is closed or local."""
         transport = self._transport
         name = None if transport is None else transport.get_extra_info("peername")
-        return str(name[0]) if isinstance(name, tuple) else ""
+        # a path, and usually an empty one, for a local socket
+        return "" if not name or isinstance(name, str | bytes) else str(name[0])
 
     def user(self) -> int | None:
         """The user at the other end of a local socket; None if the system cannot tell."""

@@ -121,8 +121,8 @@ class Target:
         """
         if self.gateway is None:
             return self._ask_own(question, server, settled=True, known=known)
-        if self.gateway.held is not None:  # it may have started them for this command
-            _wait_for_servers(self.gateway, self._options, known)
+        # it may have started just now, also for this command
+        _wait_for_servers(self.gateway, self._options, known)
         return self.gateway.ask(question)
 
     def use(

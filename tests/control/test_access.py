@@ -12,7 +12,11 @@ from multitap.config.policy_rules import PolicyRule
 from multitap.config.sources import state_directory
 from multitap.control.service import ControlService
 from multitap.errors import BadArguments, Denied, MultitapError, UnknownName
+from multitap.gateway.client import Client
 from multitap.gateway.gateway import open_gateway
+from multitap.http.server.request import EventWriter
+from multitap.principal import token_principal
+from multitap.screens.view import RecentCalls, client_rows
 from tests.gateway.talking import PATIENCE, zoo
 from tests.waiting import until
 
@@ -50,6 +54,19 @@ async def test_tokens_are_created_shown_without_their_secret_and_revoked():
         rows = (await control.audit("kind:token.*")).records
         assert [row.record.kind for row in rows] == ["token.revoked", "token.created"]
         assert made.id in rows[0].record.detail
+
+
+async def test_a_client_is_shown_with_the_name_of_its_token():
+    async with open_desk() as control:
+        made = await control.create_token("laptop")
+        client = Client(EventWriter(), principal=token_principal(made.id))
+        client.introduce("2025-11-25", {"name": "editor", "version": "1"}, {})
+        control.gateway.subscriptions.on_joined(client)
+
+        (row,) = client_rows(await control.figures(), RecentCalls())
+
+        assert (row.name, row.principal) == ("editor", "laptop")
+        assert row.caller == f"editor 1 ({made.id})"
 
 
 @pytest.mark.parametrize(

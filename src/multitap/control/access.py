@@ -29,7 +29,7 @@ from multitap.trust import audit
 from multitap.trust.pin_review import ServerReview, accept, difference, reviews
 from multitap.trust.pins import LockPlaces, stamps
 from multitap.trust.scanner import scan
-from multitap.trust.tokens import AccessTokens
+from multitap.trust.tokens import AccessTokens, TokenNames
 
 MOST_TOOLS, MOST_LINES, LONGEST_LINE = 200, 400, 2_000
 """Tools, lines and characters shown of one review; `multitap pins review` shows everything."""
@@ -96,6 +96,13 @@ class AccessControl(Control):
         except (MultitapError, OSError) as exc:
             trouble.append(str(exc))
         return AccessOverview(tokens, pins, tuple(trouble))
+
+    async def token_names(self) -> TokenNames:
+        """Shows tokens by name; by id if their file cannot be read."""
+        try:
+            return TokenNames(await to_thread.run_sync(self._tokens.all))
+        except MultitapError:
+            return TokenNames(())
 
     def _token_lines(self) -> tuple[TokenLine, ...]:
         now, uses = time.time(), self._tokens.uses()

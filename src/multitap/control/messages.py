@@ -206,7 +206,9 @@ class ClientFigures(msgspec.Struct, frozen=True):
     requests: int = 0
     """Requests in progress."""
     principal: str = ""
-    """The name in its credentials."""
+    """Who it is, as calls record it."""
+    label: str = ""
+    """The same for people: the name of its token."""
     capabilities: tuple[str, ...] = ()
     """The kinds of questions it can answer."""
 

@@ -52,6 +52,7 @@ from multitap.store.queries import CallHistory, Page, RecordFilter
 from multitap.store.tables import Activity, CallRecord, LogRecord, RecordedExchange
 from multitap.trust.project_review import review
 from multitap.trust.projects import Projects
+from multitap.trust.tokens import TokenNames
 from multitap.upstream.link import Link
 from multitap.upstream.questions import CallContext
 from multitap.upstream.tracing import TracedMessage, follow_messages
@@ -170,9 +171,12 @@ class ControlService(AccessControl, WorkerControl):
 
     async def figures_here(self) -> WorkerFigures:
         gateway = self.gateway
+        clients = gateway.subscriptions.clients
+        has_tokens = any(client.principal.key for client in clients)
+        names = await self.token_names() if has_tokens else TokenNames(())
         return WorkerFigures(
             gateway.hub.metrics.rows,
-            tuple(_client(client) for client in gateway.subscriptions.clients),
+            tuple(_client(client, names) for client in clients),
             frozenset(self._sessions() if self._sessions is not None else ()),
             len(gateway.parked_calls),
             len(gateway.private),
@@ -562,14 +566,16 @@ async def _to_log_records(
             yield record
 
 
-def _client(client: Client) -> ClientFigures:
+def _client(client: Client, names: TokenNames) -> ClientFigures:
+    principal = client.principal.name if client.principal.key else ""
     return ClientFigures(
         name=_word(client.info.get("title") or client.info.get("name")),
         version=_word(client.info.get("version")),
         protocol_version=client.version,
         profile=client.audience.profile,
         requests=len(client.scopes),
-        principal=client.principal.name if client.principal.key else "",
+        principal=principal,
+        label=names(principal),
         capabilities=abilities(client.capabilities),
     )
 

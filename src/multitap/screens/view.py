@@ -231,7 +231,7 @@ def _client(client: ClientFigures, recent: "RecentCalls") -> ClientRow:
         version=client.version,
         era=client.protocol_version,
         profile=client.profile or "",
-        principal=client.principal,
+        principal=client.label,
         capabilities=client.capabilities,
         requests=client.requests,
         calls=seen.total(),

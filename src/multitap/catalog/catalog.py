@@ -23,7 +23,6 @@ from multitap.upstream.lists import Definition, Offers
 # of a tool; some servers send whole manuals, which every client would get
 MAX_DESCRIPTION = 16 * 1024
 _ALL = ("*",)
-_ONLY_TASK = "it can only be run as a task, which is not supported"
 
 
 class Tool(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -312,12 +311,6 @@ def build_section(
 def _hide(tool: Tool, policy: Policy) -> HiddenTool | None:
     """Why a tool is hidden; None if it is not."""
     config = tool.link.config
-    if schemas.needs_task(tool.definition):
-        return HiddenTool(
-            tool,
-            f"not offered: {_ONLY_TASK}",
-            "connect the client to that server directly for this tool",
-        )
     if not allowed(tool.names, config.filter, servers=(tool.server,)):
         return HiddenTool(tool, "hidden by a filter", "change the server's `filter`")
     guard = policy.guard(tool.names, config, tool.annotations)
@@ -421,8 +414,6 @@ def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], l
             )
         else:
             usable[definition["name"]] = definition
-            if schemas.needs_task(definition):
-                warnings.append(f"tool {quoted(definition['name'])} is skipped: {_ONLY_TASK}")
     return usable, warnings
 
 

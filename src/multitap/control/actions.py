@@ -101,6 +101,7 @@ class CommandUser:
     holder = ""
     log_level = None
     drives_rounds = False
+    can_be_asked_now = True
 
     def __init__(self, person: ActionUser, server: str = "") -> None:
         self.caller = person.caller

@@ -14,6 +14,7 @@ from multitap.errors import (
     BadAnswer,
     BadArguments,
     Denied,
+    ServerError,
     Unavailable,
     UnknownName,
     quoted,
@@ -36,6 +37,7 @@ from multitap.selectors import Selector
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
 from multitap.upstream.questions import CallContext, slot_holder_of
+from multitap.upstream.tasks import needs_task
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
     EMPTY,
@@ -310,7 +312,7 @@ class ToolCalls:
         self._logins = logins
         self._search = search
 
-    async def answer(self, request: ClientRequest) -> Result:  # noqa: C901, PLR0911 - in one piece: every call takes this way
+    async def answer(self, request: ClientRequest) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
         """The result of the tool that a client calls.
 
         Raises:
@@ -352,6 +354,12 @@ class ToolCalls:
             if not self._logins.may_ask(request, exc):
                 raise
             return await self._call_after_login(request, exc.server)
+        except ServerError as exc:
+            if route is None or not needs_task(exc):
+                raise
+            # from now on known: its calls wait for a task
+            route.link.task_tools.add(route.tool.raw_name)
+            return await self._call_in_turn(request, route, since)
         # routes that a view remembers select nothing
         raw = called.raw if since is None else await _selected(route, called.raw)
         try:
@@ -426,8 +434,7 @@ class ToolCalls:
             return False
         if not request.is_stateless:
             return True
-        is_asked_between = route.guard is not None and route.guard.may_ask
-        if is_asked_between or (
+        if _is_asked_between(route) or (
             era is _HANDSHAKE and (request.log_level is not None or request.capabilities != EMPTY)
         ):
             return False
@@ -447,7 +454,6 @@ class ToolCalls:
             )
             return await _selected(route, called.raw)
 
-        may_ask = route.guard is not None and route.guard.may_ask
         job = Job(
             method="tools/call",
             name=route.tool.name,
@@ -455,9 +461,19 @@ class ToolCalls:
             subject=route.tool.raw_name,
             limit=route.deadline,
             do=call,
-            may_ask=may_ask,
+            may_ask=_is_asked_between(route),
         )
         return await self._jobs.run(request, job, since)
+
+
+def _is_asked_between(route: Route) -> bool:
+    """Whether a stateless client may have to be asked between two rounds of a call.
+
+    By the policy, or by a task for which the call waits.
+    """
+    if route.guard is not None and route.guard.may_ask:
+        return True
+    return route.task_support == "required" or route.tool.raw_name in route.link.task_tools
 
 
 async def _selected(route: Route, raw: Encoded) -> Encoded:

@@ -392,6 +392,10 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
         return self.is_stateless
 
     @property
+    def can_be_asked_now(self) -> bool:
+        return not self.is_stateless
+
+    @property
     def holder(self) -> str:
         return self.client.holder
 

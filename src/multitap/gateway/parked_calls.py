@@ -87,6 +87,7 @@ class ParkedCall:
         self.capabilities = request.capabilities
         self.log_level = request.log_level
         self.drives_rounds = True
+        self.can_be_asked_now = True
         self._turn: ClientRequest | None = request
         self._asks: dict[str, tuple[dict[str, Any], asyncio.Future[Raw]]] = {}
         self._keys = count(1)

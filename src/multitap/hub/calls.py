@@ -35,6 +35,7 @@ from multitap.store.store import FLUSH_COUNT
 from multitap.store.tables import RecordedExchange, keep_exchange
 from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
+from multitap.upstream import tasks
 from multitap.upstream.questions import CallContext
 from multitap.wire.jsonrpc import encode
 from multitap.wire.request import Deadline, Request
@@ -171,9 +172,24 @@ class Calls:
                 repeatable=route.repeatable,
             )
             sent = perf_counter()
-            raw = await route.link.request(request)
+            link = route.link
+            if route.task_support != "forbidden" or context.takes_task or link.task_tools:
+                _prepare_task(route, request, context)
+            try:
+                raw = await link.request(request)
+            except ServerError as exc:
+                if not _may_take_task(exc, request, context):
+                    raise
+                link.task_tools.add(tool.raw_name)
+                request.takes_task = True
+                raw = await link.request(request)
             answered = perf_counter()
-            result = _look_at(route, raw) or await _vet(route, raw)
+            result = _look_at(route, raw)
+            if result is None and (created := _created_task(route, raw)) is not None:
+                result = await _follow(route, request, raw, created)
+                answered = perf_counter()
+            elif result is None:
+                result = await _vet(route, raw)
             if ruling is not None and ruling.decision is Decision.ASK:
                 await self.permissions.expect_answer(route, given, context, raw)
             outcome = _ERROR if result.is_error_known else _OK
@@ -236,6 +252,14 @@ class Calls:
                 await self._trail.wait_written(result)
         return result  # pyright: ignore[reportReturnType] - or something was raised
 
+    async def vet(self, route: Route, raw: Raw) -> ToolResult:
+        """Check the result of a task that its caller has followed, as if it were of a call.
+
+        Raises:
+            BadAnswer: It cannot be read, or looks like an attack.
+        """
+        return _look_at(route, raw) or await _vet(route, raw)
+
     def _keep(
         self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
     ) -> RecordedExchange | None:
@@ -277,6 +301,57 @@ class Calls:
                 f"agent {quoted(agent)} may not use {quoted(tool.name)}",
                 hint=f"change the filter of agent {quoted(agent)}",
             )
+
+
+def _prepare_task(route: Route, request: Request, context: CallContext) -> None:
+    """Let the server make a task of a call if that is wanted, or if it does nothing else."""
+    is_refused = route.tool.raw_name in route.link.task_tools and _can_wait(context)
+    request.takes_task = context.takes_task or is_refused
+    if route.task_support == "required" or (
+        route.task_support == "optional" and context.takes_task
+    ):
+        request.params = tasks.as_task(request.params)
+
+
+def _may_take_task(exc: ServerError, request: Request, context: CallContext) -> bool:
+    """Whether a call that was refused for want of a task is repeated for one."""
+    return not request.takes_task and tasks.needs_task(exc) and _can_wait(context)
+
+
+def _can_wait(context: CallContext) -> bool:
+    """Whether a caller can be asked what a task asks."""
+    return context.client is None or context.client.can_be_asked_now
+
+
+def _created_task(route: Route, raw: Raw) -> tasks.TaskState | None:
+    """The task that a server made of a call; None if the answer is something else.
+
+    Raises:
+        BadAnswer: It cannot be read.
+    """
+    if len(raw) > SMALL:  # a task that was just made has no result yet
+        return None
+    try:
+        return tasks.read_created(raw)
+    except ValueError as exc:
+        raise BadAnswer(route.tool.server, str(exc)) from None
+
+
+async def _follow(route: Route, request: Request, raw: Raw, created: tasks.TaskState) -> ToolResult:
+    """The result of a task once it has ended; the task itself, if the caller takes it.
+
+    Raises:
+        UpstreamError: The task failed.
+    """
+    context, tool = request.call, route.tool
+    if not isinstance(context, CallContext) or context.takes_task:
+        return ToolResult(raw, server=tool.server, tool=tool.raw_name, is_error_known=False)
+    if context.on_task is not None:
+        await context.on_task(created.id)
+    task = tasks.ServerTask(route.link, created.id, call=context, slot_holder=request.slot_holder)
+    has_limit = context.timeout is not None or context.hard_timeout is not None
+    ended = await task.wait(created, request, may_extend=not has_limit)
+    return _look_at(route, ended) or await _vet(route, ended)
 
 
 async def _ruling(guard: Guard, given: bytes | Raw) -> Ruling:

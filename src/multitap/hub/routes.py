@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from multitap.catalog.catalog import Catalog, Tool, WithheldTool
-from multitap.catalog.schemas import ResultChecker
+from multitap.catalog.schemas import ResultChecker, TaskSupport, task_support
 from multitap.config import ServerConfig
 from multitap.config.models import CheckArguments
 from multitap.config.problems import nearest
@@ -129,6 +129,8 @@ class Route(TimeLimits, frozen=True, kw_only=True):
     """What to do with results that look like attacks; `off`: they are not scanned."""
     result_checker: ResultChecker | None
     """Checks structured content; None if there is no schema for it, or it is not checked."""
+    task_support: TaskSupport = "forbidden"
+    """Whether the server can, or must, run it as a task, if it is of the handshake era."""
     guard: Guard | None = None
     """The policy for calls; None if all are allowed."""
 
@@ -160,6 +162,7 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         errors_are_results=defaults.errors_are_results,
         scan=scan,
         result_checker=None if config.check_results == "off" else tool.result_checker,
+        task_support=task_support(tool.definition),
         guard=guard,
     )
 

@@ -110,6 +110,7 @@ class Link:
         self.restarts = restarts or Restarts()
         self.is_backing_off = False
         """Whether it waits for its next attempt."""
+        self.task_tools = self.habits.task_tools
         self._dial = dial
         self._place = place
         self._handlers = handlers

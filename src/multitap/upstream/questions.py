@@ -56,6 +56,11 @@ class OnBehalfOf(Protocol):
         """Whether it answers what a stateless server asks back by itself."""
         ...
 
+    @property
+    def can_be_asked_now(self) -> bool:
+        """Whether it can be asked while its request is in progress."""
+        ...
+
     def on_notification(self, method: str, params: Raw) -> None:
         """Receive a notification that belongs to its request; must not block."""
         ...
@@ -84,6 +89,10 @@ class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
     """Whether a person has already approved what the policy asks about."""
     client: OnBehalfOf | None = None
     """The client whose request it is, if it is not the host's own."""
+    takes_task: bool = False
+    """Whether the caller takes a task instead of the result, and follows it."""
+    on_task: Callable[[str], Awaitable[None]] | None = None
+    """Awaited with the server's id of the task that a call became, if the call waits for it."""
 
     @property
     def owner(self) -> object:

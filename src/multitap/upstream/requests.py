@@ -167,7 +167,7 @@ class CallSlots:
 class ServerHabits:
     """What all links to one server have seen it do during calls."""
 
-    __slots__ = ("_on_learned", "asks", "changed")
+    __slots__ = ("_on_learned", "asks", "changed", "task_tools")
 
     def __init__(
         self, *, asks: bool = False, on_learned: Callable[[], None] = lambda: None
@@ -176,6 +176,8 @@ class ServerHabits:
         """Whether it asks without naming the call, so that its clients' calls are kept apart."""
         self.changed = Bell()
         """Rings when it is seen to ask, and when a call ends."""
+        self.task_tools: set[str] = set()
+        """Tools that it refuses to run for callers that take no task."""
         self._on_learned = on_learned
 
     def learn(self) -> None:

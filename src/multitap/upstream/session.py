@@ -112,7 +112,10 @@ class Session:
             return await self.wire.request(request)
         call = request.call
         client = call.client if isinstance(call, CallContext) else None
-        request.stamp = self._stamp if client is None else self._stamp_of(client)
+        if request.takes_task:
+            request.stamp = self._stamp_with_tasks(client)
+        else:
+            request.stamp = self._stamp if client is None else self._stamp_of(client)
         if self._has_headers:
             request.headers = self._headers(request)
         result = await self.wire.request(request)
@@ -202,6 +205,39 @@ class Session:
                 introduction[jsonrpc.LOG_LEVEL_KEY] = level
             last = self._last_guest = (capabilities, level, members(introduction))
         return last[2]
+
+    def _stamp_with_tasks(self, client: OnBehalfOf | None) -> bytes:
+        """The same for a request that the server may answer with a task."""
+        stamp = self._stamp if client is None else self._stamp_of(client)
+        meta = jsonrpc.parse_table(b"{%b}" % stamp)
+        declared = jsonrpc.decode(meta[jsonrpc.CLIENT_CAPABILITIES_KEY])
+        extensions: dict[str, Any] = {**declared.get("extensions", {}), jsonrpc.TASKS: {}}
+        return members(
+            {**meta, jsonrpc.CLIENT_CAPABILITIES_KEY: {**declared, "extensions": extensions}}
+        )
+
+    async def answer_inputs(self, call: object | None, questions: Raw) -> dict[str, Any]:
+        """The host's answers to the questions of a task, by key.
+
+        Raises:
+            RpcError: One is refused.
+        """
+        await load_answers()
+        from multitap.upstream import host_answers  # noqa: PLC0415 - imported just above
+
+        asked = Raw(b'{"resultType":"input_required","inputRequests":%b}' % questions)
+        required = host_answers.questions(self._screen(asked, for_client=False))
+        origin = RequestOrigin(self._name, call)
+        return await host_answers.fulfil(self._handlers, origin, required.input_requests or {})
+
+    def screen_inputs(self, questions: Raw) -> Raw:
+        """The questions of a task, in the form in which a client may see them.
+
+        Raises:
+            RpcError: They must not be asked.
+        """
+        asked = Raw(b'{"inputRequests":%b}' % questions)
+        return jsonrpc.parse_table(self._screen(asked, for_client=True))["inputRequests"]
 
     async def alive(self, timeout: float) -> None:
         """Health check: wait for any answer of the server, even an error.

@@ -26,6 +26,8 @@ LOG_LEVEL_KEY: Final = "io.modelcontextprotocol/logLevel"
 SERVER_INFO_KEY: Final = "io.modelcontextprotocol/serverInfo"
 TASKS: Final = "io.modelcontextprotocol/tasks"
 """The extension for calls that outlive their request."""
+RELATED_TASK_KEY: Final = "io.modelcontextprotocol/related-task"
+"""Names the task that a message of the handshake era belongs to."""
 SUBSCRIPTION_ID_KEY: Final = "io.modelcontextprotocol/subscriptionId"
 """Keys of `_meta`."""
 
@@ -36,7 +38,14 @@ ARGUMENT_HEADER_KEY: Final = "x-mcp-header"
 """Marks an argument in a tool's schema that is also sent as a header."""
 
 NAMING_PARAMS: Final[Mapping[str, str]] = MappingProxyType(
-    {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+    {
+        "tools/call": "name",
+        "prompts/get": "name",
+        "resources/read": "uri",
+        "tasks/get": "taskId",
+        "tasks/update": "taskId",
+        "tasks/cancel": "taskId",
+    }
 )
 """By method: the parameter that is also sent as a header."""
 
@@ -153,6 +162,9 @@ class RequestParams(msgspec.Struct, gc=False):
     meta: dict[str, Raw] = msgspec.field(default_factory=dict, name="_meta")  # pyright: ignore[reportUnknownVariableType]
     input_responses: Raw = msgspec.field(default=NOTHING, name="inputResponses")
     request_state: str | None = msgspec.field(default=None, name="requestState")
+    task: Raw = NOTHING
+    """Set if a client of the handshake era wants a task instead of the result."""
+    task_id: str = msgspec.field(default="", name="taskId")
 
 
 class CallMessage(msgspec.Struct, gc=False):

@@ -75,6 +75,8 @@ class Request(msgspec.Struct):
     """Seconds it waited for its turn."""
     connecting: float = 0.0
     """Seconds it waited for its server to come up."""
+    takes_task: bool = False
+    """Whether a stateless server may answer with a task instead of the result."""
     is_relayed: bool = False
     """Whether it comes from another replica, whose session has already handled it."""
 

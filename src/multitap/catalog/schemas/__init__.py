@@ -8,14 +8,15 @@ fetches what a schema refers to.
 
 from multitap.catalog.schemas.bounds import bounds
 from multitap.catalog.schemas.checking import Checker, ResultChecker, Unchecked, compile_schema
-from multitap.catalog.schemas.schema import defect, needs_task
+from multitap.catalog.schemas.schema import TaskSupport, defect, task_support
 
 __all__ = [
     "Checker",
     "ResultChecker",
+    "TaskSupport",
     "Unchecked",
     "bounds",
     "compile_schema",
     "defect",
-    "needs_task",
+    "task_support",
 ]

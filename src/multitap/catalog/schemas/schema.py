@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -186,6 +186,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 MAX_NAME = 1024
+TaskSupport = Literal["required", "optional", "forbidden"]
 
 
 def defect(definition: Mapping[str, Any]) -> str | None:
@@ -198,10 +199,11 @@ def defect(definition: Mapping[str, Any]) -> str | None:
     return _schema_defect(definition.get("inputSchema"))
 
 
-def needs_task(definition: Mapping[str, Any]) -> bool:
-    """Whether a tool can only be run as a task."""
+def task_support(definition: Mapping[str, Any]) -> TaskSupport:
+    """Whether a tool can, or must, be run as a task; only servers of the handshake era say so."""
     execution = definition.get("execution")
-    return is_object(execution) and execution.get("taskSupport") == "required"
+    support = execution.get("taskSupport") if is_object(execution) else None
+    return support if support in {"required", "optional"} else "forbidden"
 
 
 def _schema_defect(schema: Any) -> str | None:

@@ -1,0 +1,129 @@
+import sys
+from contextlib import contextmanager
+from itertools import product
+
+import anyio
+import mcp_types as types
+import pytest
+
+from multitap import Settings, open_hub
+from multitap.config import HttpServer, StdioServer
+from multitap.errors import CallTimeout
+from multitap.upstream.questions import CallContext, Handlers
+from multitap.upstream.tasks import plain_result, read_created, read_state
+from tests.gateway import task_server
+from tests.wire.sdk_web import served
+
+CELLS = [*product(("stdio", "http"), ("old", "new"))]
+cells = pytest.mark.parametrize(("transport", "era"), CELLS)
+
+
+@contextmanager
+def server(transport, era):
+    if transport == "stdio":
+        yield StdioServer(command=sys.executable, args=(task_server.__file__, era))
+    else:
+        with served(task_server.app(era)) as url:
+            yield HttpServer(url=f"{url}/mcp")
+
+
+@contextmanager
+def settings(tmp_path, transport, era):
+    with server(transport, era) as config:
+        yield Settings(state_dir=tmp_path, servers={"s": config})
+
+
+async def accept(_, params):
+    name = next(iter(params.requested_schema["properties"]))
+    return types.ElicitResult(action="accept", content={name: "Ada" if name == "name" else True})
+
+
+@cells
+async def test_a_tool_that_only_runs_as_a_task_can_be_called(tmp_path, transport, era):
+    with settings(tmp_path, transport, era) as given:
+        async with open_hub(given) as hub:
+            with anyio.fail_after(30):
+                result = await hub.call("s_failing_job")
+
+    assert result.is_error
+    assert result.text == "it failed"
+    assert b"related-task" not in bytes(result.raw)
+
+
+@cells
+async def test_a_protocol_error_of_a_task_is_that_of_its_call(tmp_path, transport, era):
+    with settings(tmp_path, transport, era) as given:
+        async with open_hub(given) as hub:
+            with anyio.fail_after(30):
+                result = await hub.call("s_protocol_error_job")
+
+    assert (result.is_error, result.code) == (True, -32099)
+
+
+@cells
+async def test_what_is_asked_for_a_task_reaches_the_host(tmp_path, transport, era):
+    with settings(tmp_path, transport, era) as given:
+        async with open_hub(given, handlers=Handlers(elicit=accept)) as hub:
+            with anyio.fail_after(30):
+                result = await hub.call("s_test_tool_with_task")
+
+    assert result.text == "done for Ada"
+
+
+@cells
+async def test_a_call_that_is_abandoned_cancels_its_task(tmp_path, transport, era):
+    with settings(tmp_path, transport, era) as given:
+        async with open_hub(given) as hub:
+            steps = []
+            context = CallContext(on_progress=lambda *step: steps.append(step[2]))
+            with anyio.move_on_after(1):
+                await hub.call("s_endless", context=context)
+            with anyio.fail_after(30):
+                await hub.call("s_greet")
+
+    assert steps == ["for ever"]
+
+
+async def test_the_callers_own_limit_ends_the_wait_for_a_task(tmp_path):
+    with settings(tmp_path, "stdio", "new") as given:
+        async with open_hub(given) as hub:
+            limit = CallContext(timeout=0.3, hard_timeout=0.4)
+            await hub.call("s_greet")
+            with anyio.fail_after(30), pytest.raises(CallTimeout):
+                await hub.call("s_endless", context=limit)
+
+
+def test_both_spellings_of_a_new_task_are_read():
+    old = read_created(b'{"task":{"taskId":"1","status":"working","ttl":5.5,"pollInterval":0}}')
+    new = read_created(b'{"resultType":"task","taskId":"1","status":"working","ttlMs":5}')
+
+    assert old is not None
+    assert new is not None
+    assert (old.ttl, old.poll, new.ttl) == (6, 1, 5)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        b'{"content":[],"task":{"taskId":"1","status":"working"}}',
+        b'{"resultType":"complete"}',
+        b"[",
+    ],
+)
+def test_other_results_are_no_tasks(result):
+    assert read_created(result) is None
+
+
+@pytest.mark.parametrize(
+    "task",
+    [b"{}", b'{"taskId":"","status":"working"}', b'{"taskId":"1","status":"odd"}', b'{"taskId":1}'],
+)
+def test_a_task_that_cannot_be_read_is_refused(task):
+    with pytest.raises(ValueError, match="task"):
+        read_state(task)
+
+
+def test_the_id_of_a_task_does_not_stay_in_its_result():
+    result = b'{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"1"},"a":1}}'
+
+    assert bytes(plain_result(result)) == b'{"content":[],"_meta":{"a":1}}'

@@ -397,7 +397,10 @@ class _FromServer:
             return {}
         if method not in _QUESTIONS:
             raise RpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
-        decoded = self._redact.data(jsonrpc.decode(params)) if len(params) else None
+        try:
+            decoded = self._redact.data(jsonrpc.decode(params)) if len(params) else None
+        except jsonrpc.UNPARSABLE as exc:
+            raise RpcError(jsonrpc.INVALID_PARAMS, f"Invalid params: {exc}") from None
         if is_table(decoded):
             decoded = screen_question(self._handlers, self._name, method, decoded, for_client=False)
         await load_answers()

@@ -1,4 +1,4 @@
-""""""
+"""Which server an address belongs to, where several list it or have templates for it."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-""""""
+"""A client of an environment that another program serves."""
 
 from contextlib import asynccontextmanager
 

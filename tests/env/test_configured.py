@@ -1,4 +1,4 @@
-""""""
+"""An environment that a file describes."""
 
 import sys
 from pathlib import Path

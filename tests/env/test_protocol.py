@@ -1,4 +1,4 @@
-""""""
+"""The tools of the environment protocol, and their schemas."""
 
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,4 +1,4 @@
-""""""
+"""An environment as an MCP server."""
 
 import os
 import signal

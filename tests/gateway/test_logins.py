@@ -1,4 +1,4 @@
-""""""
+"""Clients of a gateway are asked to log in, or told how to."""
 
 import anyio
 import mcp_types as types

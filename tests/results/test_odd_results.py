@@ -1,4 +1,4 @@
-""""""
+"""Results that are not what the protocol says."""
 
 import time
 

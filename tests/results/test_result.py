@@ -1,4 +1,4 @@
-""""""
+"""The result of a call, as text, as blocks and in pieces."""
 
 import base64
 import gc

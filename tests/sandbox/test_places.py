@@ -1,4 +1,4 @@
-""""""
+"""What is private in a home folder, whatever a rule opens."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-""""""
+"""Filters over past calls, as a person types them."""
 
 import time
 

@@ -1,4 +1,4 @@
-""""""
+"""A Python function as a tool."""
 
 from typing import Literal
 

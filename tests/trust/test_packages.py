@@ -1,4 +1,4 @@
-""""""
+"""Which package a command line starts."""
 
 import pytest
 

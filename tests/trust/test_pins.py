@@ -1,4 +1,4 @@
-""""""
+"""Pins in their files: what is seen first counts, and who may change it."""
 
 import pytest
 
@@ -278,3 +278,14 @@ def test_a_definition_that_is_too_long_is_pinned_by_its_digest(places):
 
     assert places.own.path.stat().st_size < 1000
     assert opened(places).judge("s", USER, "id", tools(a="x" * 100_000 + "y")).changed == ("a",)
+
+
+def test_a_file_for_which_there_is_no_memory_ends_nothing(places, monkeypatch):
+    def fail(self):
+        raise MemoryError
+
+    monkeypatch.setattr(LockFile, "read_digests", fail)
+
+    (reading,) = read([places.own]).values()
+
+    assert str(reading) == "there is not enough memory for the pins"

@@ -1,4 +1,4 @@
-""""""
+"""Poisoned definitions are told from honest ones."""
 
 import pytest
 from bench.scanner import measure, samples

@@ -1,4 +1,4 @@
-""""""
+"""Secrets at rest, and who may use them."""
 
 import stat
 import subprocess

@@ -1,4 +1,4 @@
-""""""
+"""Lines from a pipe, however they are cut and however long they are."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-""""""
+"""What a server inherits from our environment."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-""""""
+"""Legacy SSE, against the SDK and against servers that break it."""
 
 import asyncio
 import zlib

@@ -1,4 +1,4 @@
-""""""
+"""Streamable HTTP, against the SDK and against servers that break it."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-""""""
+"""Arguments and results are checked against their schemas."""
 
 import http.server
 import threading

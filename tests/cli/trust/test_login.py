@@ -1,4 +1,4 @@
-""""""
+"""`multitap login` and `logout`, in a browser and without one."""
 
 import asyncio
 import json

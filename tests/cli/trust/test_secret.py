@@ -1,4 +1,4 @@
-""""""
+"""`multitap secret`: from standard input to the server that names it."""
 
 import json
 import os

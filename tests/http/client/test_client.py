@@ -1,4 +1,4 @@
-""""""
+"""The HTTP client against servers that behave well, oddly and badly."""
 
 import asyncio
 import gzip

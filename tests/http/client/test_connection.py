@@ -1,4 +1,4 @@
-""""""
+"""One connection to a server, and who gets which answer on it."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-""""""
+"""Event streams, however they are cut."""
 
 import tracemalloc
 from itertools import pairwise

@@ -1,4 +1,4 @@
-""""""
+"""Heads of requests, and compressed bodies."""
 
 import gzip
 import tracemalloc

@@ -1,4 +1,4 @@
-""""""
+"""Where a request goes: addresses, redirects, proxies."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-""""""
+"""Tools, calls and results in each provider's format."""
 
 import base64
 from types import SimpleNamespace

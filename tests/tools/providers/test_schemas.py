@@ -1,4 +1,4 @@
-""""""
+"""Schemas that each provider accepts."""
 
 from copy import deepcopy
 

@@ -1,4 +1,4 @@
-""""""
+"""Tools are found by what they do."""
 
 import re
 from contextlib import asynccontextmanager

@@ -60,7 +60,7 @@ async def test_a_client_is_shown_with_the_name_of_its_token():
     async with open_desk() as control:
         made = await control.create_token("laptop")
         client = Client(EventWriter(), principal=token_principal(made.id))
-        client.introduce("2025-11-25", {"name": "editor", "version": "1"}, {})
+        client.introduce("2025-11-25", Raw(b"{}"), {"name": "editor", "version": "1"})
         control.gateway.subscriptions.on_joined(client)
 
         (row,) = client_rows(await control.figures(), RecentCalls())

@@ -364,6 +364,10 @@ def test_a_shell_completes_commands_servers_and_known_tools(multitap, configure,
     assert completed("import cod") == ["codex"]
     assert completed("export vs") == ["vscode"]
     assert completed("add files") == ["filesystem"]
+    monkeypatch.setenv("COMP_WORDS", "multitap call zoo_ad")
+    monkeypatch.setenv("COMP_CWORD", "zoo_ad")
+    monkeypatch.setenv("_MULTITAP_COMPLETE", "fish_complete")
+    assert multitap("").out.startswith("plain,zoo_add\tzoo, listed ")
 
 
 def test_files_that_may_not_be_read_are_left_to_the_commands():

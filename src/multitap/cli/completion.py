@@ -3,6 +3,7 @@
 Every command imports this to declare its arguments, so what looks names up is imported on use.
 """
 
+import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,8 @@ import click
 from multitap.cli.options import CommonOptions
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from multitap.config import Loaded, Problem
     from multitap.names import ToolNames
     from multitap.store.database import Archive
@@ -22,12 +25,19 @@ def complete_server(ctx: click.Context, _param: click.Parameter, incomplete: str
     return [name for name in _load(ctx).settings.servers if name.startswith(incomplete)]
 
 
-def complete_tool(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of tools with this prefix."""
+def complete_tool(
+    ctx: click.Context, _param: click.Parameter, incomplete: str
+) -> "list[CompletionItem]":
+    """Names of tools with this prefix, and when their server last listed them."""
+    from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell asks
+
+    from multitap.cli.use.listing import ago  # noqa: PLC0415 - see above
+
     loaded = _load(ctx)
-    servers = loaded.settings.servers
+    servers, now = loaded.settings.servers, time.time()
+    ages = {server: ago(now - at) for server, at in last_listed(loaded).items()}
     return [
-        tool.exposed
+        CompletionItem(tool.exposed, help=f"{server}, listed {ages.get(server, 'earlier')}")
         for server, tools in last_tools(loaded).items()
         if servers[server].enabled
         for tool in tools

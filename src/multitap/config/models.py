@@ -414,7 +414,8 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     """What clients list: `all` tools; `search`: three tools that find, describe and call all
     others; `auto`: all tools up to `token_budget`, and the three above it."""
     token_budget: Count = 20_000
-    """With `tools = "auto"`, estimated tokens that the definitions of all tools may take."""
+    """Estimated tokens that the definitions of all tools may take with `tools = "auto"`, and one
+    result in search mode."""
     allow_origins: Texts = ()
     """Origins of web pages that may use the gateway, as in `https://app.example.com`."""
     trusted_proxies: Texts = ()
@@ -478,9 +479,10 @@ class Profile(ToolFilter, frozen=True, kw_only=True):
     environment: bool = False
     """Whether its clients see the tools of the Env protocol; with `[environment]`, all do."""
     tools: ToolListing | None = None
-    """What its clients list; by default, as in `[serve]`."""
+    """What its clients list; by default, as in `[serve]`, and `auto` if there is a budget."""
     token_budget: Count | None = None
-    """The budget for `auto`; by default, that of `[serve]`."""
+    """Estimated tokens for the list and for each result, which is cut if it takes more; by default,
+    the budget of `[serve]`, and results are cut in search mode only."""
 
 
 class PromptConfig(ConfigModel, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from multitap.errors import (
     BadAnswer,
     BadArguments,
     Denied,
+    NotAllowed,
     ServerError,
     Unavailable,
     UnknownName,
@@ -25,10 +26,12 @@ from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
 from multitap.gateway.eras import to_handshake, to_stateless
 from multitap.gateway.logins import ClientLogins
+from multitap.gateway.own_tools import READ_RESULT, refusal
 from multitap.gateway.parked_calls import ParkedCalls
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
+from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
-from multitap.gateway.tool_search import ToolSearch, words_result
+from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
@@ -213,6 +216,16 @@ class ClientLookup:
                 raise hidden_from_client(name)
         return tool
 
+    def shown_tool(self, request: ClientRequest, name: str) -> Tool | None:
+        """The tool with this name that the client sees now, if there is one."""
+        view, apps = self._view(request.client.audience), request.client.apps
+        try:
+            return view.tools.get(name) or look_up(
+                view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
+            )
+        except NotAllowed:
+            return None
+
     async def find_prompt(self, request: ClientRequest, name: str) -> Prompt:
         """The prompt with this name; waits for starting servers that may have it.
 
@@ -290,6 +303,7 @@ class ToolCalls:
         parked_calls: Calls that wait for their client to return.
         logins: Sends a client's user to log in.
         search: Answers the three tools of search mode.
+        shaper: Shapes results for models.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -302,6 +316,7 @@ class ToolCalls:
         parked_calls: ParkedCalls,
         logins: ClientLogins,
         search: ToolSearch,
+        shaper: ResultShaper,
     ) -> None:
         self._hub = hub
         self._view = view
@@ -311,9 +326,14 @@ class ToolCalls:
         self._parked_calls = parked_calls
         self._logins = logins
         self._search = search
+        self._shaper = shaper
 
-    async def answer(self, request: ClientRequest) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
+    async def answer(self, request: ClientRequest, *, is_inner: bool = False) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
         """The result of the tool that a client calls.
+
+        Args:
+            request: Its request.
+            is_inner: Whether a tool of our own makes the call, and shapes the result.
 
         Raises:
             Refused, MultitapError: The call failed.
@@ -322,8 +342,10 @@ class ToolCalls:
         view = self._view(client.audience)
         route = view.routes.get(params.name)
         if route is None:
-            if self._view(client.audience).answers_searches and self._search.has(params.name):
+            if view.answers_searches and self._search.has(params.name):
                 return await self._enter(request)
+            if (view.shapes_results or params.name == READ_RESULT) and not is_inner:
+                return await self._shaped(request)
             since = anyio.current_time()
             if request.is_stateless and self._parked_calls.issued(params.request_state):
                 return await self._parked_calls.resume(request, _subject(params.name))
@@ -370,12 +392,23 @@ class ToolCalls:
             message = f"the result cannot be read: {exc}"
             raise BadAnswer(link.name, message) from None
 
+    async def _shaped(self, request: ClientRequest, selector: Selector | None = None) -> Result:
+        """The result of a call, shaped for a model."""
+        name, view = request.params.name, self._view(request.client.audience)
+        if name == READ_RESULT and name not in view.tools:
+            return await self._shaper.answer(request)
+        result = await self.answer(request, is_inner=True)
+        if not view.answers_searches and not view.shapes_results:
+            return result  # a server has a tool of that name
+        tool = self._lookup.shown_tool(request, name)
+        return await self._shaper.shape(request, () if tool is None else (tool,), result, selector)
+
     async def _enter(self, request: ClientRequest) -> Result:
         """Answer one of the three tools of search mode."""
         try:
             call = self._search.inner(request)
         except BadArguments as exc:
-            return words_result(request, str(exc), is_error=True)
+            return refusal(request, exc)
         if call is None:
             return await self._search.answer(request)
         inner, selector = call
@@ -383,8 +416,7 @@ class ToolCalls:
         try:
             if self._search.has(name):  # or it could go on calling itself
                 raise UnknownName(f"no tool named {quoted(name)}")  # noqa: TRY301
-            result = await self.answer(inner)
-            return await shape(b"".join(result) if isinstance(result, tuple) else result, selector)
+            return await self._shaped(inner, selector)
         except UnknownName as exc:
             return await self._search.unknown(inner, exc)
 
@@ -506,11 +538,13 @@ class OfferRequests:
         lookup: ClientLookup,
         jobs: JobRunner,
         subscriptions: Subscriptions,
+        shaper: ResultShaper,
     ) -> None:
         self._hub = hub
         self._lookup = lookup
         self._jobs = jobs
         self._subscriptions = subscriptions
+        self._shaper = shaper
 
     async def prompt(self, request: ClientRequest, _: Raw) -> Result:
         name, since = request.params.name, anyio.current_time()
@@ -520,6 +554,8 @@ class OfferRequests:
 
     async def read(self, request: ClientRequest, _: Raw) -> Result:
         address, since = request.params.uri, anyio.current_time()
+        if (kept := await self._shaper.read(request, address)) is not None:
+            return kept
         link, uri = await self._lookup.find_resource(request, address)
         if address.startswith(_APPS) and request.client.single:
             # its page may call tools of its own server by their bare names from now on

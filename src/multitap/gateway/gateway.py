@@ -23,6 +23,7 @@ from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.questions import ServerRequests
 from multitap.gateway.readiness import report, wait_for_servers
+from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.view import View
@@ -200,6 +201,7 @@ class Gateway:
             check_seat=check_seat,
         )
         self._complete_view = anyio.Event()  # set once the first lists can be sent
+        shaper = ResultShaper(self.view, self.metrics.on_shaped, replica=name)
         self.logins = ClientLogins(hub, tasks)
         self.calls = ToolCalls(
             hub,
@@ -210,9 +212,10 @@ class Gateway:
             self.parked_calls,
             self.logins,
             ToolSearch(hub, self.view, self._complete_view.wait),
+            shaper,
         )
         """Answers `tools/call`."""
-        offers = OfferRequests(hub, lookup, jobs, self.subscriptions)
+        offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
         introduction = Introduction(hub, self.view, info)
         self._views: dict[Audience, View] = {}
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {

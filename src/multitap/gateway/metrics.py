@@ -84,6 +84,24 @@ _LIST_TOKENS = _gauge(
     "server",
     is_common=True,
 )
+_SHAPED = Family(
+    name="multitap_shaped_results_total",
+    kind="counter",
+    help="Results that were shaped for models.",
+    labels=("server", "tool"),
+)
+_BEFORE = Family(
+    name="multitap_shaped_result_bytes_before_total",
+    kind="counter",
+    help="Bytes of the texts of shaped results, before.",
+    labels=("server", "tool"),
+)
+_AFTER = Family(
+    name="multitap_shaped_result_bytes_after_total",
+    kind="counter",
+    help="Bytes of the texts of shaped results, after.",
+    labels=("server", "tool"),
+)
 _SESSIONS = _gauge("multitap_sessions", "Open sessions of clients.")
 _WAITING = _gauge("multitap_waiting_calls", "Calls that wait for their client to return.")
 _PRIVATE = _gauge("multitap_private_links", "Connections to servers for single clients.")
@@ -99,6 +117,7 @@ _STARTED = _gauge("process_start_time_seconds", "When the gateway started.", is_
 FAMILIES = (
     *CALL_FAMILIES,
     *(_SESSION, _LINK_SESSION, _UP, _INFO, _RESTARTS, _IN_FLIGHT, _QUEUE, _TOOLS, _LIST_TOKENS),
+    *(_SHAPED, _BEFORE, _AFTER),
     *(_SESSIONS, _WAITING, _PRIVATE, _MISSING, _APPROVALS, _REQUESTS, _REFRESHES),
     *(_CPU, _MEMORY, _FILES, _MOST_FILES, _STARTED),
 )
@@ -159,6 +178,13 @@ class GatewayMetrics:
         self.rejections: Mapping[int, int] = {}
         """How many HTTP requests were not admitted, by status; set by the front."""
         self._started = time.time()
+        self._shaped: dict[tuple[str, str], list[int]] = {}
+
+    def on_shaped(self, tool: Tool, before: int, after: int) -> None:
+        """Count a shaped result, by the bytes of its text."""
+        counts = self._shaped.setdefault((tool.server, tool.raw_name), [0, 0, 0])
+        for place, amount in enumerate((1, before, after)):
+            counts[place] += amount
 
     def on_request(self, method: str, seconds: float, exc: BaseException | None) -> None:
         """Count an answered request other than a call."""
@@ -185,6 +211,8 @@ class GatewayMetrics:
                 for status, count in self.rejections.items()
             ],
         }
+        for place, family in enumerate((_SHAPED, _BEFORE, _AFTER)):
+            samples[family.name] = [(key, counts[place]) for key, counts in self._shaped.items()]
         if (logins := self._hub.logins) is not None:
             samples[_REFRESHES.name] = [
                 ((server, outcome), count) for server, outcome, count in logins.refreshes()

@@ -8,16 +8,14 @@ import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
-from multitap.catalog import schemas
 from multitap.catalog.audience import Audience
 from multitap.errors import BadArguments, UnknownName
 from multitap.events import withheld_note
 from multitap.gateway.client import ClientRequest
-from multitap.gateway.eras import to_stateless
+from multitap.gateway.own_tools import check_arguments, refusal, text_answer
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.selectors import Selector
-from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import EMPTY, Result
 
 if TYPE_CHECKING:
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
 
 _NULL = b"null"
 _MOST_FINDERS = 64  # audiences whose index is kept
-_arguments = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _Call(msgspec.Struct):
@@ -73,15 +70,13 @@ class ToolSearch:
         await self._ready()
         name = request.params.name
         try:
-            arguments = _check(name, request.params.arguments)
+            arguments = self._check(name, request.params.arguments)
             finder = self._finder(request.client.audience)
             work = finder.search if name == tool_finder.SEARCH else finder.describe
             text = await self._look(work, arguments)
         except (BadArguments, UnknownName) as exc:
-            return words_result(
-                request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True
-            )
-        return words_result(request, text)
+            return refusal(request, exc)
+        return text_answer(request, text)
 
     def inner(self, request: ClientRequest) -> tuple[ClientRequest, Selector | None] | None:
         """The call that `call_tool` asks for, as a request of its client, and what it selects.
@@ -96,7 +91,7 @@ class ToolSearch:
         params = request.params
         if params.name != tool_finder.CALL:
             return None
-        _check(params.name, params.arguments)
+        self._check(params.name, params.arguments)
         call = _parse_call(params.arguments)
         arguments = EMPTY if bytes(call.arguments) == _NULL else call.arguments
         inner = msgspec.structs.replace(
@@ -110,7 +105,7 @@ class ToolSearch:
         """The result for an unknown tool name: suggestions of similar tools."""
         finder = self._finder(request.client.audience)
         advice = await self._look(finder.advice, request.params.name)
-        return words_result(request, f"{exc}; {advice}", is_error=True)
+        return text_answer(request, f"{exc}; {advice}", is_error=True)
 
     async def _look(self, work: Callable[[Any], str], what: object) -> str:
         """Search in a thread, one at a time: building an index of many tools takes a while."""
@@ -140,19 +135,7 @@ class ToolSearch:
         entry = self._view(audience).tools.get(name)
         return None if entry is None else tools.HubTool(entry, self._hub)
 
+    def _check(self, name: str, raw: Raw) -> Mapping[str, Any]:
+        from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
 
-def words_result(request: ClientRequest, text: str, *, is_error: bool = False) -> Result:
-    """A text as a tool result."""
-    result = jsonrpc.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
-    return to_stateless(result) if request.is_stateless else result
-
-
-def _check(name: str, raw: Raw) -> Mapping[str, Any]:
-    from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
-
-    try:
-        arguments = _arguments(raw)
-    except (msgspec.DecodeError, RecursionError) as exc:
-        raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
-    schemas.compile_schema(tool_finder.DEFINITIONS[name].schema).check(arguments)
-    return arguments
+        return check_arguments({"inputSchema": tool_finder.DEFINITIONS[name].schema}, raw)

@@ -1,6 +1,6 @@
 """What the clients of one audience see of the catalog, encoded once."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,9 @@ from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
+from multitap.gateway.own_tools import reading_tool, search_tools
 from multitap.hub.routes import CallDefaults, Route, route_to
+from multitap.telemetry.metrics import BYTES_PER_TOKEN
 from multitap.upstream.link import Link
 from multitap.upstream.lists import Definition
 from multitap.wire import jsonrpc
@@ -164,8 +166,13 @@ class View:
         budgets = [
             profile.token_budget for profile in limits.profiles if profile.token_budget is not None
         ]
-        self._listing = listings[0] if listings else serve.tools
+        # a budget for a profile is meant to decide something
+        usual = "auto" if budgets and serve.tools == "all" else serve.tools
+        self._listing = listings[0] if listings else usual
         self._budget = min(budgets, default=serve.token_budget)
+        self._has_budget = bool(budgets)
+        self.result_room = round(self._budget * BYTES_PER_TOKEN)
+        """Bytes that a shaped result may take."""
         self._encoded: dict[tuple[str, bool], bytes] = {}
         self._marked: frozenset[str] | None = None
 
@@ -179,10 +186,15 @@ class View:
     def searched(self) -> bool:
         """Whether clients see the three search tools instead of all tools."""
         if self._listing == "auto":
-            from multitap.tools.providers import offers  # noqa: PLC0415 - in this mode only
-
-            return offers.estimate_tokens(self._all_tools()) > self._budget
+            return self.all_tokens > self._budget
         return self._listing == "search"
+
+    @cached_property
+    def all_tokens(self) -> int:
+        """About how many tokens the definitions of all its tools take."""
+        from multitap.tools.providers import offers  # noqa: PLC0415 - in this mode only
+
+        return offers.estimate_tokens(self._all_tools())
 
     @property
     def answers_searches(self) -> bool:
@@ -193,13 +205,19 @@ class View:
         """
         return self._listing != "all"
 
+    @cached_property
+    def shapes_results(self) -> bool:
+        """Whether results are shaped for a model, and not passed on as they are."""
+        return self._has_budget or self.searched
+
     def route(self, tool: Tool) -> Route:
         """The route to a tool of the catalog."""
         route = self.routes.get(tool.name)
         if route is None:
             route = route_to(tool, self.defaults)
             # others are not for every client of the view, or their results are shaped
-            if tool.name in self.tools and tool.raw_name not in tool.link.config.select:
+            is_shaped = self.shapes_results or tool.raw_name in tool.link.config.select
+            if tool.name in self.tools and not is_shaped:
                 self.routes[tool.name] = route
         return route
 
@@ -281,17 +299,20 @@ class View:
         definition = {**tool.definition, "name": tool.name}
         if tool.description != definition.get("description", ""):
             definition["description"] = tool.description
-        if tool.raw_name in tool.link.config.select:
+        if self._has_budget or tool.raw_name in tool.link.config.select:
             # clients refuse results that do not match it
             definition.pop("outputSchema", None)
         if (references := self.references(tool.server)) and "_meta" in definition:
             definition["_meta"] = references.in_meta(definition["_meta"])
         return definition
 
-    def _content(self, method: str) -> dict[str, list[Definition]] | None:
+    def _content(self, method: str) -> dict[str, Sequence[Mapping[str, Any]]] | None:
         match method:
             case "tools/list":
-                return {"tools": _search_tools() if self.searched else self._all_tools()}
+                if self.searched:  # `call_tool` reads on in cut results, too
+                    return {"tools": search_tools()}
+                own = [reading_tool()] if self.shapes_results else []
+                return {"tools": [*self._all_tools(), *own]}
             case "prompts/list":
                 named = self.prompts.items()
                 return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}
@@ -305,16 +326,6 @@ class View:
 
 def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition]:
     return [{**entry.definition, key: uri} for uri, entry in resources.items()]
-
-
-def _search_tools() -> list[Definition]:
-    """The definitions of the three search tools."""
-    from multitap.tools.search import finder  # noqa: PLC0415 - in search mode only
-
-    return [
-        {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
-        for tool in finder.DEFINITIONS.values()
-    ]
 
 
 def _has_on_request(link: Link) -> bool:

@@ -1,4 +1,4 @@
-"""Results with only what a caller chooses of them."""
+"""Results with only what a caller chooses of them, or has room for."""
 
 from typing import Any
 
@@ -6,7 +6,8 @@ import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
-from multitap.results.result import UNREADABLE, Outline
+from multitap.results.cutting import NOT_KEPT, Handle, Piece, cut_json, cut_text
+from multitap.results.result import UNREADABLE, Outline, ToolResult
 from multitap.selectors import SelectFailed, Selector, describe
 
 LARGEST = 4 * 1024 * 1024
@@ -33,12 +34,28 @@ _parse_text = msgspec.json.Decoder(_Text).decode
 def shape_result(raw: Raw | bytes, selector: Selector | None) -> bytes:
     """A result of a tool with only what the selector chooses, and JSON texts without white space.
 
-    Failed results stay as they are. If the selector does not work on this result, its text says
-    why and describes the result: the call was made, and must not be repeated to see it. What is
-    chosen no longer matches the tool's `outputSchema`, so it is text alone.
+    If the selector does not work on this result, its text says why and describes the result: the
+    call was made, and must not be repeated to see it.
+    """
+    try:
+        return select_result(raw, selector)
+    except SelectFailed as exc:
+        return explain(raw, str(exc))
+
+
+def select_result(raw: Raw | bytes, selector: Selector | None) -> bytes:
+    """A result of a tool with only what the selector chooses, and JSON texts without white space.
+
+    Failed results stay as they are. What is chosen no longer matches the tool's `outputSchema`, so
+    it is text alone.
+
+    Raises:
+        SelectFailed: The selector does not work on this result.
     """
     if len(raw) > LARGEST:
-        return bytes(raw) if selector is None else _explained(raw, _TOO_LARGE)
+        if selector is not None:
+            raise SelectFailed(_TOO_LARGE)
+        return bytes(raw)
     try:
         outline = _parse_outline(raw)
         blocks = _parse_blocks(outline.content) if len(outline.content) else []
@@ -49,13 +66,76 @@ def shape_result(raw: Raw | bytes, selector: Selector | None) -> bytes:
         return bytes(raw)
     if selector is None:
         return _with_content(raw, [_minified(block) for block in blocks], structured=True)
-    try:
-        chosen = choose(raw, selector)
-    except SelectFailed as exc:
-        return _explained(raw, str(exc))
-    text = msgspec.json.encode(chosen).decode()
+    text = msgspec.json.encode(choose(raw, selector)).decode()
     others = [block for block in blocks if _text_of(block) is None]
     return _with_content(raw, [_text_block(text), *others], structured=False)
+
+
+def cut_result(raw: bytes, room: int, handle: Handle, start: int = 0) -> tuple[bytes, bool]:
+    """A result whose text takes about `room` bytes, and whether anything is missing.
+
+    Args:
+        raw: The whole result.
+        room: Bytes for its texts.
+        handle: How the reader gets the rest.
+        start: The first row, or character if it is not JSON, to show.
+    """
+    if len(raw) > LARGEST:
+        # its end is not decoded; one byte of JSON is about one character
+        beginning = ToolResult(raw).beginning(start + room + 1)
+        size = len(raw) if len(beginning) > start + room else len(beginning)
+        piece = cut_text(beginning, room, handle, start, size)
+        return _with_content(raw, [_text_block(piece.text)], structured=False), piece.is_cut
+    try:
+        outline = _parse_outline(raw)
+        blocks = _parse_blocks(outline.content) if len(outline.content) else []
+    except UNREADABLE:
+        return raw, False
+    if bytes(outline.kind) not in _DONE or (text_size(raw) <= room and not start):
+        return raw, False
+    piece = _cut(raw, blocks, room, handle, start)
+    others = [block for block in blocks if _text_of(block) is None]
+    return _with_content(raw, [_text_block(piece.text), *others], structured=False), piece.is_cut
+
+
+def _cut(raw: bytes, blocks: list[Raw], room: int, handle: Handle, start: int) -> Piece:
+    texts = [text for text in map(_text_of, blocks) if text is not None]
+    try:
+        value = _value(raw)
+    except UNREADABLE:
+        return cut_text("\n".join(texts), room, handle, start)
+    # structured content may be no more than a wrapper of the text, which reads better in pieces
+    if len(texts) == 1 and _is_wrapped(value, texts[0]):
+        return cut_text(texts[0], room, handle, start)
+    return cut_json(value, room, handle, start)
+
+
+def _is_wrapped(value: Any, text: str) -> bool:
+    match value:
+        case {"result": str(wrapped)}:
+            return wrapped == text
+        case _:
+            return False
+
+
+def text_size(raw: Raw | bytes) -> int:
+    """Bytes that a model reads of a result: its texts, else its structured content."""
+    try:
+        outline = _parse_outline(raw)
+        blocks = _parse_blocks(outline.content) if len(outline.content) else []
+    except UNREADABLE:
+        return len(raw)
+    if len(raw) > LARGEST:  # not decoded: an escape more or less does not matter here
+        return max((len(block) for block in blocks), default=len(outline.structured))
+    texts = [text for text in map(_text_of, blocks) if text is not None]
+    return sum(len(text.encode()) for text in texts) if texts else len(outline.structured)
+
+
+def add_block(raw: bytes, block: dict[str, Any]) -> bytes:
+    """A result with one more block."""
+    outline = _parse_outline(raw)
+    blocks = _parse_blocks(outline.content) if len(outline.content) else []
+    return _with_content(raw, [*blocks, Raw(msgspec.json.encode(block))], structured=True)
 
 
 def choose(raw: Raw | bytes, selector: Selector) -> Any:
@@ -72,6 +152,10 @@ def choose(raw: Raw | bytes, selector: Selector) -> Any:
         raise SelectFailed("the result is not JSON") from None
     if value is None:
         raise SelectFailed("it matches nothing")
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, RecursionError):  # `&@` is an expression, and no value
+        raise SelectFailed("it does not choose a value") from None
     return value
 
 
@@ -129,7 +213,7 @@ def _with_content(raw: Raw | bytes, blocks: list[Raw], *, structured: bool) -> b
     return msgspec.json.encode(members)
 
 
-def _explained(raw: Raw | bytes, reason: str) -> bytes:
+def explain(raw: Raw | bytes, reason: str, handle: Handle = NOT_KEPT) -> bytes:
     """A result that says why nothing was chosen, and what there is."""
     text = f"`select` failed: {reason}. The call was made"
     if len(raw) <= LARGEST:
@@ -137,4 +221,6 @@ def _explained(raw: Raw | bytes, reason: str) -> bytes:
             text += f"; its result: {describe(_value(raw))}"
         except UNREADABLE:
             text += "; its result is not JSON"
+    if handle.id:
+        text += f'. `{handle.by}` with result "{handle.id}" reads it, or selects again'
     return _with_content(raw, [_text_block(text)], structured=False)

@@ -1,0 +1,76 @@
+"""The gateway's own tools, which clients list beside or instead of those of servers."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from multitap.catalog import schemas
+from multitap.errors import BadArguments, UnknownName
+from multitap.gateway.client import ClientRequest
+from multitap.gateway.eras import to_stateless
+from multitap.wire import jsonrpc
+from multitap.wire.jsonrpc import Result
+
+READ_RESULT = "read_result"
+CALL_TOOL = "call_tool"
+_READ_DEFINITION: Mapping[str, Any] = {
+    "name": READ_RESULT,
+    "description": "Read more of a result that was cut, without calling its tool again.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "result": {"type": "string", "description": "The `result` that the cut one names."},
+            "from": {
+                "type": "integer",
+                "minimum": 0,
+                "description": "The first row, or character of a text; `next` of the cut result.",
+            },
+            "select": {"type": "string", "description": "Which fields you need, as JMESPath."},
+        },
+        "required": ["result"],
+    },
+    "annotations": {"readOnlyHint": True, "openWorldHint": False},
+}
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+def search_tools() -> list[Mapping[str, Any]]:
+    """The definitions of the three search tools."""
+    from multitap.tools.search import finder  # noqa: PLC0415 - a stemmer, in search mode only
+
+    return [
+        {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
+        for tool in finder.DEFINITIONS.values()
+    ]
+
+
+def reading_tool() -> Mapping[str, Any]:
+    """The definition of the tool that reads on in cut results."""
+    return _READ_DEFINITION
+
+
+def check_arguments(definition: Mapping[str, Any], raw: Raw) -> Mapping[str, Any]:
+    """The decoded arguments of one of our own tools.
+
+    Raises:
+        BadArguments: They do not match its schema.
+    """
+    try:
+        arguments = _decode(raw)
+    except (msgspec.DecodeError, RecursionError) as exc:
+        raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
+    schemas.compile_schema(definition["inputSchema"]).check(arguments)
+    return arguments
+
+
+def text_answer(request: ClientRequest, text: str, *, is_error: bool = False) -> Result:
+    """A text as the result of one of our own tools."""
+    result = jsonrpc.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
+    return to_stateless(result) if request.is_stateless else result
+
+
+def refusal(request: ClientRequest, exc: BadArguments | UnknownName) -> Result:
+    """An error as the result of one of our own tools, with what to do."""
+    return text_answer(request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)

@@ -26,12 +26,12 @@ from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
 from multitap.gateway.eras import to_handshake, to_stateless
 from multitap.gateway.logins import ClientLogins
-from multitap.gateway.own_tools import READ_RESULT, refusal
+from multitap.gateway.own_tools import READ_RESULT
 from multitap.gateway.parked_calls import ParkedCalls
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
-from multitap.gateway.tool_search import ToolSearch
+from multitap.gateway.tool_search import ToolSearch, refusal
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown

@@ -7,11 +7,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog import schemas
-from multitap.errors import BadArguments, UnknownName
-from multitap.gateway.client import ClientRequest
-from multitap.gateway.eras import to_stateless
-from multitap.wire import jsonrpc
-from multitap.wire.jsonrpc import Result
+from multitap.errors import BadArguments
 
 READ_RESULT = "read_result"
 CALL_TOOL = "call_tool"
@@ -63,14 +59,3 @@ def check_arguments(definition: Mapping[str, Any], raw: Raw) -> Mapping[str, Any
         raise BadArguments(f"the arguments cannot be read: {exc}", path="") from None
     schemas.compile_schema(definition["inputSchema"]).check(arguments)
     return arguments
-
-
-def text_answer(request: ClientRequest, text: str, *, is_error: bool = False) -> Result:
-    """A text as the result of one of our own tools."""
-    result = jsonrpc.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
-    return to_stateless(result) if request.is_stateless else result
-
-
-def refusal(request: ClientRequest, exc: BadArguments | UnknownName) -> Result:
-    """An error as the result of one of our own tools, with what to do."""
-    return text_answer(request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)

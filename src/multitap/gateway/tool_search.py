@@ -12,10 +12,12 @@ from multitap.catalog.audience import Audience
 from multitap.errors import BadArguments, UnknownName
 from multitap.events import withheld_note
 from multitap.gateway.client import ClientRequest
-from multitap.gateway.own_tools import check_arguments, refusal, text_answer
+from multitap.gateway.eras import to_stateless
+from multitap.gateway.own_tools import check_arguments
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.selectors import Selector
+from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import EMPTY, Result
 
 if TYPE_CHECKING:
@@ -139,3 +141,14 @@ class ToolSearch:
         from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
 
         return check_arguments({"inputSchema": tool_finder.DEFINITIONS[name].schema}, raw)
+
+
+def text_answer(request: ClientRequest, text: str, *, is_error: bool = False) -> Result:
+    """A text as the result of one of our own tools."""
+    result = jsonrpc.encode({"content": [{"type": "text", "text": text}], "isError": is_error})
+    return to_stateless(result) if request.is_stateless else result
+
+
+def refusal(request: ClientRequest, exc: BadArguments | UnknownName) -> Result:
+    """An error as the result of one of our own tools, with what to do."""
+    return text_answer(request, f"{exc}; {exc.hint}" if exc.hint else str(exc), is_error=True)

@@ -13,13 +13,8 @@ from multitap.catalog.catalog import Tool
 from multitap.errors import BadArguments, UnknownName, quoted
 from multitap.gateway.client import ClientRequest, OnOtherReplica
 from multitap.gateway.eras import to_stateless
-from multitap.gateway.own_tools import (
-    CALL_TOOL,
-    READ_RESULT,
-    check_arguments,
-    reading_tool,
-    refusal,
-)
+from multitap.gateway.own_tools import CALL_TOOL, READ_RESULT, check_arguments, reading_tool
+from multitap.gateway.tool_search import refusal
 from multitap.gateway.view import View
 from multitap.results.cutting import NOT_KEPT, Handle
 from multitap.results.result import ToolResult

@@ -71,8 +71,8 @@ BOTH_AT_ONCE = ("wire", "test_hub", "test_lifecycle", "test_tasks")
 """
 
 ONE_RUNNER = (
-    *("test_cells", "test_crowds", "test_hostile", "test_http_floods", "test_odd_calls"),
-    *("test_streams", "test_warden"),
+    *("test_cells", "test_crowds", "test_direct", "test_hostile", "test_http_floods"),
+    *("test_odd_calls", "test_streams", "test_warden"),
 )
 """But for those whose servers live as long as the module, which would meet them twice, those about
 other processes than ours, and those that take long.

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
@@ -277,9 +277,21 @@ class CatalogChanged(msgspec.Struct, frozen=True):
     revision: int
 
 
+class ListsAnnounced(msgspec.Struct, frozen=True):
+    """A server said that lists changed, and they turned out to be as before."""
+
+    server: str
+    kinds: frozenset[str]
+    """`tools`, `resources`, `prompts`."""
+
+
 class ResourceUpdated(msgspec.Struct, frozen=True):
     server: str
     uri: str
+    meta: Mapping[str, Any] | None = None
+    """The `_meta` of the notification."""
+    session: str = ""
+    """Which session with the server heard of it; empty for the one that all share."""
 
 
 class ServerLog(msgspec.Struct, frozen=True):
@@ -365,6 +377,7 @@ Event = (
     LinkChanged
     | LinkRemoved
     | CatalogChanged
+    | ListsAnnounced
     | ResourceUpdated
     | ServerLog
     | Warned

@@ -577,6 +577,13 @@ class OfferRequests:
             message["context"] = completion.context
         return await self._request(request, link, "completion/complete", message, "", since)
 
+    async def send(
+        self, request: ClientRequest, link: Link, method: str, params: dict[str, Any]
+    ) -> Result:
+        """Send a request of an extension to a server; nobody knows what it does."""
+        since = anyio.current_time()
+        return await self._request(request, link, method, params, "", since, repeatable=False)
+
     async def _request(  # noqa: PLR0917 - each of its few callers gives them all
         self,
         client_request: ClientRequest,
@@ -585,8 +592,10 @@ class OfferRequests:
         params: dict[str, Any],
         name: str,
         since: float | None,
+        *,
+        repeatable: bool = True,
     ) -> Result:
-        """Send a read-only request to a server."""
+        """Send a request to a server; a read-only one may be sent again."""
         # a server with a session per client answers this client only on that one
         link = await self._jobs.session(client_request, link)
         defaults = self._hub.gateway_defaults
@@ -602,10 +611,13 @@ class OfferRequests:
                 call=context,
                 slot_holder=slot_holder_of(context),
                 on_progress=context.on_progress,
-                repeatable=True,
+                repeatable=repeatable,
             )
             request.meta, extra = extra_members(client_request, link)
-            request.params = b"%b%b" % (request.params or b"", extra)
+            # without parameters of its own there is nothing for the comma to follow
+            request.params = (
+                b"%b%b" % (request.params or b"", extra) if request.params else extra[1:]
+            )
             return await link.request(request)
 
         job = Job(method=method, name=name, link=link, subject=method, limit=limit, do=ask)

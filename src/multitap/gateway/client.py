@@ -210,7 +210,10 @@ class Client:
         Raises:
             RpcError: It refuses, cannot be asked, or does not answer.
         """
-        params = fit(self.capabilities, method, params)
+        if (
+            method in _ABILITIES
+        ):  # others are of extensions, and the client refuses what it does not know
+            params = fit(self.capabilities, method, params)
         if params.get("mode") == "url":  # optional in the stateless era, required in this one
             params = {"elicitationId": secrets.token_urlsafe(12), **params}
         # a server may ask any number of questions, and each is kept until it is answered

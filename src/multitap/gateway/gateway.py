@@ -19,6 +19,7 @@ from multitap.gateway.client import Client, ClientRequest, log_level
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.metrics import GatewayMetrics
 from multitap.gateway.parked_calls import TTL, ParkedCalls
+from multitap.gateway.pass_through import PassThrough, is_custom
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.questions import ServerRequests
@@ -46,6 +47,8 @@ _CAPABILITIES = {
     "completions": {},
     "logging": {},
 }
+_NOT_PASSED = frozenset({jsonrpc.TASKS})
+"""Extensions of servers that clients do not see: what they name would lead nowhere through us."""
 _LATEST = jsonrpc.HANDSHAKE_VERSIONS[-1]
 _HANDSHAKE = 64 * 1024
 """Bytes of a client's handshake, which are kept as long as the client is connected."""
@@ -63,10 +66,17 @@ OURSELVES: Mapping[str, str] = {"name": "multitap", "title": "Multitap", "versio
 class Introduction:
     """Answers `initialize` and `server/discover`: identity, capabilities and instructions."""
 
-    def __init__(self, hub: Hub, view: Callable[[Audience], View], info: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        view: Callable[[Audience], View],
+        info: Mapping[str, str],
+        pass_through: PassThrough,
+    ) -> None:
         self._hub = hub
         self._view = view
         self._info = info
+        self._pass_through = pass_through
 
     async def initialize(self, request: ClientRequest, params: Raw) -> Result:
         if len(params) > _HANDSHAKE:
@@ -103,7 +113,10 @@ class Introduction:
 
     def _describe(self, request: ClientRequest) -> dict[str, Any]:
         description: dict[str, Any] = {
-            "capabilities": _CAPABILITIES,
+            "capabilities": {
+                **self._pass_through.capabilities(request.client.audience, _NOT_PASSED),
+                **_CAPABILITIES,
+            },
             "serverInfo": self._info,
         }
         if instructions := self._instructions(request.client.audience):
@@ -216,7 +229,9 @@ class Gateway:
         )
         """Answers `tools/call`."""
         offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
-        introduction = Introduction(hub, self.view, info)
+        self.pass_through = PassThrough(hub, self.view, self.private, offers.send, tasks)
+        """Passes on what MCP does not define."""
+        introduction = Introduction(hub, self.view, info, self.pass_through)
         self._views: dict[Audience, View] = {}
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
             "initialize": introduction.initialize,
@@ -298,6 +313,8 @@ class Gateway:
                 return result
             if handler is not None:
                 return await handler(request, params)
+            if is_custom(method):
+                return await self.pass_through.answer(request, method, params)
             await self._complete_view.wait()
             view = self.view(request.client.audience)
             listed = view.list_result(method, stateless=request.is_stateless)
@@ -324,6 +341,8 @@ class Gateway:
             self.subscriptions.on_joined(client)
             # in a task: notifications come in callbacks
             self.tasks.start_soon(self._roots_changed, client)
+        elif is_custom(method):
+            self.pass_through.on_notification(client, method, params)
 
     async def watch_start(self) -> None:
         """Make the first lists wait for servers whose offers are not known from an earlier run."""

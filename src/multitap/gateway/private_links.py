@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Literal
 from weakref import WeakKeyDictionary
 
@@ -54,6 +55,7 @@ class PrivateLinks:
         self._shares = Shares(most, "sessions of single clients with servers")
         self._links: dict[tuple[object, str], _PrivateLink] = {}
         self._stateless_only: set[str] = set()
+        self._numbers = count(1)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -170,6 +172,7 @@ class PrivateLinks:
             )
 
     def _start(self, key: tuple[object, str], private: _PrivateLink) -> None:
+        private.link.report.session = f"{next(self._numbers)}"
         # known before it runs: the next call of the client must find it, not start another
         self._links[key] = private
         self._tasks.start_soon(self._run, key, private)

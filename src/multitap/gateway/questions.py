@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from multitap.errors import quoted
 from multitap.gateway.client import Client, ClientRequest, wants_log
+from multitap.gateway.pass_through import is_custom
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PER_CLIENT
 from multitap.trust.questions import sign
@@ -23,6 +24,7 @@ from multitap.upstream.questions import (
 )
 from multitap.wire.jsonrpc import (
     INTERNAL_ERROR,
+    INVALID_PARAMS,
     METHOD_NOT_FOUND,
     UNPARSABLE,
     RpcError,
@@ -133,6 +135,7 @@ class ServerRequests:
             sample_context=True,
             roots=self._roots,
             permit=self._permit,
+            custom=self._custom,
             said=self._on_notification,
         )
 
@@ -224,6 +227,21 @@ class ServerRequests:
             return _error(otherwise) if answer is None else _valid(answer, method, model)
         except RpcError as exc:
             return _error(exc)
+
+    async def _custom(self, origin: RequestOrigin, method: str, params: Raw) -> Raw:
+        """Pass on a request that only the client understands, in the era that has such requests."""
+        on_behalf_of = client_of(origin.call)
+        client = on_behalf_of.client if isinstance(on_behalf_of, ClientRequest) else None
+        if origin.call is None:
+            client = self._only(origin.server)
+        if client is None or not client.shook_hands or not is_custom(method):
+            raise RpcError(METHOD_NOT_FOUND, "Method not found", method)
+        outlet = on_behalf_of.outlet if isinstance(on_behalf_of, ClientRequest) else None
+        try:
+            table = parse_table(params) if len(params) else {}
+        except UNPARSABLE as exc:
+            raise RpcError(INVALID_PARAMS, f"Invalid params: {exc}") from None
+        return await client.ask(method, table, outlet)
 
     async def _ask(self, origin: RequestOrigin, method: str, params: Mapping[str, Any]) -> Raw:
         if (on_behalf_of := client_of(origin.call)) is not None:

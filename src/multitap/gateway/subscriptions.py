@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -11,7 +11,14 @@ import msgspec
 
 from multitap.catalog.audience import Audience
 from multitap.errors import MultitapError
-from multitap.events import CatalogChanged, LinkChanged, LinkState, Reloaded, ResourceUpdated
+from multitap.events import (
+    CatalogChanged,
+    LinkChanged,
+    LinkState,
+    ListsAnnounced,
+    Reloaded,
+    ResourceUpdated,
+)
 from multitap.gateway.client import USUAL_LEVEL, Client, ClientRequest, Outlet, level_of
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
@@ -144,20 +151,23 @@ class Listener:
         self.ended = asyncio.Event()
         self._outlet = outlet
         self._kinds = kinds
-        self._meta = {"_meta": meta} if meta else {}
+        self._meta = meta or {}
 
     def lists_changed(self, kinds: frozenset[str]) -> None:
         for kind in _KINDS:
             if kind in kinds & self._kinds:
                 self.tell(f"notifications/{kind}/list_changed")
 
-    def on_updated(self, server: str, uri: str) -> None:
+    def on_updated(self, event: ResourceUpdated) -> None:
         for told, (link, raw) in self.uris.items():
-            if link.name == server and raw == uri:
-                self.tell("notifications/resources/updated", uri=told)
+            # of several sessions with the server, only the one that it subscribed in
+            if (link.name, raw, link.report.session) == (event.server, event.uri, event.session):
+                self.tell("notifications/resources/updated", event.meta, uri=told)
 
-    def tell(self, method: str, **params: Any) -> None:
-        if not self._outlet.send(notification(method, {**params, **self._meta} or None)):
+    def tell(self, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> None:
+        if own := {**(meta or {}), **self._meta}:
+            params["_meta"] = own
+        if not self._outlet.send(notification(method, params or None)):
             self.ended.set()  # it does not read: it lists again when it reconnects
 
 
@@ -309,7 +319,10 @@ class Subscriptions:
                     case ResourceUpdated(server, uri):
                         for listener in self._followers.get((server, uri), ()):
                             if self._view(listener.audience).has(server):
-                                listener.on_updated(server, uri)
+                                listener.on_updated(event)
+                    case ListsAnnounced():
+                        await anyio.sleep(DEBOUNCE)
+                        self._tell_of_lists(event)
                     case CatalogChanged() | Reloaded():
                         # servers come up together; what happens meanwhile waits in the backlog
                         await anyio.sleep(DEBOUNCE)
@@ -324,7 +337,7 @@ class Subscriptions:
         for listener in self._streams:
             listener.ended.set()
 
-    def _tell_of_lists(self) -> None:
+    def _tell_of_lists(self, announced: ListsAnnounced | None = None) -> None:
         if not self._is_listed:
             return
         # no await in here: a view shown meanwhile would be missing in this comparison and the next
@@ -339,6 +352,9 @@ class Subscriptions:
             self._shown[audience] = [view]
             # with every view they may have seen: a tool that appeared and vanished is a change, too
             kinds = frozenset[str]().union(*(view.differences(seen) for seen in seen_views))
+            if announced is not None and view.limits.is_everything and not view.searched:
+                # only for those who see all: others must not learn of what they do not see
+                kinds |= announced.kinds
             for listener in listeners:
                 listener.lists_changed(kinds)
 

@@ -246,6 +246,7 @@ class ServerMemory:
             resources=list(offers.resources),
             templates=list(offers.templates),
             prompts=list(offers.prompts),
+            capabilities=dict(offers.capabilities),
             instructions=session.instructions,
             saved_at=time.time(),
         )
@@ -266,4 +267,5 @@ def _offers(stored: StoredCatalog) -> Offers:
         resources=tuple(stored.resources),
         templates=tuple(stored.templates),
         prompts=tuple(stored.prompts),
+        capabilities=stored.capabilities,
     )

@@ -495,6 +495,8 @@ class StoredCatalog(msgspec.Struct, frozen=True, kw_only=True):
     resources: list[Definition] = []
     templates: list[Definition] = []
     prompts: list[Definition] = []
+    capabilities: dict[str, Any] = {}
+    """Those that MCP does not define."""
     instructions: str | None = None
     title: str | None = None
     saved_at: float = 0.0

@@ -9,6 +9,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from multitap.config.documents import is_table
 from multitap.errors import LONGEST_QUOTE, AnswerInvalid, WireFault, quoted, shortened, ungrouped
 from multitap.upstream.questions import Handlers
 from multitap.version import VERSION
@@ -63,6 +64,14 @@ class Capabilities(msgspec.Struct, frozen=True, rename="camel"):
     resources: ListCapability | None = None
     prompts: ListCapability | None = None
     logging: PlainCapability | None = None
+    others: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any], name=" others")
+    """What we do not implement ourselves, as declared: clients get to see it."""
+
+
+_OWN = frozenset({"tools", "resources", "prompts", "logging", "completions", "tasks"})
+"""Capabilities that we declare to clients ourselves."""
+_MOST_OTHERS = 64 * 1024
+"""Bytes of capabilities beyond which the others are ignored: every client would get them."""
 
 
 class _Info(msgspec.Struct):
@@ -85,6 +94,10 @@ class _Discovered(msgspec.Struct, rename="camel"):
     meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
+class _Declared(msgspec.Struct):
+    capabilities: Raw
+
+
 class _Supported(msgspec.Struct):
     supported: list[str]
 
@@ -92,6 +105,19 @@ class _Supported(msgspec.Struct):
 # not strict: some servers send booleans as texts or numbers
 _parse_initialized = msgspec.json.Decoder(_Initialized, strict=False).decode
 _parse_discovered = msgspec.json.Decoder(_Discovered, strict=False).decode
+_parse_declared = msgspec.json.Decoder(_Declared).decode
+
+
+def _with_others(known: Capabilities, answer: Raw) -> Capabilities:
+    declared = _parse_declared(answer).capabilities
+    if len(declared) > _MOST_OTHERS:
+        return known
+    others = {
+        name: value
+        for name, value in jsonrpc.decode(declared, type=dict[str, Any]).items()
+        if name not in _OWN and is_table(value)
+    }
+    return msgspec.structs.replace(known, others=others)
 
 
 class SessionTerms(msgspec.Struct, frozen=True):
@@ -209,6 +235,7 @@ class Handshake:
         result = await self._ask("initialize", params)
         try:
             answer = _parse_initialized(result)
+            declared = _with_others(answer.capabilities, result)
         except jsonrpc.UNPARSABLE as exc:
             raise BadHandshake(str(exc)) from None
         version = answer.protocol_version
@@ -220,7 +247,7 @@ class Handshake:
         # with the header: the wire learns the version after this, but servers already check it
         await self._wire.notify("notifications/initialized", None, headers=headers)
         title = _title(answer.server_info)
-        return SessionTerms(version, answer.capabilities, answer.instructions, title)
+        return SessionTerms(version, declared, answer.instructions, title)
 
     async def discover(self) -> SessionTerms | None:
         """Discover a stateless server; None if it does not support this era.
@@ -237,6 +264,7 @@ class Handshake:
                     return None
                 result = await self._probe(common)
             answer = _parse_discovered(result)
+            declared = _with_others(answer.capabilities, result)
         # servers of the handshake era may answer an unknown method with anything
         except (RpcError, AnswerInvalid, *jsonrpc.UNPARSABLE):
             return None
@@ -244,7 +272,7 @@ class Handshake:
         if version is None:
             return None
         title = _stamped_title(answer.meta or {})
-        return SessionTerms(version, answer.capabilities, answer.instructions, title)
+        return SessionTerms(version, declared, answer.instructions, title)
 
     async def _probe(self, version: str) -> Raw:
         method = "server/discover"

@@ -36,6 +36,8 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     resources: tuple[Definition, ...] = ()
     templates: tuple[Definition, ...] = ()
     prompts: tuple[Definition, ...] = ()
+    capabilities: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """Extensions, experiments and whatever else it declares that MCP does not define."""
     warnings: tuple[str, ...] = ()
     missing: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     """Why a list could not be fetched, by its key; its items are from before."""
@@ -162,6 +164,7 @@ class Listing:
             resources=items("resources"),
             templates=items("resourceTemplates"),
             prompts=items("prompts"),
+            capabilities=self._report.redact.data(session.capabilities.others),
             warnings=(
                 *(() if only is None else before.warnings),
                 *(warning for pages in fetched.values() for warning in pages.warnings),

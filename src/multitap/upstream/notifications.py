@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import WireFault, quoted, shortened
-from multitap.events import ResourceUpdated, ServerLog, Warned
+from multitap.events import ListsAnnounced, ResourceUpdated, ServerLog, Warned
 from multitap.tasks import Bell, Latch, now
 from multitap.upstream.availability import Availability
 from multitap.upstream.handshake import Era
@@ -52,6 +52,7 @@ _LISTENING = "notifications/subscriptions/acknowledged"
 
 class _Updated(msgspec.Struct):
     uri: str
+    meta: dict[str, Any] | None = msgspec.field(default=None, name="_meta")
 
 
 class _LogNotification(msgspec.Struct):
@@ -89,6 +90,8 @@ class Notifications:
         self._availability = availability
         self._requests = requests
         self._lists_changed = Latch()
+        self._announced: set[str] = set()
+        """The kinds of lists that changed, as the server said."""
         self._listed = False
         self._uris: set[str] = set()
         self._uris_changed = Bell()
@@ -109,17 +112,28 @@ class Notifications:
             self._granted_uris = self._requested_uris
             self._granted.ring()
         if method in _LIST_CHANGED or (method == _LISTENING and self._listed):
+            if method in _LIST_CHANGED:
+                self._announced.add(method.split("/")[1])
             self._lists_changed.set()
             return
         try:
             if method == "notifications/resources/updated":
-                self._on_event(ResourceUpdated(self._name, _parse_updated(params).uri))
+                self._on_updated(_parse_updated(params))
             elif method == "notifications/message" and self._may_log():
                 log = _parse_log(params)
                 text = log.data if isinstance(log.data, str) else jsonrpc.encode(log.data).decode()
                 self._on_event(ServerLog(self._name, log.level, log.logger, text))
         except jsonrpc.UNPARSABLE:
             logger.debug("%s: a %s that cannot be read", self._name, shortened(method, 100))
+
+    def _on_updated(self, updated: _Updated) -> None:
+        meta = updated.meta
+        if meta:
+            # names our own subscription, not that of a client
+            meta.pop(jsonrpc.SUBSCRIPTION_ID_KEY, None)
+            meta = self._report.redact.data(meta) if meta else None
+        event = ResourceUpdated(self._name, updated.uri, meta or None, self._report.session)
+        self._on_event(event)
 
     def _pass_on(self, method: str, params: Raw, call: object | None) -> None:
         if (client := client_of(call)) is not None:
@@ -145,7 +159,12 @@ class Notifications:
                 await anyio.sleep(DEBOUNCE)
                 # before the lists are fetched: changes meanwhile trigger another fetch
                 self._lists_changed = Latch()
+            kinds, self._announced = frozenset(self._announced), set()
+            before = listing.offers
             is_complete = await listing.refetch(session, changed=changed)
+            # a difference shows in the catalog; a tool that came and went does not
+            if kinds and not self._report.session and listing.offers == before:
+                self._on_event(ListsAnnounced(self._name, kinds))
             pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
             # some servers change their lists whenever they are listed
             await anyio.sleep(RELIST_GAP)

@@ -134,6 +134,8 @@ Sample = Callable[
     Awaitable["types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData"],
 ]
 Roots = Callable[[RequestOrigin], Awaitable["types.ListRootsResult | types.ErrorData"]]
+AskCustom = Callable[[RequestOrigin, str, Raw], Awaitable[Raw]]
+"""Answers a request that MCP does not define; raises `RpcError` if nobody can."""
 OnUnowned = Callable[[str, str, Raw], None]
 """Called with the server, method and parameters of a notification; must not block."""
 Login = Callable[[RequestOrigin, str], Awaitable[str]]
@@ -188,6 +190,8 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     """Checks what servers ask before anyone else sees it; the hub provides one."""
     permit: Permit | None = None
     """Asks a person about calls if the policy says `ask`; not a capability."""
+    custom: AskCustom | None = None
+    """Answers requests that MCP does not define; not a capability."""
     said: OnUnowned | None = None
     """Receives notifications that belong to no call; not a capability."""
     login: Login | None = None

@@ -24,6 +24,8 @@ class ServerReport:
 
     def __init__(self, name: str, redact: Redactor, *, on_event: Callable[[Event], None]) -> None:
         self.name = name
+        self.session = ""
+        """Tells the sessions with one server apart; empty for the one that all share."""
         self.redact = redact
         """Removes the server's secrets; replaced whenever its variables have new values."""
         self._on_event = on_event

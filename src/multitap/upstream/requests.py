@@ -282,6 +282,18 @@ class RequestPath:
         if session is not None and session.era is Era.HANDSHAKE:
             await session.wire.notify(method, params)
 
+    async def notify(self, method: str, params: Mapping[str, Raw], capabilities: Raw) -> None:
+        """Pass on a client's notification; dropped if the server is not connected.
+
+        Args:
+            method: Its method.
+            params: Its parameters, undecoded.
+            capabilities: The client's, for a server that remembers none.
+        """
+        if (session := self._availability.session) is not None:
+            with contextlib.suppress(WireFault):
+                await session.notify(method, params, capabilities)
+
     async def settle(self, timeout: float) -> None:
         """Wait until the server has read all messages, so that cancelled calls send nothing more.
 

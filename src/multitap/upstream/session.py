@@ -191,6 +191,20 @@ class Session:
         """Send a request of our own; without a `timeout` in seconds, there is no limit."""
         return await self.request(make_request(method, params, timeout))
 
+    async def notify(self, method: str, params: Mapping[str, Raw], capabilities: Raw) -> None:
+        """Send a client's notification."""
+        if self.era is Era.HANDSHAKE:
+            await self.wire.notify(method, params or None)
+            return
+        said = jsonrpc.parse_table(params.get("_meta", jsonrpc.EMPTY))
+        meta = {
+            **{key: said[key] for key in said.keys() - jsonrpc.RESERVED_KEYS},
+            **self._introduction,
+            jsonrpc.CLIENT_CAPABILITIES_KEY: _strip_tasks(capabilities),
+        }
+        headers = self._name_header(method, None) if self._has_headers else None
+        await self.wire.notify(method, {**params, "_meta": meta}, headers=headers)
+
     def _stamp_of(self, client: OnBehalfOf) -> bytes:
         """The `_meta` members that describe the client of a forwarded request, in place of us."""
         capabilities, level = client.capabilities, client.log_level
@@ -396,7 +410,10 @@ class _FromServer:
         if method == "ping" and era_of(self.version) is Era.HANDSHAKE:
             return {}
         if method not in _QUESTIONS:
-            raise RpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
+            if self._handlers.custom is None:
+                raise RpcError(jsonrpc.METHOD_NOT_FOUND, "Method not found", method)
+            origin = RequestOrigin(self._name, call)
+            return await self._handlers.custom(origin, method, self._redact.raw(params))
         try:
             decoded = self._redact.data(jsonrpc.decode(params)) if len(params) else None
         except jsonrpc.UNPARSABLE as exc:

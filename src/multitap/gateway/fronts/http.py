@@ -46,6 +46,7 @@ from multitap.gateway.fronts.streams import ResumableStream, parse_event_id
 from multitap.gateway.fronts.token_watch import TokenWatch
 from multitap.gateway.fronts.tokens import ANYBODY, Admitted, TokenSources
 from multitap.gateway.gateway import Gateway
+from multitap.gateway.pass_through import is_custom
 from multitap.http.server.connection import RETRY
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.proxies import TrustedProxies
@@ -293,10 +294,10 @@ class HttpFront:
                 http_request, _NO_ID, RpcError(client_errors.INVALID_REQUEST, words), status=400
             )
             return None
-        if not len(message.id):
-            http_request.say(202)
-            return None
         head = http_request.head
+        if not len(message.id):
+            self._notify_stateless(http_request, message)
+            return None
         try:
             params = client_errors.read_params(message)
             client = self.stateless.admit(head, message, params)
@@ -308,6 +309,17 @@ class HttpFront:
             return None
         http_request.may_stream = True
         return self._answer(http_request, client, message, params=params)
+
+    def _notify_stateless(self, http_request: HttpRequest, message: ClientMessage) -> None:
+        # MCP's own notifications belong to sessions and connections, which there are none of
+        if is_custom(message.method):
+            try:
+                client = self.stateless.client_of(http_request.head)
+            except RpcError as exc:
+                _refuse(http_request, _NO_ID, exc)
+                return
+            self.gateway.pass_through.on_notification(client, message.method, message.params)
+        http_request.say(202)
 
     def _post_in_session(
         self, http_request: HttpRequest, message: ClientMessage, *, is_fresh: bool = True

@@ -345,7 +345,7 @@ class StatelessClients:
             Refused: Head and body do not agree, or there is no such profile.
         """
         admit(message, params, head.pairs, head.headers)
-        client = self._client(head)
+        client = self.client_of(head)
         if message.method == "tools/call":
             hub, view = self._gateway.hub, self._gateway.view(client.audience)
             if view.wants_headers(params.name):
@@ -373,7 +373,8 @@ class StatelessClients:
         }
         return dropped
 
-    def _client(self, head: RequestHead) -> Client:
+    def client_of(self, head: RequestHead) -> Client:
+        """The client of a request, by its head alone."""
         return self.of(head.admitted.principal, head.holder, self._chosen(head))
 
     def of(self, principal: Principal, holder: str, audience: Audience) -> Client:

@@ -67,6 +67,7 @@ def merge(
     switch = hub.fields.get(("enabled",))
     servers = {name: _switch_off(stack, switch) for name, stack in _stacks(own).items()}
     configs: dict[str, ServerConfig] = {}
+    # one by one: an entry that is wrong must not take the others with it
     for name, stack in servers.items():
         model, about_server = build_server(stack)
         problems += about_server
@@ -80,12 +81,14 @@ def merge(
         )
         problems += adopted.problems
         pending += adopted.pending
+        # a project may switch a server of the user off in its folder, which harms nobody
         configs |= _off({name: configs[name] for name in adopted.switched_off if name in configs})
         configs |= adopted.servers if switch is None or switch.value else _off(adopted.servers)
         servers |= {name: _switch_off(stack, switch) for name, stack in adopted.stacks.items()}
         if adopted.settings is not None:
             hub = Stack((*hub.entries, adopted.settings))
     settings = _settings({**nest(hub.fields), "servers": configs})
+    # once: a value that two layers share would be reported for each
     said_wrong = tuple(dict.fromkeys(problems))
     return Merged(
         settings=settings, problems=said_wrong, servers=servers, hub=hub, pending=tuple(pending)
@@ -101,6 +104,7 @@ def _settings(table: Mapping[str, Any]) -> Settings:
 
 def _usual_level(hub: Stack) -> Level:
     """How the user confines programs of others; a project cannot set this."""
+    # only this key: the others are checked once, together, at the end
     level = {key: value for key, value in nest(hub.fields).items() if key == "sandbox"}
     return _settings(level).sandbox
 
@@ -200,6 +204,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     def files(self) -> tuple[str, ...]:
         """The files it comes from, required missing ones included."""
         return tuple(
+            # gateways are found by their files, which another path may lead to
             os.path.realpath(seen.source.path)
             for seen in self.sources
             if seen.found or seen.source.required
@@ -241,6 +246,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def broken(self) -> Mapping[str, tuple[Problem, ...]]:
         """Configured servers that cannot be used, and why."""
+        # not by the problems alone: a server with a wrong field may still be used
         lost_names = self.merged.servers.keys() - self.settings.servers.keys()
         problems = {
             name: tuple(problem for problem in self.errors if problem.server == name)

@@ -84,6 +84,7 @@ def native(
     if named:
         paths = [where.folder / path.expanduser() for path in named]
         sources = [Source(path=path, dialect=dialect, required=True) for path in paths]
+        # whoever names only files of kode knows the tools by the names that kode gives them
         names_kode = {*[dialect or path.name for path in paths]} <= {"kode", ".kode.json"}
         defaults = {"naming": Naming.KODE.value} if names_kode else {}
         return Search(tuple(sources), where.folder, defaults=defaults)
@@ -91,6 +92,7 @@ def native(
     return Search(
         (
             *_both(where.config),
+            # commands may be run in the user's own folder of settings, which is no project
             *(_both(project, project) if not _is_same(project, where.config) else ()),
         ),
         where.folder,
@@ -123,6 +125,7 @@ def project_folder(where: Surroundings) -> Path:
 def _above(where: Surroundings) -> Iterator[Path]:
     home = os.path.realpath(where.home)
     try:
+        # other file systems are often shared with others, as in containers
         device = where.folder.stat().st_dev
         if os.path.realpath(where.folder) == home:
             return
@@ -242,6 +245,7 @@ def at_prompt(
     if not found:
         return ours, ()
     search_ = found[0].search
+    # the user's own servers are used in every project
     own = tuple(source for source in ours.sources if source.trusted)
     sources = (*own, *_resolve(search_, where))
     return replace(search_, sources=sources, first_only=False), found
@@ -281,6 +285,7 @@ def _environment(folder: Path) -> str | None:
         ]
     except OSError:
         return None
+    # choosing one of several would start servers that nobody asked for
     if len(there) > 1:
         return USUAL if USUAL in there else None
     return there[0] if there else None
@@ -292,6 +297,7 @@ def _resolve(search_: Search, where: Surroundings) -> Iterator[Source]:
     if search_.first_only:
         there = [source for source in sources if is_there(source.path)]
         sources = tuple(there[:1])
+    # someone may work in their home directory: what is in there by design is still theirs
     own = where.home / ".config" / "tong_work"
     for source in sources:
         is_ours = source.trusted and (
@@ -392,6 +398,7 @@ def host_file(dialect: str, where: Surroundings) -> Path | None:
     of_system = [(where.config.parent, path) for host, path in OF_SYSTEM if host == dialect]
     files = [folder / path for folder, path in of_user if "*" not in path]
     editions = [folder / path for folder, path in of_system if "*" not in path]
+    # a file that exists is the one that the host uses; then the edition that is installed
     there = [path for path in (*files, *editions) if is_there(path)]
     installed = [path for path in editions if is_there(path.parent)]
     return next(iter((*there, *files, *installed, *editions)), None)

@@ -103,6 +103,7 @@ class SourceWalk:
 
     def below(self, folder: Path) -> Iterator[SourceFile]:
         """The sources below a folder of the project, in a fixed order."""
+        # a link may lead out of the project, where nothing is the project's
         top = os.path.realpath(folder)
         if top != self._root and not top.startswith(f"{self._root}/"):
             return
@@ -117,15 +118,18 @@ class SourceWalk:
                     inside = sorted(entries, key=lambda entry: entry.name)
             except OSError:
                 continue
+            # a virtual environment, whatever its folder is called
             if any(entry.name == _ENVIRONMENT for entry in inside):
                 package = package or place
             folders = [entry for entry in inside if entry.is_dir(follow_symlinks=False)]
             files = [entry for entry in inside if not entry.is_dir(follow_symlinks=False)]
+            # counted before they are looked at: a project may have millions, to keep us busy
             self._left -= len(files)
             if self._left < 0:
                 self._give_up(top)
                 return
             yield from filter(None, (self._source(entry, package) for entry in files))
+            # reversed, because the last one is taken first: the order must not depend on the disk
             waiting += (
                 (entry.path, package or (entry.path if entry.name in _INSTALLED else ""))
                 for entry in reversed(folders)
@@ -163,6 +167,7 @@ def is_source(name: str, status: os.stat_result) -> bool:
         f".{name.rpartition('.')[2].lower()}" in SOURCES
         or name in NAMES
         or name.startswith(_BEGINNINGS)
+        # scripts need no suffix
         or bool(status.st_mode & 0o111)
     )
 
@@ -191,9 +196,11 @@ def digest_sources(sources: Iterator[SourceFile], root: str) -> dict[str, str]:
             held = _source_content(source) if is_linked else _times(source.status)
             packages.setdefault(source.package_folder, []).append(f"{name} {held}")
             continue
+        # above that many, times have to do: hashing a large repository takes longer than a start
         read += 1
         held = _source_content(source) if read <= MAX_FILES else _times(source.status)
         if not stat.S_ISLNK(source.status.st_mode) and is_shared(source.status):
+            # so that trust is asked for again once others can write what was trusted
             held = f"{held}, and others can change it"
         (listed if len(listed) < MAX_LISTED else others)[name] = held
     for folder, lines in packages.items():
@@ -311,6 +318,7 @@ def of_server(config: ServerConfig, root: Path, folder: Path) -> WatchedFiles:
     if not isinstance(config, StdioServer):
         return WatchedFiles(digests(named, root))
     program = _Program(config, root, scope)
+    # named files count even where no source is looked for, such as a JSON file of settings
     named += program.named_files()
     real_root = os.path.realpath(root)
     walk = SourceWalk(real_root, _BUILT.get(program.name, frozenset()))
@@ -390,6 +398,7 @@ class _Program:
     def named_files(self) -> Iterator[Path]:
         """Files that the command line or its variables name, and manifests."""
         config = self._config
+        # a bare name is looked up on the PATH, outside the project
         if "/" in config.command:
             yield from _put(config.command, self._scope, self._place)
         values = {**self._values_of_file(), **config.env}.values()
@@ -399,6 +408,7 @@ class _Program:
         candidates += (
             word for value in (*config.args, *values) for word in _SEPARATORS.split(value)
         )
+        # bounded: each word is looked up on the disk
         for word in dict.fromkeys(filter(None, candidates[:_MOST_WORDS])):
             for path in _put(word, self._scope, self._place):
                 yield path
@@ -423,6 +433,7 @@ class _Program:
                 yield self._home_of(script)
             yield from self._package_folders()
             return
+        # an unknown program may read anything: the whole project, or its own folder of servers
         in_folder_of_servers = os.path.realpath(self._root / FOLDER)
         is_found = os.path.dirname(os.path.realpath(self._place)) == in_folder_of_servers
         yield self._place if is_found else self._root
@@ -483,6 +494,7 @@ class _Program:
     def _local_package(self) -> Iterator[Path]:
         """Packages that are installed in the project, which a launcher prefers."""
         launch = self._launch
+        # `npx` runs what is installed here before it downloads anything
         if launch is None or launch.kind != "npm":
             return
         program = launch.name.rpartition("/")[2]

@@ -79,6 +79,7 @@ class _Output:
         Raises:
             OSError: Nobody reads it any more.
         """
+        # in order: what came first is written first
         if not self._waiting:
             data = data[self._put(data) :]
         if data:
@@ -113,6 +114,7 @@ class _Lines:
 
     def feed(self, data: bytes) -> list[bytes]:
         if self.has_dropped:
+            # the next line may be a good one
             _, end, data = data.partition(b"\n")
             if not end:
                 return []
@@ -123,6 +125,7 @@ class _Lines:
             self._parts.clear()
             self._size = 0
         if rest:
+            # joined once the line is complete: a message of many chunks would be copied for each
             self._parts.append(rest)
             self._size += len(rest)
             if self._limit is not None and self._size > self._limit:
@@ -203,6 +206,7 @@ class PipeRelay:
 
     def _wait(self) -> list[tuple[int, int]]:
         poll = self._poll = select.poll()
+        # a client that does not read must not fill our memory: then the gateway has to wait
         is_full = self._client.size > AHEAD
         for fd, gateway in self._gateways.items():
             wanted = 0 if is_full else select.POLLIN
@@ -233,6 +237,7 @@ class PipeRelay:
         self._ends_at = time.monotonic() + LAST_ANSWERS
         for gateway in tuple(self._gateways.values()):
             if gateway.output.size:
+                # nothing is left to do but to hand over what the client said last
                 gateway.connection.setblocking(True)
                 self._flush(gateway)
             try:
@@ -249,6 +254,7 @@ class PipeRelay:
             return
         key = bytes(message.id)
         if not message.method:
+            # a gateway that is leaving may still wait for this answer
             asker = self._asked.pop(key) if key in self._asked else self._now()
             self._send(asker, line)
         elif not key:
@@ -319,6 +325,7 @@ class PipeRelay:
         self._listening.clear()
         if not self._handshake:
             return
+        # under another id, because the client has its answer to that one
         first, *others = self._handshake
         self._send(gateway, self._renamed(first))
         for line in others:
@@ -358,6 +365,7 @@ class PipeRelay:
             self._lose(gateway)
 
     def _from_gateway(self, gateway: _Gateway, data: bytes) -> None:
+        # together: one write for all lines that have come
         answers: list[bytes] = []
         for line in gateway.lines.feed(data):
             if line.startswith(b"!"):
@@ -366,6 +374,7 @@ class PipeRelay:
             head = _HEAD.match(line)
             if head is not None:
                 key = head[1]
+                # the same id may be a question of a gateway, or an answer to the client
                 if head[2] == b"method":
                     self._asked[key] = gateway
                 elif key.startswith(_OWN):
@@ -381,6 +390,7 @@ class PipeRelay:
 
     def _leave(self, gateway: _Gateway, order: bytes) -> None:
         """Handle that a gateway takes nothing new."""
+        # what it works on, it finishes; the next message goes to another one
         gateway.is_leaving = True
         self._keep_listening(gateway)
         if gateway is self._current:
@@ -407,6 +417,7 @@ class PipeRelay:
         if self._ends_at is not None:
             return
         now = time.monotonic()
+        # one that cannot run here would be started again and again, for ever
         if len(self._losses) == MOST_LOSSES and now - self._losses[0] < LOSS_WINDOW:
             raise MultitapError(
                 f"the background gateway was lost {MOST_LOSSES} times within a minute",

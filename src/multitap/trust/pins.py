@@ -67,9 +67,11 @@ def places_of(loaded: Loaded) -> LockPlaces:
     config = USER_FOLDERS.user_config_path
     named = [str(source.path) for source in loaded.search.sources if source.required]
     home = {source.path.parent for source in loaded.search.sources}
+    # beside the user's file, where people look for it and may keep it under version control
     own = LockFile(config / FILE) if config in home else _lock_for(named or [str(config)])
     if project is None:
         return LockPlaces(own, own)
+    # not in the project: whoever changes its tools could change their pins as well
     private = _lock_for([str(project)])
     return LockPlaces(own, private, LockFile(project / FILE, is_private=False))
 
@@ -152,11 +154,13 @@ def drift_of(
         package: The package that runs now; None if unknown.
         others: The other current offers, by key.
     """
+    # what is seen first is what is compared with from then on
     pinned = seen if pins is None else pins.tools
     changed = [
         raw for raw, pin in seen.items() if raw in pinned and pinned[raw].sha256 != pin.sha256
     ]
     new = [raw for raw in seen if raw not in pinned]
+    # once: the user's own pins say more than the project's lock
     reported = {*changed, *new}
     locked = seen if project is None else project.tools
     unlocked = [
@@ -179,6 +183,7 @@ def drift_of(
 
 def _odd_others(seen: Mapping[str, ToolPin], pins: ServerPins) -> Iterator[str]:
     """Changed offers that are not tools."""
+    # pins that were made before the other lists had come
     if (pinned := pins.others) is None:
         return
     for key, pin in seen.items():
@@ -306,6 +311,7 @@ class Pins:
             return NO_DRIFT
         own, project = self._files_of(config)
         for file in filter(None, (own, project)):
+            # a file that cannot be read says nothing: all tools at once would look new
             if isinstance(reading := self._readings.get(file), LockError):
                 return PinDrift(damage=str(reading))
         before = pins = self._entry(own, server)
@@ -320,6 +326,7 @@ class Pins:
             if whole or (pins is not None and pins.others is not None):
                 after = _with_others(after, others, drift)
             self._note(own, server, PinChange(before, after))
+            # the first to use a project's server writes its lock, for the others to commit
             if project is not None and locked is None and (after.tools or after.others):
                 committed = ServerPins(package=package, tools=after.tools, others=after.others)
                 self._note(project, server, PinChange(None, committed))
@@ -345,6 +352,7 @@ class Pins:
         A project's own lock is ignored: it could take another tool's name.
         """
         locks: dict[tuple[str, str], str] = {}
+        # in a fixed order, so that the same names result each time
         for server, config in sorted(servers.items(), key=lambda item: item[1].provenance):
             pins = self._entry(self._files_of(config)[0], server)
             if pins is None or pins.naming != self.naming or pin_mode(config) == "off":
@@ -372,6 +380,7 @@ class Pins:
         surprise = False
         for file, reading in readings.items():
             if isinstance(reading, LockNotWritten):
+                # not tried again until the file changes: a full disk would be written to for ever
                 self._unwritten[file] = str(reading)
                 continue
             expected = self._expected_pins(file, (saved or {}).get(file, {}))

@@ -80,6 +80,7 @@ _PLAIN = re.compile(r"[\x20-\x7E]*")
 
 def to_header(value: str) -> str:
     """A value encoded for a header: as base64 if it contains other characters than a header may."""
+    # a plain value that looks wrapped would be unwrapped by the receiver
     if _PLAIN.fullmatch(value) and value == value.strip() and not _WRAPPED.fullmatch(value):
         return value
     return f"=?base64?{base64.b64encode(value.encode()).decode()}?="
@@ -147,6 +148,7 @@ class ClientMessage(msgspec.Struct):
     @property
     def is_sound(self) -> bool:
         """Whether it is JSON-RPC 2.0 with an id that MCP allows: a text or a whole number."""
+        # by its bytes: decoding it would lose the difference between 1 and 1.0
         request_id = bytes(self.id)
         is_allowed = request_id[:1] == b'"' or request_id.removeprefix(b"-").isdigit()
         return (is_allowed or not request_id) and self.jsonrpc == "2.0"
@@ -219,6 +221,7 @@ def answer(request_id: RequestId, result: Any) -> bytes:
 
 def answer_pieces(request_id: Raw, result: Result) -> MessagePieces:
     """An answer in pieces, so that a long result is not copied."""
+    # the id as the client wrote it
     head = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
     return (head, *result, b"}") if isinstance(result, tuple) else (head, result, b"}")
 
@@ -242,6 +245,7 @@ def result_of(message: Envelope) -> Raw:
     result, error = message.result, message.error
     if len(result) and memoryview(result)[0] == _BRACE and not len(error):
         return result  # the usual case
+    # some servers send both members, and null for the one that does not apply
     if len(error) and bytes(memoryview(error)[:4]) != b"null":
         try:
             details = parse_error(error)

@@ -283,6 +283,8 @@ class ListsAnnounced(msgspec.Struct, frozen=True):
     server: str
     kinds: frozenset[str]
     """`tools`, `resources`, `prompts`."""
+    session: str = ""
+    """Which session with the server it said so in; empty for the one that all share."""
 
 
 class ResourceUpdated(msgspec.Struct, frozen=True):

@@ -131,8 +131,9 @@ async def test_requests_that_mcp_does_not_define_are_answered(pair):
     params = {"list": [1, None], "text": "ü", "_meta": {"example.com/mine": 1}}
     direct, through = await pair.both("acme/echo", **params)
 
-    assert {**through, "extensions": None} == {**direct, "extensions": None}
+    assert through == direct
     assert through["echo"] == {"list": [1, None], "text": "ü"}
+    assert through["extensions"] == ABLE["extensions"]
 
 
 async def test_a_request_that_nobody_knows_is_refused_in_the_servers_words(pair):
@@ -166,9 +167,23 @@ async def test_notifications_of_a_call_reach_the_client(pair):
     assert heard[0] == heard[1]
 
 
+async def test_the_server_sees_the_clients_extensions(pair):
+    seen = [await client.text(await named(client, "seen")) for client in pair.clients]
+
+    assert seen[0] == seen[1]
+
+
+async def test_tools_for_the_clients_extensions_are_listed(pair):
+    for client in pair.clients:
+        names = {tool["name"].removeprefix("plain_") for tool in await tools(client)}
+
+        assert "with_page" in names
+        assert "without_page" not in names
+
+
 async def test_icons_titles_and_meta_are_those_of_the_server(pair):
     listed = [
-        [{**tool, "name": tool["name"].removeprefix("plain_")} for tool in await tools(client)][:-1]
+        [{**tool, "name": tool["name"].removeprefix("plain_")} for tool in await tools(client)]
         for client in pair.clients
     ]
     direct, through = await pair.both("resources/list")

@@ -46,13 +46,15 @@ class AudienceLimits(NamedTuple):
 
 
 class Audience(NamedTuple):
-    """Which profiles apply, by name, and what a token allows besides.
+    """Which profiles apply, by name, what a token allows besides, and what the clients declare.
 
-    All of them apply, so naming one more can only narrow the view.
+    All profiles apply, so naming one more can only narrow the view.
     """
 
     profiles: tuple[str, ...] = ()
     allow: tuple[str, ...] = ()
+    declared: str = ""
+    """The extensions that its clients support, as JSON: servers may offer them other things."""
 
     @classmethod
     def of(cls, *profiles: str | None, allow: tuple[str, ...] = ()) -> "Audience":

@@ -255,8 +255,9 @@ def _introduce(method: str, session: Session) -> Raw:
         "capabilities": {
             name: value
             for name, value in msgspec.to_builtins(session.capabilities).items()
-            if value is not None
+            if value is not None and not name.startswith(" ")
         }
+        | dict(session.capabilities.others)
     }
     info = {"name": session.title or "", "version": ""}
     if session.instructions is not None:

@@ -45,10 +45,11 @@ class RelayedRequest(msgspec.Struct, array_like=True):
     profiles: tuple[str, ...]
     allow: tuple[str, ...]
     body: bytes
+    declared: str = ""
 
     @property
     def audience(self) -> Audience:
-        return Audience(self.profiles, self.allow)
+        return Audience(self.profiles, self.allow, self.declared)
 
 
 class _RelayedOutcome(msgspec.Struct, array_like=True):
@@ -202,4 +203,5 @@ def to_relay(client: Client, session_id: str, body: bytes | Raw) -> RelayedReque
         audience.profiles,
         audience.allow,
         bytes(body),
+        audience.declared,
     )

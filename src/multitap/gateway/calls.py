@@ -32,6 +32,7 @@ from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
 from multitap.gateway.tool_search import ToolSearch, refusal
+from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
@@ -187,9 +188,10 @@ _Found = TypeVar("_Found")
 class ClientLookup:
     """Finds what clients name, and waits for servers that still start."""
 
-    def __init__(self, hub: Hub, view: Callable[[Audience], View]) -> None:
+    def __init__(self, hub: Hub, view: Callable[[Audience], View], variants: Variants) -> None:
         self._hub = hub
         self._view = view
+        self._variants = variants
 
     async def find_tool(self, request: ClientRequest, name: str) -> Tool:
         """The tool with this name; waits for starting servers that may have it.
@@ -283,6 +285,7 @@ class ClientLookup:
         self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None
     ) -> _Found | None:
         """What `find` returns once the servers that may have the name are up."""
+        await self._variants.wait_ready(request.client.audience.declared)
         return await self._hub.lookup.wait_for(
             find,
             name,

@@ -3,14 +3,16 @@
 import asyncio
 import secrets
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import anyio
 import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
+from multitap.config.documents import is_table
 from multitap.principal import ANONYMOUS, Principal
 from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
@@ -171,6 +173,7 @@ class Client:
     def introduce(self, version: str, capabilities: Raw, info: Mapping[str, Any]) -> None:
         """Record what the client says in the handshake."""
         self.version, self.capabilities, self.info = version, capabilities, info
+        self.audience = self.audience._replace(declared=declared_extensions(capabilities))
         self.caller = _caller(info, self.principal)
         # by its bytes: too much does no harm, since `able` decides about each question
         encoded = bytes(capabilities)
@@ -278,6 +281,57 @@ class Client:
         for waiting in self._asked.values():
             if not waiting.done():
                 waiting.set_exception(RpcError(SERVER_ERROR, "the client is gone"))
+
+
+UI: Final = "io.modelcontextprotocol/ui"
+"""The extension for pages that servers show in the client."""
+APP_PAGE: Final = "text/html;profile=mcp-app"
+SHOWS_PAGES: Final[Mapping[str, Any]] = {"extensions": {UI: {"mimeTypes": [APP_PAGE]}}}
+"""What we declare to servers, so that those with pages for clients offer them."""
+_SHOWS_PAGES = jsonrpc.encode(SHOWS_PAGES).decode()
+_CONCERN_US = frozenset(
+    {
+        jsonrpc.TASKS,
+        "io.modelcontextprotocol/oauth-client-credentials",
+        "io.modelcontextprotocol/enterprise-managed-authorization",
+    }
+)
+"""Extensions that end here: they are about the connection to us, or are bridged."""
+
+
+def declared_extensions(capabilities: Raw) -> str:
+    """What a client declares beyond MCP's own capabilities, as JSON; the same text for the same."""
+    encoded = bytes(capabilities)
+    if b'"extensions"' not in encoded and b'"experimental"' not in encoded:
+        return ""  # most clients
+    return _declared_in(encoded)
+
+
+@lru_cache(maxsize=256)
+def _declared_in(capabilities: bytes) -> str:
+    try:
+        table = msgspec.json.decode(capabilities, type=dict[str, Any])
+    except jsonrpc.UNPARSABLE:
+        return ""
+    extensions, experimental = table.get("extensions"), table.get("experimental")
+    declared: dict[str, Any] = {}
+    if is_table(extensions):
+        declared["extensions"] = {
+            name: value for name, value in extensions.items() if name not in _CONCERN_US
+        }
+    if is_table(experimental):
+        declared["experimental"] = experimental
+    declared = {name: value for name, value in declared.items() if value}
+    if declared.keys() == {"extensions"} and declared["extensions"].keys() == {UI}:
+        types = declared["extensions"][UI].get("mimeTypes") or [APP_PAGE]
+        if APP_PAGE in types:
+            return _SHOWS_PAGES
+    return msgspec.json.encode(declared, order="sorted").decode() if declared else ""
+
+
+def shows_pages(declared: str) -> bool:
+    """Whether a client that declares this shows the pages of MCP apps."""
+    return f'"{UI}"' in declared
 
 
 def abilities(capabilities: Raw) -> tuple[str, ...]:

@@ -15,7 +15,13 @@ from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
 from multitap.events import LinkState, withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.calls import ClientLookup, JobRunner, OfferRequests, ToolCalls
-from multitap.gateway.client import Client, ClientRequest, log_level
+from multitap.gateway.client import (
+    SHOWS_PAGES,
+    Client,
+    ClientRequest,
+    declared_extensions,
+    log_level,
+)
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.metrics import GatewayMetrics
 from multitap.gateway.parked_calls import TTL, ParkedCalls
@@ -27,6 +33,7 @@ from multitap.gateway.readiness import report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions
 from multitap.gateway.tool_search import ToolSearch
+from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
@@ -49,6 +56,7 @@ _CAPABILITIES = {
 }
 _NOT_PASSED = frozenset({jsonrpc.TASKS})
 """Extensions of servers that clients do not see: what they name would lead nowhere through us."""
+_SHOWS_PAGES = Raw(jsonrpc.encode(SHOWS_PAGES))
 _LATEST = jsonrpc.HANDSHAKE_VERSIONS[-1]
 _HANDSHAKE = 64 * 1024
 """Bytes of a client's handshake, which are kept as long as the client is connected."""
@@ -196,6 +204,8 @@ class Gateway:
         self.parked_calls = ParkedCalls(tasks, key, ttl=patience, replica=name)
         self.subscriptions = Subscriptions(hub, self.view, tasks)
         self.private = PrivateLinks(hub, tasks)
+        self.variants = Variants(hub, self.private, declared_extensions(_SHOWS_PAGES))
+        """What there is for clients that declare other extensions."""
         self.exclusive_use = ExclusiveUse(self.private, tasks)
         self.under_way = Shares(MOST_REQUESTS, "requests at a time")
         """Limits the requests of clients on streams, which are not limited by connections."""
@@ -204,7 +214,7 @@ class Gateway:
             from multitap.cluster.gateways import SessionAffinity  # noqa: PLC0415 - in a cluster only
 
             check_seat = SessionAffinity(bus).check
-        lookup = ClientLookup(hub, self.view)
+        lookup = ClientLookup(hub, self.view, self.variants)
         jobs = JobRunner(
             self.view,
             self.private,
@@ -229,7 +239,7 @@ class Gateway:
         )
         """Answers `tools/call`."""
         offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
-        self.pass_through = PassThrough(hub, self.view, self.private, offers.send, tasks)
+        self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""
         introduction = Introduction(hub, self.view, info, self.pass_through)
         self._views: dict[Audience, View] = {}
@@ -256,7 +266,7 @@ class Gateway:
         view, hub = self._views.get(audience), self.hub
         if (
             view is None
-            or view.catalog is not hub.catalog
+            or view.catalog is not self.variants.catalog(audience.declared)
             or view.profiles is not hub.settings.profiles
             or view.defaults is not hub.gateway_defaults
         ):
@@ -265,7 +275,7 @@ class Gateway:
 
     def _renew_view(self, audience: Audience, view: View | None) -> View:
         hub, profiles = self.hub, self.hub.settings.profiles
-        catalog, defaults = hub.catalog, hub.gateway_defaults
+        catalog, defaults = self.variants.catalog(audience.declared), hub.gateway_defaults
         limits = audience.limits(profiles)
         if (
             view is not None
@@ -316,6 +326,7 @@ class Gateway:
             if is_custom(method):
                 return await self.pass_through.answer(request, method, params)
             await self._complete_view.wait()
+            await self.variants.wait_ready(request.client.audience.declared)
             view = self.view(request.client.audience)
             listed = view.list_result(method, stateless=request.is_stateless)
         except MultitapError as exc:
@@ -372,6 +383,7 @@ class Gateway:
         request.client.log_level = level
         self.subscriptions.on_joined(request.client)
         await self.subscriptions.log_levels.on_changed()
+        await self.variants.agree_on_logs(request.client.audience.declared)
         return b"{}"
 
 

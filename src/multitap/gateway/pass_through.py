@@ -13,8 +13,8 @@ from multitap.events import LinkState
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
 from multitap.gateway.private_links import PrivateLinks
+from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
-from multitap.hub.hub import Hub
 from multitap.names import ToolNames
 from multitap.tasks import Tasks
 from multitap.trust.questions import SERVER_KEY
@@ -102,7 +102,7 @@ class PassThrough:
     which it may not be meant. Filters and policy apply as to a tool of that name.
 
     Args:
-        hub: Has the servers.
+        variants: The sessions of clients with extensions of their own.
         view: Returns what clients of an audience see.
         private: Sessions of single clients.
         send: Sends a request.
@@ -111,13 +111,13 @@ class PassThrough:
 
     def __init__(
         self,
-        hub: Hub,
+        variants: Variants,
         view: Callable[[Audience], View],
         private: PrivateLinks,
         send: SendRequest,
         tasks: Tasks,
     ) -> None:
-        self._hub = hub
+        self._variants = variants
         self._view = view
         self._private = private
         self._send = send
@@ -136,6 +136,7 @@ class PassThrough:
             MultitapError: The server cannot be asked.
         """
         table = parse_table(params) if len(params) else {}
+        await self._variants.wait_ready(request.client.audience.declared)
         link = self._choose(request.client.audience, method, request.params.meta)
         # these are added again, for servers whose era has them
         own = {
@@ -168,7 +169,8 @@ class PassThrough:
 
     def _links(self, audience: Audience) -> Iterator[Link]:
         view = self._view(audience)
-        for link in self._hub.links.values():
+        # of the view: some clients have other sessions with the same servers
+        for link in view.catalog.links.values():
             # servers in this process are ours, and have no methods of their own
             if (
                 view.has(link.name)

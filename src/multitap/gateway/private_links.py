@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Literal
@@ -20,6 +20,7 @@ from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
 from multitap.upstream.questions import CallContext, slot_holder_of
+from multitap.wire import jsonrpc
 from multitap.wire.request import Deadline
 
 MOST = 256
@@ -27,6 +28,9 @@ MOST = 256
 IDLE = 900.0
 """Seconds without a call after which one ends; the next call opens another."""
 _LOOK = 15.0  # seconds, by which one may outlive `IDLE`
+_DECLARING = "(extensions)"
+"""The holder of sessions shared by all clients that declare the same; no principal has this name.
+"""
 _HANDSHAKE = "(handshake)"
 """The holder of sessions shared by all clients that can be asked; no principal has this name."""
 
@@ -94,9 +98,33 @@ class PrivateLinks:
             Overloaded: There are too many.
         """
         self._claim(shared, holder)
-        link = self._hub.make_link(shared.name, shared.config)
-        self._start((link, shared.name), _PrivateLink(link, shared, holder))
+        link = self._hub.make_link(shared.name, shared.config, extensions=shared.extensions)
+        self._start((link, shared.name), _PrivateLink(link, self._root(shared), holder))
         return link
+
+    def declaring(self, shared: Link, declared: str, on_change: Callable[[Link], None]) -> Link:
+        """A session for all clients that declare the same extensions, opened if there is none.
+
+        Raises:
+            Overloaded: There are too many.
+        """
+        key = (f"{_DECLARING}{declared}", shared.name)
+        if (private := self._links.get(key)) is not None and private.shared is shared:
+            return private.link
+        if private is not None:
+            private.scope.cancel()
+        else:
+            self._claim(shared, _DECLARING)
+        extensions = jsonrpc.decode(declared.encode()) if declared else {}
+        link = self._hub.make_link(
+            shared.name, shared.config, extensions=extensions, on_change=on_change
+        )
+        self._start(key, _PrivateLink(link, shared, _DECLARING))
+        return link
+
+    def _root(self, link: Link) -> Link:
+        """The shared link of a server, also for one that stands in for it."""
+        return self._hub.links.get(link.name, link)
 
     def has(self, link: Link) -> bool:
         """Whether a private link is still open."""
@@ -134,11 +162,12 @@ class PrivateLinks:
         )
 
     async def _handshaken(self, shared: Link) -> Link:
-        link = self._own(_HANDSHAKE, _HANDSHAKE, shared, "handshake")
+        owner = f"{_HANDSHAKE}{shared.report.session}"
+        link = self._own(owner, _HANDSHAKE, shared, "handshake")
         await link.availability.first_settled.wait()
         if link.state is LinkState.CONNECTED and link.era is Era.HANDSHAKE:
             return link
-        private = self._links.get((_HANDSHAKE, shared.name))
+        private = self._links.get((owner, shared.name))
         if private is not None and private.link is link:  # or it was ended before it could settle
             # remembered: another try would start the server again for every call
             if link.state is not LinkState.NEEDS_AUTH:
@@ -159,8 +188,8 @@ class PrivateLinks:
             holder = private.holder  # it takes over the share
         else:
             self._claim(shared, holder)
-        link = self._hub.make_link(shared.name, wanted)
-        self._start(key, _PrivateLink(link, shared, holder))
+        link = self._hub.make_link(shared.name, wanted, extensions=shared.extensions)
+        self._start(key, _PrivateLink(link, self._root(shared), holder))
         return link
 
     def _claim(self, shared: Link, holder: str) -> None:

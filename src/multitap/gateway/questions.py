@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import quoted
-from multitap.gateway.client import Client, ClientRequest, wants_log
+from multitap.gateway.client import SHOWS_PAGES, Client, ClientRequest, wants_log
 from multitap.gateway.pass_through import is_custom
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import PER_CLIENT
@@ -135,6 +135,7 @@ class ServerRequests:
             sample_context=True,
             roots=self._roots,
             permit=self._permit,
+            extensions=SHOWS_PAGES,
             custom=self._custom,
             said=self._on_notification,
         )

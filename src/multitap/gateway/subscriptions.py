@@ -171,6 +171,13 @@ class Listener:
             self.ended.set()  # it does not read: it lists again when it reconnects
 
 
+def _concerns(announced: ListsAnnounced, view: View) -> bool:
+    """Whether a list of a view is one that a server has announced as changed."""
+    link = view.catalog.links.get(announced.server)
+    is_listed = link is not None and link.report.session == announced.session
+    return is_listed and view.limits.is_everything and not view.searched
+
+
 class Subscriptions:
     """All subscriptions of clients.
 
@@ -352,7 +359,7 @@ class Subscriptions:
             self._shown[audience] = [view]
             # with every view they may have seen: a tool that appeared and vanished is a change, too
             kinds = frozenset[str]().union(*(view.differences(seen) for seen in seen_views))
-            if announced is not None and view.limits.is_everything and not view.searched:
+            if announced is not None and _concerns(announced, view):
                 # only for those who see all: others must not learn of what they do not see
                 kinds |= announced.kinds
             for listener in listeners:

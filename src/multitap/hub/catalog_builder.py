@@ -103,6 +103,17 @@ class CatalogBuilder:
             return replace(fresh, revision=last.revision)
         return last
 
+    def vary(self, links: Mapping[str, Link], last: Catalog) -> Catalog:
+        """The catalog of other sessions with the same servers, which may offer other things."""
+        sections = {
+            link: catalog.build_section(link, offers, self.registries, self.vetting, self.policy)
+            if (section := self.sections.get(link)) is None
+            else section
+            for link in links.values()
+            if (offers := link.offers) is not None
+        }
+        return catalog.build(sections.items(), last.revision, self.registries, links)
+
     def _assign_names(self, in_use: Mapping[str, Choices], links: Mapping[str, Link]) -> None:
         """Assign names for all known offers: current ones first, then remembered, then stored."""
         stored = self._store.servers.load_choices()

@@ -395,8 +395,12 @@ class Hub(ResourcesAndPrompts):
         *,
         on_change: Callable[[Link], None] = lambda _: None,
         place: Placements = local_placements,
+        extensions: Mapping[str, Any] | None = None,
     ) -> Link:
-        """Make a link with its own session to a server; the caller runs it."""
+        """Make a link with its own session to a server; the caller runs it.
+
+        `extensions` are what it declares to the server besides MCP's own capabilities.
+        """
         return Link(
             server,
             config,
@@ -410,7 +414,12 @@ class Hub(ResourcesAndPrompts):
             on_change=on_change,
             on_event=self.events.publish,
             tracing=self.tracings[server],
+            extensions=extensions,
         )
+
+    def vary(self, others: Mapping[str, Link]) -> Catalog:
+        """The catalog with other sessions in place of the shared ones of some servers."""
+        return self._builder.vary({**self.links, **others}, self.catalog)
 
     async def call(
         self,

@@ -131,11 +131,24 @@ class SessionTerms(msgspec.Struct, frozen=True):
 
 
 class Handshake:
-    """Negotiates with one server; each request has `timeout` seconds."""
+    """Negotiates with one server; each request has `timeout` seconds.
 
-    def __init__(self, wire: Wire, handlers: Handlers, *, timeout: float) -> None:
+    `extensions` are capabilities besides MCP's own, in place of those of the handlers.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        handlers: Handlers,
+        *,
+        timeout: float,
+        extensions: Mapping[str, Any] | None = None,
+    ) -> None:
         self._wire = wire
-        self._capabilities = capabilities(handlers)
+        self._capabilities = {
+            **capabilities(handlers),
+            **(handlers.extensions if extensions is None else extensions),
+        }
         self._timeout = timeout
         self._discovered: SessionTerms | None = None
         self._is_probed = anyio.Event()

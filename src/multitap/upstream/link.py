@@ -2,8 +2,9 @@
 
 import math
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
+from typing import Any
 
 import anyio
 import msgspec
@@ -100,8 +101,11 @@ class Link:
         on_event: Callable[[Event], None],
         restarts: Restarts | None = None,
         tracing: Tracing | None = None,
+        extensions: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
+        self.extensions = extensions
+        """What it declares to the server besides MCP's capabilities; None: as the handlers say."""
         self.config = config
         self.era = remembered.era
         self.was_up = remembered.was_up
@@ -379,6 +383,7 @@ class Link:
             probe=PROBE if wire.kind == "stdio" else HTTP_PROBE,
             timeout=self.config.connect_timeout,
             log_level=self.config.log_level,
+            extensions=self.extensions,
         )
 
     def _up(self, attempt: Attempt, session: Session, offers: Offers) -> None:

@@ -163,8 +163,8 @@ class Notifications:
             before = listing.offers
             is_complete = await listing.refetch(session, changed=changed)
             # a difference shows in the catalog; a tool that came and went does not
-            if kinds and not self._report.session and listing.offers == before:
-                self._on_event(ListsAnnounced(self._name, kinds))
+            if kinds and listing.offers == before:
+                self._on_event(ListsAnnounced(self._name, kinds, self._report.session))
             pause = FIRST_RETRY if is_complete or changed else min(2 * pause, LONGEST_RETRY)
             # some servers change their lists whenever they are listed
             await anyio.sleep(RELIST_GAP)

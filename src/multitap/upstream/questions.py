@@ -190,6 +190,8 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     """Checks what servers ask before anyone else sees it; the hub provides one."""
     permit: Permit | None = None
     """Asks a person about calls if the policy says `ask`; not a capability."""
+    extensions: Mapping[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """Capabilities to declare besides MCP's own: `extensions`, `experimental`."""
     custom: AskCustom | None = None
     """Answers requests that MCP does not define; not a capability."""
     said: OnUnowned | None = None

@@ -448,6 +448,7 @@ async def open_session(
     probe: float,
     timeout: float,
     log_level: LogLevel | None = None,
+    extensions: Mapping[str, Any] | None = None,
 ) -> Session:
     """Do the handshake with a server over an entered wire; see `Handshake.negotiate`.
 
@@ -458,7 +459,7 @@ async def open_session(
     inbound = _FromServer(name, handlers, on_notification, on_unaddressed, redact)
     # before the first request: some servers ask or log during the handshake
     wire.attach(inbound)
-    handshake = Handshake(wire, handlers, timeout=timeout)
+    handshake = Handshake(wire, handlers, timeout=timeout, extensions=extensions)
     terms = await handshake.negotiate(era, probe)
     inbound.version = terms.protocol_version
     introduction = handshake.introduction(terms.protocol_version)

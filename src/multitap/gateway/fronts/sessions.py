@@ -14,7 +14,7 @@ from msgspec import Raw
 from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Catalog
 from multitap.config import Profile
-from multitap.gateway.client import Client, log_level
+from multitap.gateway.client import Client, declared_extensions, log_level
 from multitap.gateway.eras import admit, admit_arguments
 from multitap.gateway.fronts.streams import (
     MOST_AWAY,
@@ -345,7 +345,7 @@ class StatelessClients:
             Refused: Head and body do not agree, or there is no such profile.
         """
         admit(message, params, head.pairs, head.headers)
-        client = self.client_of(head)
+        client = self.client_of(head, params.meta.get(CLIENT_CAPABILITIES_KEY, EMPTY))
         if message.method == "tools/call":
             hub, view = self._gateway.hub, self._gateway.view(client.audience)
             if view.wants_headers(params.name):
@@ -373,9 +373,13 @@ class StatelessClients:
         }
         return dropped
 
-    def client_of(self, head: RequestHead) -> Client:
-        """The client of a request, by its head alone."""
-        return self.of(head.admitted.principal, head.holder, self._chosen(head))
+    def client_of(self, head: RequestHead, capabilities: Raw = EMPTY) -> Client:
+        """The client of a request, by its head and what it can do."""
+        declared = declared_extensions(capabilities)
+        audience = self._chosen(head)
+        if declared:
+            audience = audience._replace(declared=declared)
+        return self.of(head.admitted.principal, head.holder, audience)
 
     def of(self, principal: Principal, holder: str, audience: Audience) -> Client:
         """The client of a principal, address and audience."""

@@ -21,6 +21,7 @@ from multitap.gateway.client import (
     Client,
     ClientRequest,
     Outlet,
+    declared_extensions,
     session_request,
     stateless_request,
 )
@@ -29,6 +30,7 @@ from multitap.gateway.gateway import Gateway
 from multitap.principal import local_principal
 from multitap.tasks import Tasks, Work
 from multitap.wire.jsonrpc import (
+    CLIENT_CAPABILITIES_KEY,
     UNPARSABLE,
     ClientMessage,
     Result,
@@ -134,8 +136,13 @@ class Duplex:
         client = self._client
         if not (is_stateless or client.shook_hands or message.method in _BEFORE_HANDSHAKE):
             raise RpcError(client_errors.INVALID_REQUEST, "initialize first")
-        make = stateless_request if is_stateless else session_request
-        return make(client, message.id, self._outlet, params)
+        if not is_stateless:
+            return session_request(client, message.id, self._outlet, params)
+        # it may declare other extensions with each request
+        declared = declared_extensions(params.meta[CLIENT_CAPABILITIES_KEY])
+        if declared != client.audience.declared:
+            client.audience = client.audience._replace(declared=declared)
+        return stateless_request(client, message.id, self._outlet, params)
 
     def _refuse(self, request_id: Raw, error: RpcError) -> None:
         self._outlet.send(refusal(request_id, error))

@@ -37,6 +37,7 @@ from multitap.code.messages import (
 )
 from multitap.code.source import PRELUDE, read_script
 
+_ATTEMPTS = 8  # fields that a look ahead may find missing
 _DEEPEST = 100  # levels of a result
 _SUSPENSIONS = 4  # a call, its name, and the wait for it; for each call that is allowed
 _Snapshot = (
@@ -213,36 +214,46 @@ class _Script:
 
         Whatever else the copy does ends it: its results would be inventions.
         """
+        value: Any = msgspec.json.decode(sample)
         calls: list[ScriptCall] = []
-        value = msgspec.json.decode(sample)
-        try:
-            with self._pool.checkout(limits=_limits(self._order.limits)) as session:
-                snapshot: _Snapshot = session.load_snapshot(
-                    dump, print_callback=monty.CollectString(self._order.limits.output)
-                )
-                awaited: list[int] = []
-                while len(calls) < most:
-                    match snapshot:
-                        case monty.FutureSnapshot():
-                            numbers = snapshot.pending_call_ids
-                            snapshot = snapshot.resume(
-                                {n: {"return_value": value} for n in numbers}
-                            )
-                            awaited.clear()
-                        case monty.FunctionSnapshot() if snapshot.function_name == call.name:
-                            following = self._described(snapshot)
-                            if following is not None and following.id != call.id:
-                                calls.append(following)
-                            place = snapshot.position.start, snapshot.position.end
-                            if place in self._lazy or snapshot.allow_eager_await:
-                                snapshot = snapshot.resume({"future": ...})
-                            else:
-                                snapshot = snapshot.resume({"return_value": value})
-                        case _:
-                            return calls
-        except monty.MontyError:  # the sample is not what the script expects
-            return calls
+        for _ in range(_ATTEMPTS):
+            calls.clear()
+            try:
+                self._run_ahead(dump, call, value, most, calls)
+                break
+            except monty.MontyRuntimeError as exc:
+                # the script reads a field that the tool's schema does not tell
+                match exc.exception(), value:
+                    case KeyError(args=(str(name),)), dict():
+                        value = {**value, name: ""}
+                    case _:
+                        break
+            except monty.MontyError:
+                break
         return calls
+
+    def _run_ahead(
+        self, dump: bytes, call: ScriptCall, value: Any, most: int, calls: list[ScriptCall]
+    ) -> None:
+        printed = monty.CollectString(self._order.limits.output)
+        with self._pool.checkout(limits=_limits(self._order.limits)) as session:
+            snapshot: _Snapshot = session.load_snapshot(dump, print_callback=printed)
+            while len(calls) < most:
+                match snapshot:
+                    case monty.FutureSnapshot():
+                        numbers = snapshot.pending_call_ids
+                        snapshot = snapshot.resume({n: {"return_value": value} for n in numbers})
+                    case monty.FunctionSnapshot() if snapshot.function_name == call.name:
+                        following = self._described(snapshot)
+                        if following is not None and following.id != call.id:
+                            calls.append(following)
+                        place = snapshot.position.start, snapshot.position.end
+                        is_awaited = place in self._lazy or snapshot.allow_eager_await
+                        snapshot = snapshot.resume(
+                            {"future": ...} if is_awaited else {"return_value": value}
+                        )
+                    case _:
+                        return
 
 
 def _limits(limits: ScriptLimits) -> monty.ResourceLimits:

@@ -60,7 +60,7 @@ CheckResults = Literal["warn", "off"]
 Pin = Literal["enforce", "report", "off"]
 Scan = Literal["block", "report", "off"]
 Recording = Literal["off", "errors", "all"]
-ToolListing = Literal["all", "search", "auto"]
+ToolListing = Literal["all", "search", "code", "auto", "auto-code"]
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 
 
@@ -412,7 +412,8 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     """Seconds that a client's call waits for a server without its own `timeout`."""
     tools: ToolListing = "all"
     """What clients list: `all` tools; `search`: three tools that find, describe and call all
-    others; `auto`: all tools up to `token_budget`, and the three above it."""
+    others; `code`: three that find and describe them and run scripts that call them; `auto` and
+    `auto-code`: all tools up to `token_budget`, and above it `search` or `code`."""
     token_budget: Count = 20_000
     """Estimated tokens that the definitions of all tools may take with `tools = "auto"`, and one
     result in search mode."""

@@ -1,7 +1,8 @@
 """Answers clients' calls, reads and prompts."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import msgspec
@@ -26,7 +27,7 @@ from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
 from multitap.gateway.eras import to_handshake, to_stateless
 from multitap.gateway.logins import ClientLogins
-from multitap.gateway.own_tools import READ_RESULT
+from multitap.gateway.own_tools import READ_RESULT, RUN_CODE
 from multitap.gateway.parked_calls import ParkedCalls
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.shaping import ResultShaper
@@ -38,6 +39,7 @@ from multitap.hub.hub import Hub
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
 from multitap.results.select import shape
 from multitap.selectors import Selector
+from multitap.trust.single_use import Seal, SharedRecords
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
 from multitap.upstream.questions import CallContext, slot_holder_of
@@ -53,6 +55,9 @@ from multitap.wire.jsonrpc import (
     text_of,
 )
 from multitap.wire.request import Deadline, make_request, members
+
+if TYPE_CHECKING:
+    from multitap.gateway import scripts as script_runner
 
 Encoded = Raw | bytes
 _HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # read once: enum attributes are slow
@@ -330,6 +335,8 @@ class ToolCalls:
         self._logins = logins
         self._search = search
         self._shaper = shaper
+        self.shared: tuple[SharedRecords, Seal] | None = None
+        """What replicas share of paused scripts."""
 
     async def answer(self, request: ClientRequest, *, is_inner: bool = False) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
         """The result of the tool that a client calls.
@@ -347,6 +354,8 @@ class ToolCalls:
         if route is None:
             if view.answers_searches and self._search.has(params.name):
                 return await self._enter(request)
+            if params.name == RUN_CODE and view.runs_code and request.script is None:
+                return await self.scripts.run(request)
             if (view.shapes_results or params.name == READ_RESULT) and not is_inner:
                 return await self._shaped(request)
             since = anyio.current_time()
@@ -359,8 +368,8 @@ class ToolCalls:
                 return await self._call_in_turn(request, route, since)
             link = route.link
             said = params.meta
-            has_progress = said and "progressToken" in said
-            context = request.context() if has_progress else CallContext(client=request)
+            is_usual = request.script is None and not (said and "progressToken" in said)
+            context = CallContext(client=request) if is_usual else request.context()
             deadline = None if since is None else route.deadline(context, since)
             meta = extra = b""
             if (
@@ -394,6 +403,24 @@ class ToolCalls:
         except UNPARSABLE as exc:
             message = f"the result cannot be read: {exc}"
             raise BadAnswer(link.name, message) from None
+
+    @cached_property
+    def scripts(self) -> "script_runner.ScriptRunner":
+        """Runs scripts in code mode; made when the first one comes."""
+        from multitap.gateway import scripts as script_runner  # noqa: PLC0415 - in code mode only
+
+        seal = self._parked_calls.seal
+        runner = script_runner.ScriptRunner(
+            self._hub, self._view, self.answer, self._search.answer, self._shaper, lambda: seal
+        )
+        if self.shared is not None:
+            runner.share(*self.shared)
+        return runner
+
+    async def close(self) -> None:
+        """End what code mode has started."""
+        if "scripts" in self.__dict__:
+            await self.scripts.close()
 
     async def _shaped(self, request: ClientRequest, selector: Selector | None = None) -> Result:
         """The result of a call, shaped for a model."""

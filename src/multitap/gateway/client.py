@@ -442,6 +442,10 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     caller: str
     is_stateless: bool = False
     """Whether it belongs to the stateless era."""
+    script: str | None = None
+    """The script that makes it, if it is not the client itself."""
+    is_approved: bool = False
+    """Whether a person has approved this call of a script."""
 
     @property
     def drives_rounds(self) -> bool:
@@ -464,7 +468,12 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     def context(self) -> CallContext:
         """The context of the calls made for it."""
         on_progress = self.on_progress() if self.params.meta else None
-        return CallContext(client=self, on_progress=on_progress)
+        return CallContext(
+            client=self,
+            on_progress=on_progress,
+            session_id=self.script,
+            approved=self.is_approved,
+        )
 
     def on_progress(self) -> OnProgress | None:
         """Sends progress to the client; None if it did not ask for it."""

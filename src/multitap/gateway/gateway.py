@@ -452,6 +452,7 @@ async def open_gateway(
 
                 gateways.share_restarts(bus, hub)
                 hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
+                gateway.calls.shared = bus.coordinator.records, bus.seal
                 hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
                 tasks.start_soon(audit.keep_sending)
@@ -465,3 +466,4 @@ async def open_gateway(
             finally:
                 # streams get their final message before their tasks are cancelled
                 gateway.subscriptions.close()
+                await gateway.calls.close()

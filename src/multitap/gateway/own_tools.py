@@ -11,6 +11,9 @@ from multitap.errors import BadArguments
 
 READ_RESULT = "read_result"
 CALL_TOOL = "call_tool"
+RUN_CODE = "run_code"
+LONGEST_SCRIPT = 64 * 1024
+"""Characters of a script."""
 _READ_DEFINITION: Mapping[str, Any] = {
     "name": READ_RESULT,
     "description": "Read more of a result that was cut, without calling its tool again.",
@@ -29,6 +32,22 @@ _READ_DEFINITION: Mapping[str, Any] = {
     },
     "annotations": {"readOnlyHint": True, "openWorldHint": False},
 }
+_RUN_DEFINITION: Mapping[str, Any] = {
+    "name": RUN_CODE,
+    "description": "Run a Python script that calls tools as functions, with keyword arguments "
+    'or one dict: `github_list_issues(repo="a/b")`; `await` and `asyncio.gather` work. Find '
+    "tools with `search_tools` first. A call returns decoded JSON, else text, and raises if the "
+    "tool fails. What the script prints, returns or ends with is the answer: keep it short. There "
+    "are no files and no network. If it fails, the error says which calls were made: do not "
+    "repeat those.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {
+            "code": {"type": "string", "minLength": 1, "maxLength": LONGEST_SCRIPT},
+        },
+        "required": ["code"],
+    },
+}
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
@@ -40,6 +59,18 @@ def search_tools() -> list[Mapping[str, Any]]:
         {"name": tool.name, "description": tool.description, "inputSchema": tool.schema}
         for tool in finder.DEFINITIONS.values()
     ]
+
+
+def code_tools() -> list[Mapping[str, Any]]:
+    """The definitions of the three tools of code mode."""
+    search, describe, _ = search_tools()
+    by_code = search["description"].replace(CALL_TOOL, RUN_CODE)
+    return [{**search, "description": by_code}, describe, _RUN_DEFINITION]
+
+
+def running_tool() -> Mapping[str, Any]:
+    """The definition of the tool that runs scripts."""
+    return _RUN_DEFINITION
 
 
 def reading_tool() -> Mapping[str, Any]:

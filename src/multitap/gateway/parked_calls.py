@@ -275,7 +275,8 @@ class ParkedCalls:
         return len(self._parked_calls)
 
     @cached_property
-    def _seal(self) -> Seal:
+    def seal(self) -> Seal:
+        """Seals what stateless clients carry."""
         return Seal(self._key)
 
     @staticmethod
@@ -399,7 +400,7 @@ class ParkedCalls:
             return result
         state = msgspec.json.encode(_State(parked.id, self._replica))
         purpose = _purpose(parked.client, parked.subject, parked.arguments)
-        sealed = base64.urlsafe_b64encode(self._seal.seal(state, purpose))
+        sealed = base64.urlsafe_b64encode(self.seal.seal(state, purpose))
         ticket = _PREFIX + sealed.decode()
         parked.tickets.issue(ticket, life=self._ttl)
         return jsonrpc.encode(
@@ -417,7 +418,7 @@ class ParkedCalls:
             sealed = base64.b64decode(ticket, b"-_", validate=True)
         except ValueError:
             sealed = b""
-        opened = self._seal.unseal(sealed, _purpose(request.client, subject, params.arguments))
+        opened = self.seal.unseal(sealed, _purpose(request.client, subject, params.arguments))
         if opened is None:
             raise RpcError(
                 INVALID_PARAMS,

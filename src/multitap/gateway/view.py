@@ -1,8 +1,9 @@
 """What the clients of one audience see of the catalog, encoded once."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Raw
@@ -12,7 +13,7 @@ from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
-from multitap.gateway.own_tools import reading_tool, search_tools
+from multitap.gateway.own_tools import code_tools, reading_tool, search_tools
 from multitap.hub.routes import CallDefaults, Route, route_to
 from multitap.telemetry.metrics import BYTES_PER_TOKEN
 from multitap.upstream.link import Link
@@ -115,6 +116,7 @@ def _each(values: Raw, change: Callable[[Raw], Raw]) -> Raw:
     return Raw(jsonrpc.encode(new))
 
 
+_NO_LETTER = re.compile(r"\W|^(?=\d)")
 _FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 _MARK = jsonrpc.ARGUMENT_HEADER_KEY.encode()
 
@@ -183,11 +185,34 @@ class View:
         return self.limits.shows(tool.names)
 
     @cached_property
+    def mode(self) -> Literal["all", "search", "code"]:
+        """What clients see: all tools, or three that find the others and use them."""
+        match self._listing:
+            case "auto" | "auto-code":
+                if self.all_tokens <= self._budget:
+                    return "all"
+                return "search" if self._listing == "auto" else "code"
+            case listing:
+                return listing
+
+    @property
     def searched(self) -> bool:
-        """Whether clients see the three search tools instead of all tools."""
-        if self._listing == "auto":
-            return self.all_tokens > self._budget
-        return self._listing == "search"
+        """Whether clients see three tools instead of all tools."""
+        return self.mode != "all"
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether clients may run scripts."""
+        return self._listing in {"code", "auto-code"}
+
+    @cached_property
+    def functions(self) -> Mapping[str, str]:
+        """The names of tools by those of functions, in which only letters, digits and `_` occur."""
+        functions: dict[str, str] = {}
+        # exact names first, so that no other tool can take them
+        for name in sorted(self.tools, key=lambda name: (not name.isidentifier(), name)):
+            functions.setdefault(_NO_LETTER.sub("_", name), name)
+        return functions
 
     @cached_property
     def all_tokens(self) -> int:
@@ -309,8 +334,8 @@ class View:
     def _content(self, method: str) -> dict[str, Sequence[Mapping[str, Any]]] | None:
         match method:
             case "tools/list":
-                if self.searched:  # `call_tool` reads on in cut results, too
-                    return {"tools": search_tools()}
+                if self.searched:  # `call_tool` and scripts read on in cut results, too
+                    return {"tools": code_tools() if self.mode == "code" else search_tools()}
                 own = [reading_tool()] if self.shapes_results else []
                 return {"tools": [*self._all_tools(), *own]}
             case "prompts/list":

@@ -5,11 +5,11 @@ import json
 import msgspec
 
 from multitap.code.messages import (
-    Answers,
     CallAnswer,
-    Calls,
-    Done,
+    CallAnswers,
     Run,
+    ScriptCalls,
+    ScriptDone,
     ScriptLimits,
 )
 from multitap.code.pool import ScriptPool
@@ -46,9 +46,9 @@ async def run(process, code):
     """The result or output of a script, or the report of its failure."""
     order = Run(code=code, names=NAMES, servers=["shop", "clock"], limits=ScriptLimits())
     report = await process.ask(order)
-    while isinstance(report, Calls):
-        report = await process.ask(Answers([tool_result(call) for call in report.calls]))
-    if not isinstance(report, Done):
+    while isinstance(report, ScriptCalls):
+        report = await process.ask(CallAnswers([tool_result(call) for call in report.calls]))
+    if not isinstance(report, ScriptDone):
         return report
     value = json.loads(report.result)
     if report.printed:

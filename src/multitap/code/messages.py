@@ -43,7 +43,7 @@ class CallAnswer(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class Answers(msgspec.Struct, frozen=True, tag=True):
+class CallAnswers(msgspec.Struct, frozen=True, tag=True):
     """The results of all calls that the script waits for."""
 
     answers: list[CallAnswer]
@@ -60,7 +60,7 @@ class Dump(msgspec.Struct, frozen=True, tag=True):
     """Tell the state of the script, and end it."""
 
 
-Order = Run | Answers | Peek | Dump
+Order = Run | CallAnswers | Peek | Dump
 
 
 class ScriptCall(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class ScriptCall(msgspec.Struct, frozen=True):
     line: int
 
 
-class Calls(msgspec.Struct, frozen=True, tag=True):
+class ScriptCalls(msgspec.Struct, frozen=True, tag=True):
     """The calls that the script waits for, or those that would follow."""
 
     calls: list[ScriptCall]
@@ -85,7 +85,7 @@ class State(msgspec.Struct, frozen=True, tag=True):
     state: bytes
 
 
-class Done(msgspec.Struct, frozen=True, tag=True):
+class ScriptDone(msgspec.Struct, frozen=True, tag=True):
     """The script has ended."""
 
     printed: str
@@ -93,7 +93,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """The value of its last expression, as JSON; `null` if there is none."""
 
 
-class Failed(msgspec.Struct, frozen=True, tag=True):
+class ScriptFailed(msgspec.Struct, frozen=True, tag=True):
     """The script has failed."""
 
     printed: str
@@ -101,7 +101,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     line: int = 0
 
 
-Report = Calls | State | Done | Failed
+Report = ScriptCalls | State | ScriptDone | ScriptFailed
 
 encode = msgspec.msgpack.encode
 _orders: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)

@@ -11,7 +11,7 @@ import os
 import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, TypeGuard
 
 import msgspec
 import pydantic_monty as monty
@@ -19,17 +19,17 @@ import pydantic_monty as monty
 from multitap.code.messages import (
     HEAD,
     LARGEST,
-    Answers,
     CallAnswer,
-    Calls,
-    Done,
+    CallAnswers,
     Dump,
-    Failed,
     Order,
     Peek,
     Report,
     Run,
     ScriptCall,
+    ScriptCalls,
+    ScriptDone,
+    ScriptFailed,
     ScriptLimits,
     State,
     frame,
@@ -105,13 +105,13 @@ class _Script:
                 return self._drive(self._begin(session))
         except monty.MontyCrashedError as exc:
             reason = "it took too long" if exc.timed_out else "it took too much, and was ended"
-            return Failed(self.printed, reason)
+            return ScriptFailed(self.printed, reason)
         except monty.MontySyntaxError as exc:
-            return Failed(self.printed, exc.display("type-msg"), _line(exc.traceback()))
+            return ScriptFailed(self.printed, exc.display("type-msg"), _line(exc.traceback()))
         except monty.MontyRuntimeError as exc:
-            return Failed(self.printed, exc.display("type-msg"), _line(exc.traceback()))
+            return ScriptFailed(self.printed, exc.display("type-msg"), _line(exc.traceback()))
         except monty.MontyError as exc:
-            return Failed(self.printed, str(exc))
+            return ScriptFailed(self.printed, str(exc))
 
     def _begin(self, session: monty.MontySession) -> _Snapshot:
         order = self._order
@@ -129,7 +129,7 @@ class _Script:
         while True:
             match snapshot:
                 case monty.MontyComplete():
-                    return Done(self.printed, msgspec.json.encode(_plain(snapshot.output)))
+                    return ScriptDone(self.printed, msgspec.json.encode(_plain(snapshot.output)))
                 case monty.NameLookupSnapshot():
                     snapshot = self._look_up(snapshot)
                 case monty.FutureSnapshot():
@@ -187,13 +187,15 @@ class _Script:
         self, calls: list[ScriptCall], snapshot: monty.FunctionSnapshot | monty.FutureSnapshot
     ) -> list[CallAnswer] | None:
         """The answers to some calls; None if the script goes on elsewhere."""
-        self._pipe.send(Calls(calls))
+        self._pipe.send(ScriptCalls(calls))
         while True:
             match self._pipe.receive():
-                case Answers(answers):
+                case CallAnswers(answers):
                     return answers
                 case Peek(sample, most):
-                    self._pipe.send(Calls(self._peek(snapshot.dump(), calls[0], sample, most)))
+                    self._pipe.send(
+                        ScriptCalls(self._peek(snapshot.dump(), calls[0], sample, most))
+                    )
                 case Dump():
                     state = _Suspended(
                         snapshot.dump(),
@@ -223,11 +225,9 @@ class _Script:
                 break
             except monty.MontyRuntimeError as exc:
                 # the script reads a field that the tool's schema does not tell
-                match exc.exception(), value:
-                    case KeyError(args=(str(name),)), dict():
-                        value = {**value, name: ""}
-                    case _:
-                        break
+                if (name := _missing_key(exc.exception())) is None or not _is_object(value):
+                    break
+                value = {**value, name: ""}
             except monty.MontyError:
                 break
         return calls
@@ -268,13 +268,11 @@ def _limits(limits: ScriptLimits) -> monty.ResourceLimits:
 
 def _arguments(values: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     """Keywords, or one dict; anything else is left to the gateway, which knows the parameters."""
-    match values:
-        case ():
-            return _plain(keywords)
-        case (dict() as table,) if not keywords:
-            return _plain(table)
-        case _:
-            return {"*": _plain(values), **_plain(keywords)}
+    if not values:
+        return _plain(keywords)
+    if len(values) == 1 and not keywords and _is_object(values[0]):
+        return _plain(values[0])
+    return {"*": _plain(values), **_plain(keywords)}
 
 
 def _value(answer: CallAnswer, call: ScriptCall) -> Any:
@@ -326,12 +324,10 @@ def _plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each k
         return value
     if depth > _DEEPEST:
         return "…"
-    if isinstance(value, Mapping):
-        members: Iterable[tuple[Any, Any]] = value.items()
-        return {str(name): _plain(member, depth + 1) for name, member in members}
-    if isinstance(value, list | tuple | set | frozenset):
-        values: Iterable[Any] = value
-        return [_plain(member, depth + 1) for member in values]
+    if _is_object(value):
+        return {str(name): _plain(member, depth + 1) for name, member in value.items()}
+    if _is_series(value):
+        return [_plain(member, depth + 1) for member in value]
     if isinstance(value, dt.date | dt.time):
         return value.isoformat()
     if isinstance(value, bytes):
@@ -339,6 +335,19 @@ def _plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one for each k
     if isinstance(value, monty.MontyClassProxy):
         return _plain(value.attributes, depth + 1)
     return str(value)
+
+
+def _is_object(value: Any) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
+
+
+def _is_series(value: Any) -> TypeGuard[Iterable[Any]]:
+    return isinstance(value, list | tuple | set | frozenset)
+
+
+def _missing_key(exc: BaseException) -> str | None:
+    key = exc.args[0] if isinstance(exc, KeyError) and exc.args else None
+    return key if isinstance(key, str) else None
 
 
 def _line(frames: list[monty.Frame]) -> int:

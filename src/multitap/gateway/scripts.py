@@ -8,7 +8,7 @@ the state that it returns with: any replica that has the key goes on from there,
 import base64
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from secrets import token_hex
@@ -20,17 +20,18 @@ from msgspec import Raw
 
 from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Tool
+from multitap.catalog.schemas.schema import is_object
 from multitap.code.messages import (
-    Answers,
     CallAnswer,
-    Calls,
-    Done,
+    CallAnswers,
     Dump,
-    Failed,
     Peek,
     Report,
     Run,
     ScriptCall,
+    ScriptCalls,
+    ScriptDone,
+    ScriptFailed,
     ScriptLimits,
     State,
 )
@@ -67,16 +68,16 @@ LARGEST_STATE = 64 * 1024
 MOST_KEPT = 64
 """Paused scripts that this process keeps; beyond that, the oldest is dropped."""
 AT_A_TIME = 8
-"""Calls of one script that run at the same time."""
+"""ScriptCalls of one script that run at the same time."""
 MOST_ASKED = 100
-"""Calls that a person is asked about at once."""
+"""ScriptCalls that a person is asked about at once."""
 _LONGEST_ERROR = 2000
 _SHOWN_CALLS = 20
 _ELICIT = "elicitation/create"
 _KEY = "approval"
 
 AnswerCall = Callable[..., Awaitable[Result]]
-"""Answers a client's `tools/call`; see `ToolCalls.answer`."""
+"""CallAnswers a client's `tools/call`; see `ToolCalls.answer`."""
 
 
 class Shaper(Protocol):
@@ -123,7 +124,7 @@ class ScriptRunner:
         hub: Has the servers.
         view: Returns what clients of an audience see.
         answer: Makes the calls.
-        search: Answers `search_tools` and `describe_tool`.
+        search: CallAnswers `search_tools` and `describe_tool`.
         shaper: Shapes what comes of a script.
         seal: Seals what stateless clients carry.
     """
@@ -206,13 +207,13 @@ class ScriptRunner:
                     return await self._pause(request, progress)
         except TimeoutError:
             limit = self._hub.settings.serve.timeout
-            report = Failed("", f"it took longer than {limit:g} s")
+            report = ScriptFailed("", f"it took longer than {limit:g} s")
         except MultitapError as exc:
-            report = Failed("", str(exc))
+            report = ScriptFailed("", str(exc))
         self._record(request, progress, report)
         view = self._view(request.client.audience)
         tools = [view.tools[name] for name in progress.tools if name in view.tools]
-        if isinstance(report, Done):
+        if isinstance(report, ScriptDone):
             return await self._shaper.shape(request, tools, text_answer(request, _shown(report)))
         return text_answer(request, _failure(report, progress), is_error=True)
 
@@ -220,7 +221,7 @@ class ScriptRunner:
         self, request: ClientRequest, progress: _Progress, process: ScriptProcess, order: Run
     ) -> Report:
         """How a script ended; one clock covers its work, its calls and its sleep."""
-        answers: Run | Answers = order
+        answers: Run | CallAnswers = order
         while True:
             began = time.monotonic()
             try:
@@ -228,13 +229,13 @@ class ScriptRunner:
                     report = await process.ask(answers)
             finally:
                 progress.left -= time.monotonic() - began
-            if not isinstance(report, Calls):
+            if not isinstance(report, ScriptCalls):
                 return report
             await self._ask_person(request, progress, process, report.calls)
             began = time.monotonic()
             try:
                 with anyio.fail_after(progress.left):
-                    answers = Answers(await self._make_all(request, progress, report.calls))
+                    answers = CallAnswers(await self._make_all(request, progress, report.calls))
             finally:
                 progress.left -= time.monotonic() - began
 
@@ -327,7 +328,7 @@ class ScriptRunner:
             route = asked[0][1]
             sample = msgspec.json.encode(_sample(route.tool.definition.get("outputSchema")))
             following = await process.ask(Peek(sample, MOST_ASKED - 1))
-            if isinstance(following, Calls):
+            if isinstance(following, ScriptCalls):
                 asked += self._asking(request, progress, following.calls)
         progress.question = _words(asked)
         form = _question(progress.question)
@@ -434,7 +435,7 @@ class ScriptRunner:
         """Record the script itself; its calls name it as their session."""
         if not self._hub.settings.audit.enabled:
             return
-        outcome = "ok" if isinstance(report, Done) else "error"
+        outcome = "ok" if isinstance(report, ScriptDone) else "error"
         self._hub.store.audit(
             AuditRecord(
                 "script",
@@ -508,21 +509,23 @@ def _parameters(view: View, name: str) -> list[str]:
     return [] if tool is None else [*tool.input_schema.get("properties", {})]
 
 
+_SAMPLES: Mapping[str, Any] = {
+    "array": [],
+    "string": "",
+    "integer": 0,
+    "number": 0,
+    "boolean": True,
+}
+
+
 def _sample(schema: Any) -> Any:
     """A value that fits a schema, for a look at what a script would do next."""
-    match schema:
-        case {"type": "object", "properties": dict(properties)}:
-            return {name: _sample(member) for name, member in properties.items()}
-        case {"type": "array"}:
-            return []
-        case {"type": "string"}:
-            return ""
-        case {"type": "integer" | "number"}:
-            return 0
-        case {"type": "boolean"}:
-            return True
-        case _:
-            return {}
+    if not is_object(schema):
+        return {}
+    properties = schema.get("properties")
+    if is_object(properties):
+        return {name: _sample(member) for name, member in properties.items()}
+    return _SAMPLES.get(str(schema.get("type")), {})
 
 
 def _words(asked: Sequence[tuple[bytes, Route, bytes]]) -> str:
@@ -556,7 +559,7 @@ def _question(message: str) -> dict[str, Any]:
     }
 
 
-def _shown(report: Done) -> str:
+def _shown(report: ScriptDone) -> str:
     """What a script printed, and its value."""
     value = msgspec.json.decode(report.result)
     if value is None:
@@ -569,7 +572,7 @@ def _shown(report: Done) -> str:
 
 def _failure(report: Report, progress: _Progress) -> str:
     """Why a script failed, where, and what it had done."""
-    if not isinstance(report, Failed):
+    if not isinstance(report, ScriptFailed):
         return "the script ended in an unknown way"
     where = f" in line {report.line}" if report.line else ""
     text = f"the script failed{where}: {shortened(report.reason, _LONGEST_ERROR)}"

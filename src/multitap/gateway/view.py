@@ -187,13 +187,11 @@ class View:
     @cached_property
     def mode(self) -> Literal["all", "search", "code"]:
         """What clients see: all tools, or three that find the others and use them."""
-        match self._listing:
-            case "auto" | "auto-code":
-                if self.all_tokens <= self._budget:
-                    return "all"
-                return "search" if self._listing == "auto" else "code"
-            case listing:
-                return listing
+        if self._listing in {"all", "auto", "auto-code"} and (
+            self._listing == "all" or self.all_tokens <= self._budget
+        ):
+            return "all"
+        return "code" if self.runs_code else "search"
 
     @property
     def searched(self) -> bool:

@@ -68,16 +68,16 @@ LARGEST_STATE = 64 * 1024
 MOST_KEPT = 64
 """Paused scripts that this process keeps; beyond that, the oldest is dropped."""
 AT_A_TIME = 8
-"""ScriptCalls of one script that run at the same time."""
+"""Calls of one script that run at the same time."""
 MOST_ASKED = 100
-"""ScriptCalls that a person is asked about at once."""
+"""Calls that a person is asked about at once."""
 _LONGEST_ERROR = 2000
 _SHOWN_CALLS = 20
 _ELICIT = "elicitation/create"
 _KEY = "approval"
 
 AnswerCall = Callable[..., Awaitable[Result]]
-"""CallAnswers a client's `tools/call`; see `ToolCalls.answer`."""
+"""Answers a client's `tools/call`; see `ToolCalls.answer`."""
 
 
 class Shaper(Protocol):
@@ -124,7 +124,7 @@ class ScriptRunner:
         hub: Has the servers.
         view: Returns what clients of an audience see.
         answer: Makes the calls.
-        search: CallAnswers `search_tools` and `describe_tool`.
+        search: Answers `search_tools` and `describe_tool`.
         shaper: Shapes what comes of a script.
         seal: Seals what stateless clients carry.
     """

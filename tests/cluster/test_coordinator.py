@@ -99,6 +99,20 @@ async def test_records_end_with_their_time_unless_touched(coordinator):
     assert not await records.touch("short", 60)
 
 
+async def test_the_leases_of_a_process_that_has_ended_last_no_longer_than_those_of_others(tmp_path):
+    path, served = tmp_path / "s", LocalCoordinator()
+    async with serve_coordinator(path, served, KEY):
+        async with open_socket(path, KEY) as coordinator:
+            await coordinator.leases.acquire("calc", "a", ttl=60)
+
+            assert (await served.leases.look("calc"))["calc"].expires_in > 50
+
+        async def ends_soon():
+            return (await served.leases.look("calc"))["calc"].expires_in <= served.lease_ttl
+
+        await until_told(ends_soon)
+
+
 async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinator):
     leases = coordinator.leases
     first = await leases.acquire("calc", "a", ttl=60, note=b"at a")

@@ -15,7 +15,7 @@ import random
 import pytest
 
 from multitap.cluster import leases as subject
-from multitap.cluster.coordinator import CoordinatorDown
+from multitap.cluster.coordinator import Coordinator, CoordinatorDown
 from multitap.cluster.leases import OwnerLease, Ownership, ServerPool
 from multitap.cluster.local_coordinator import LocalLeases
 from multitap.tasks import Tasks
@@ -54,6 +54,8 @@ class World:
 
 class Adversary:
     """The coordinator as one replica meets it."""
+
+    lease_ttl = Coordinator.lease_ttl
 
     def __init__(self, world):
         self.world = world
@@ -207,7 +209,7 @@ def _counts_from_the_answer(monkeypatch):
     extend = OwnerLease.extend
 
     def later(self, until):
-        extend(self, self._clock() + subject.TTL - subject.MARGIN + until * 0)
+        extend(self, self._clock() + Coordinator.lease_ttl - subject.MARGIN + until * 0)
 
     monkeypatch.setattr(OwnerLease, "extend", later)
 

@@ -14,6 +14,7 @@ import anyio
 import pytest
 from msgspec import Raw
 
+from multitap.cluster.coordinator import Coordinator
 from multitap.control.client import ControlClient
 from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.crowd import Crowd, NonceLedger, check
@@ -79,6 +80,16 @@ async def test_workers_share_a_port_and_run_each_server_once(tmp_path):
                     for n in range(8):
                         result = await client.call(f"{name}_echo", {"text": f"{n}"})
                         assert result["content"][0]["text"] == f"{n}"
+            assert [len(one.pids) for one in ledgers.values()] == [1, 1]
+
+            # starved of processor time, as on a busy machine: their servers stay as they are
+            for worker in _children(gateway.process.pid):
+                os.kill(worker, signal.SIGSTOP)
+                await anyio.sleep(1.5 * Coordinator.lease_ttl)
+                os.kill(worker, signal.SIGCONT)
+            with anyio.fail_after(50):
+                for name in ledgers:
+                    assert (await client.call(f"{name}_echo", {"text": "x"}))["content"]
             assert [len(one.pids) for one in ledgers.values()] == [1, 1]
 
             doomed = _children(gateway.process.pid)[0]

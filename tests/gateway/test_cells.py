@@ -330,16 +330,25 @@ async def test_the_client_hears_of_a_resource_that_changes(cell):
 
 async def test_the_client_hears_of_new_tools_and_can_call_them(cell):
     name = f"{cell.talker.era}_{cell.server}_more"
-    if cell.talker.era == "old":
-        await cell.text("touch", {"tool": name})
-        await cell.talker.heard("notifications/tools/list_changed")
-    else:
+
+    async def is_listed():
+        return cell.named(name) in {tool.name for tool in (await cell.client.list_tools()).tools}
+
+    # the first that is heard may be about what another cell has changed just before
+    with anyio.fail_after(PATIENCE):
+        if cell.talker.era == "old":
+            await cell.text("touch", {"tool": name})
+            while True:
+                await cell.talker.heard("notifications/tools/list_changed")
+                cell.talker.forget()
+                if await is_listed():
+                    return
         async with cell.client.listen(tools_list_changed=True) as stream:
             await cell.text("touch", {"tool": name})
-            with anyio.fail_after(PATIENCE):
-                assert await anext(aiter(stream)) == ToolsListChanged()
-
-    assert cell.named(name) in {tool.name for tool in (await cell.client.list_tools()).tools}
+            async for event in stream:
+                assert event == ToolsListChanged()
+                if await is_listed():
+                    return
 
 
 async def test_the_gateway_answers_pings(cell):

@@ -218,6 +218,9 @@ class CoordinatorLine(Protocol):
 class Coordinator(ABC):
     """The shared state of all replicas. Every method may raise `CoordinatorDown` within seconds."""
 
+    lease_ttl = 1.6
+    """Seconds after its last renewal at which another replica may take a server's lease."""
+
     def __init__(
         self,
         line: CoordinatorLine,

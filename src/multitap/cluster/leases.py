@@ -75,10 +75,8 @@ class OwnerLease:
 
 logger = logging.getLogger(__name__)
 
-TTL = 1.6
-"""Seconds after its last renewal at which another replica may take a lease."""
 MARGIN = 0.2
-"""Seconds before that at which its holder stops relying on it: clocks may drift."""
+"""Seconds before its end at which the holder stops relying on a lease: clocks may drift."""
 RENEWAL = 0.4
 """Seconds between two renewals: three in a row may fail before the holder has to stop."""
 LOOK = 0.2
@@ -147,6 +145,7 @@ class Ownership:
         is_fresh: bool = False,
     ) -> None:
         self._leases = coordinator.leases
+        self._ttl = coordinator.lease_ttl
         self._replica = replica
         self._address = address
         self._peers = peers
@@ -160,7 +159,7 @@ class Ownership:
         self._free_since: dict[str, float] = {}
         self._changed = Bell()
         self._wake = asyncio.Event()
-        self._patience = 0.0 if is_fresh else TTL
+        self._patience = 0.0 if is_fresh else self._ttl
         self._epoch: tuple[int, float] | None = None
         """The token of `EPOCH`, and since when we have seen it."""
         self.is_draining = False
@@ -189,7 +188,7 @@ class Ownership:
     async def wait_change(self, server: str, owner: Owner) -> bool:
         """Wait until a server has another owner; False if it does not change within two TTLs."""
         # a dead owner's lease ends within one TTL; the next owner has as long to notice and take it
-        with anyio.move_on_after(2 * TTL):
+        with anyio.move_on_after(2 * self._ttl):
             while owner in self.owners.get(server, ()):
                 await self._changed.wait()
             return True
@@ -233,12 +232,12 @@ class Ownership:
         # taken before the request: the coordinator counts from a later moment
         since = self._clock()
         try:
-            renewed = await self._leases.renew(held, ttl=TTL)
+            renewed = await self._leases.renew(held, ttl=self._ttl)
         except CoordinatorDown:
             return  # leases expire by themselves; the next renewal tries again
         for server, lease in tuple(self.held.items()):
             if lease.name in renewed:
-                lease.extend(since + TTL - MARGIN)
+                lease.extend(since + self._ttl - MARGIN)
             # the reply is not about a lease that was lost and taken again during the await
             elif held.get(lease.name) == lease.token:
                 await self._missing(server, lease)
@@ -256,7 +255,7 @@ class Ownership:
         since = self._clock()
         try:
             token = await self._leases.acquire(
-                lease.name, self._replica, ttl=TTL, note=self._address.encode()
+                lease.name, self._replica, ttl=self._ttl, note=self._address.encode()
             )
         except CoordinatorDown:
             return
@@ -265,7 +264,7 @@ class Ownership:
         # ours may have ended during the await, and another replica may have run it since
         elif lease.is_valid:
             lease.token = token
-            lease.extend(since + TTL - MARGIN)
+            lease.extend(since + self._ttl - MARGIN)
         else:
             self._lose(server)
 
@@ -337,7 +336,7 @@ class Ownership:
             token = await self._leases.acquire(
                 name,
                 self._replica,
-                ttl=TTL,
+                ttl=self._ttl,
                 note=self._address.encode(),
                 guard=(EPOCH, self._epoch[0]),  # it may have been lost since we looked
             )
@@ -353,7 +352,7 @@ class Ownership:
                 await self._leases.release(name, token)
             return
         # counted from `now`, which is before the coordinator was asked
-        self.held[server] = OwnerLease(name, token, self._clock, now + TTL - MARGIN)
+        self.held[server] = OwnerLease(name, token, self._clock, now + self._ttl - MARGIN)
         self.owners.pop(server, None)
         self._announce(server)
 

@@ -138,6 +138,13 @@ class LocalLeases:
             for name, (holder, token, until, note) in leases.items()
         }
 
+    def end_soon(self, holder: str, ttl: float) -> None:
+        """Let no lease of a holder that is gone last longer than `ttl`."""
+        latest = self._clock() + ttl
+        for name, (owner, token, until, note) in self._kept.items():
+            if owner == holder and until > latest:
+                self._kept[name] = owner, token, latest, note
+
     def forget(self) -> None:
         """Drop all leases, like a coordinator that was flushed."""
         self._kept.clear()
@@ -296,10 +303,11 @@ class LocalCoordinator(Coordinator):
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock = clock or _steady_clock()
+        self._local_leases = LocalLeases(clock)
         super().__init__(
             _Nowhere(Health(is_up=True), Bell()),
             records=LocalRecords(clock),
-            leases=LocalLeases(clock),
+            leases=self._local_leases,
             channels=LocalChannels(),
             streams=LocalStreams(clock),
             limits=LocalLimits(clock),
@@ -307,6 +315,10 @@ class LocalCoordinator(Coordinator):
 
     async def time(self) -> float:
         return self._clock()
+
+    def drop_holder(self, holder: str) -> None:
+        """Let the leases of a holder that has ended expire as soon as those of any other."""
+        self._local_leases.end_soon(holder, self.lease_ttl)
 
 
 def _steady_clock() -> Clock:

@@ -162,6 +162,10 @@ class _Channels(_Room):
 class SocketCoordinator(Coordinator):
     """See `Coordinator`; made by `open_socket`."""
 
+    # A busy machine starves all its processes for a while, and a worker that others take for dead
+    # loses its servers, with all that they know. One that has ended is known by its socket.
+    lease_ttl = 6.0
+
     def __init__(self, line: _Line) -> None:
         rooms: dict[str, Any] = {room: _Room(line, room) for room in _ROOMS}
         rooms["channels"] = _Channels(line)
@@ -223,11 +227,12 @@ async def serve_coordinator(
 
 
 async def _serve(
-    coordinator: Coordinator,
+    coordinator: LocalCoordinator,
     key: bytes,
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
 ) -> None:
+    holders: set[str] = set()
     try:
         with anyio.fail_after(_PATIENCE):
             proof = await reader.readexactly(_PROOF)
@@ -236,6 +241,8 @@ async def _serve(
         async with Tasks() as tasks:
             while True:
                 order = _order(await _read(reader))
+                if (order.room, order.method) == ("leases", "acquire"):
+                    holders.add(order.args[1])
                 # each in its own task: a read that waits for a stream must not delay a renewal
                 if (order.room, order.method) == ("channels", "subscribe"):
                     tasks.start_soon(_forward, coordinator, order, writer)
@@ -245,6 +252,9 @@ async def _serve(
         return  # the worker has ended
     finally:
         writer.close()
+        # not at once: its servers need a moment to end, too
+        for holder in holders:
+            coordinator.drop_holder(holder)
 
 
 def _proof(key: bytes) -> bytes:

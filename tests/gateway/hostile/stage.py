@@ -35,10 +35,13 @@ SERVERS = ("counts", "asks")
 """Twice the same: a question belongs to a call for certain where nobody else is served."""
 UPSTREAM = Path(__file__).with_name("upstream.py")
 BRIEF = HttpLimits(
-    connections=90, body=1024 * 1024, request_timeout=0.4, keep_alive=4.0, write_timeout=0.4,
+    connections=90, body=1024 * 1024, request_timeout=0.4, keep_alive=20.0, write_timeout=0.4,
     linger=1.0, drain=1.0,
 )  # fmt: skip
-"""The same limits as ever, for those who have little time and little memory."""
+"""The same limits as ever, for those who have little time and little memory.
+
+Only a connection that is used is kept for long: those of healthy clients take turns.
+"""
 FEW_SESSIONS = SessionLimits(most=60)
 _LISTENS = "0A"
 CHECKED = {"check_arguments": "refuse"}

@@ -48,6 +48,10 @@ class ScriptProcess:
             raise MultitapError("the process of the script has ended") from None
 
     @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         return self._process.returncode is not None
 

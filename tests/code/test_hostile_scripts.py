@@ -1,0 +1,175 @@
+"""Scripts that try to get out, or to take everything: each ends alone, and nobody waits for it."""
+
+import os
+import signal
+import time
+
+import anyio
+import msgspec
+import pytest
+
+from multitap.code.messages import (
+    CallAnswer,
+    CallAnswers,
+    Run,
+    ScriptCalls,
+    ScriptDone,
+    ScriptFailed,
+    ScriptLimits,
+)
+from multitap.code.pool import ScriptPool
+from multitap.errors import MultitapError
+from multitap.results.select import shape_result
+from multitap.selectors import Selector
+
+SECRET = "hunter2-of-the-gateway"
+LIMITS = ScriptLimits(seconds=0.3, memory=30_000_000, sleep=0.2, depth=100, calls=20, output=10_000)
+SCRIPTS = {
+    "the environment": "import os\nos.environ['TOKEN']",
+    "the environment, by a function": "import os\nos.getenv('TOKEN')",
+    "a file": "open('/proc/self/environ').read()",
+    "a file, by a path": "from pathlib import Path\nPath('/etc/passwd').read_text()",
+    "a folder": "import os\nos.listdir('/')",
+    "a written file": "with open('/tmp/multitap-hostile', 'w') as f:\n    f.write('x')",
+    "a removed file": "import os\nos.remove('/tmp/x')",
+    "a process": "import subprocess\nsubprocess.run(['id'])",
+    "a shell": "import os\nos.system('id')",
+    "a socket": "import socket\nsocket.create_connection(('127.0.0.1', 80))",
+    "a page": "import urllib.request\nurllib.request.urlopen('http://127.0.0.1/')",
+    "native code": "import ctypes\nctypes.string_at(0)",
+    "an import by name": "__import__('os').environ",
+    "importlib": "import importlib\nimportlib.import_module('socket')",
+    "the classes of objects": "().__class__.__bases__[0].__subclasses__()",
+    "the globals of a function": "def f():\n    pass\nf.__globals__['__builtins__']",
+    "the frames": "import sys\nsys._getframe().f_back",
+    "evaluated text": "eval(\"__import__('os').environ\")",
+    "an endless loop": "while True:\n    pass",
+    "a long sum": "sum(range(10**12))",
+    "a long number": "10 ** 10 ** 10",
+    "a long text": "'x' * 10**12",
+    "a growing list": "x = []\nwhile True:\n    x.append('x' * 1000)",
+    "a nested list": "x = []\nfor _ in range(10**7):\n    x = [x]\nx",
+    "a deep recursion": "def f():\n    return f()\nf()",
+    "deep brackets": "(" * 5000 + ")" * 5000,
+    "endless output": "while True:\n    print('x' * 1000)",
+    "a bad expression": "import re\nre.match(r'(a+)+$', 'a' * 100000 + 'b')\n'nothing'",
+    "a long sleep": "import time\ntime.sleep(1000)",
+    "endless calls": "while True:\n    tool()",
+    "another function": "other_users_tool()",
+    "a message to the gateway": "import sys\nsys.stdout.write('\\x00\\x00\\x00\\x01x')\n'nothing'",
+}
+
+
+async def watch_the_loop(lateness):
+    """Note how late the loop is, as often as it can."""
+    while True:
+        began = time.monotonic()
+        await anyio.sleep(0.005)
+        lateness.append(time.monotonic() - began - 0.005)
+
+
+async def run(process, code):
+    report = await process.ask(Run(code=code, names=["tool"], servers=[], limits=LIMITS))
+    while isinstance(report, ScriptCalls):
+        answers = [CallAnswer(call.id, b'{"content":[]}') for call in report.calls]
+        report = await process.ask(CallAnswers(answers))
+    return report
+
+
+async def test_no_script_gets_out_or_holds_up_the_gateway(monkeypatch):
+    monkeypatch.setenv("TOKEN", SECRET)
+    pool, lateness, reports = ScriptPool(), [], {}
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch_the_loop, lateness)
+        for name, code in SCRIPTS.items():
+            with anyio.fail_after(20):
+                async with pool.process() as process:
+                    reports[name] = await run(process, code)
+                    process.is_clean = True
+        group.cancel_scope.cancel()
+    await pool.close()
+
+    assert len(SCRIPTS) >= 30
+    for name, report in reports.items():
+        assert isinstance(report, ScriptFailed) or report.result in {b'"nothing"', b"null"}, name
+        assert SECRET not in repr(report), name
+        assert "root:" not in repr(report), name
+    print(f"{len(SCRIPTS)} scripts; the loop was at most {max(lateness) * 1000:.0f} ms late")
+
+
+async def test_the_process_has_no_environment_and_dies_alone():
+    pool = ScriptPool()
+    async with pool.process() as process:
+        pid = process.pid
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - a few bytes
+            environment = file.read()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(MultitapError, match="has ended"):
+            await run(process, "1")
+    async with pool.process() as process:
+        report = await run(process, "1 + 1")
+        process.is_clean = True
+    await pool.close()
+
+    assert b"=" not in environment.replace(b"LC_CTYPE=C.UTF-8", b"")
+    assert report == ScriptDone("", b"2")
+
+
+async def test_a_script_leaves_nothing_to_the_next():
+    pool = ScriptPool()
+    async with pool.process() as process:
+        await run(process, "secret = 5\nsecret")
+        report = await run(process, "secret")
+        process.is_clean = True
+    await pool.close()
+
+    assert isinstance(report, ScriptFailed)
+    assert "NameError" in report.reason
+
+
+DOUBLING = " | ".join(["[@, @]"] * 40)
+SELECTORS = [
+    DOUBLING,
+    "rows[*].rows[*]" * 5,
+    "[" * 900 + "@" + "]" * 900,
+    "(" * 900 + "@" + ")" * 900,
+    "rows[].[@, @, @, @][].[@, @, @, @][].[@, @, @, @][].[@, @, @, @][]",
+    "join('', rows[].to_string(@))",
+    " | ".join(["to_string(@)"] * 60),
+    " | ".join(["{a: @, b: @}"] * 30),
+    "sort_by(rows, &to_string(@))",
+    "max_by(rows, &to_number(id))",
+    "rows[?contains(to_string(@), 'x')]",
+    "map(&map(&[@, @], [@, @]), rows)",
+    "rows[].rows[].rows[].rows[]",
+    "reverse(sort(rows[].name))",
+    "merge(rows[0], rows[1], rows[2])",
+    "&@",
+    "[&@, {a: &@}]",
+    "`" + "[" * 1500 + "]" * 100 + "`",
+    "rows[::-1] | [::-1] | [::-1]",
+    "length(to_string(@)) > `" + "9" * 1500 + "`",
+    "*.*.*.*.*.*",
+    "rows[*].[*][*][*]",
+]
+
+
+async def test_no_selector_holds_up_the_gateway():
+    rows = [{"id": number, "name": f"name {number}"} for number in range(20_000)]
+    raw = msgspec.json.encode({"structuredContent": {"rows": rows}, "content": []})
+    lateness = []
+    async with anyio.create_task_group() as group:
+        group.start_soon(watch_the_loop, lateness)
+        for expression in SELECTORS:
+            with anyio.fail_after(30):
+                try:
+                    selector = Selector(expression)
+                except MultitapError:
+                    continue
+                shaped = await anyio.to_thread.run_sync(shape_result, raw, selector)
+
+                assert len(shaped) <= 3 * len(raw) + 200_000, expression
+        group.cancel_scope.cancel()
+
+    assert len(SELECTORS) >= 20
+    print(f"{len(SELECTORS)} selectors; the loop was at most {max(lateness) * 1000:.0f} ms late")

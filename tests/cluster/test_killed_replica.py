@@ -21,16 +21,17 @@ pytestmark = [needs_redis, pytest.mark.timeout(120)]
 class Gateway:
     """One `multitap serve --cluster` in a process of its own."""
 
-    def __init__(self, folder, number, redis_url):
+    python = sys.executable
+
+    def __init__(self, folder, number, redis_url, text=None):
         self.port = free_port()
         self._log = folder / f"replica-{number}.log"
         home = folder / f"home-{number}"
         home.mkdir()
         command, *args = modes.command("good_legacy")
         config = folder / "multitap.toml"
-        config.write_text(
-            f"auto_reload = false\n[servers.zoo]\ncommand = {command!r}\nargs = {args!r}\n"
-        )
+        usual = f"auto_reload = false\n[servers.zoo]\ncommand = {command!r}\nargs = {args!r}\n"
+        config.write_text(usual if text is None else text)
         environment = {
             **os.environ,
             "HOME": str(home),

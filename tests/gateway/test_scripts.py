@@ -34,6 +34,7 @@ class Shop:
 
     def __init__(self):
         self.cancelled = []
+        self.read = []
         self.server = MCPServer("shop")
         for function in (self.list_orders, self.get_order, self.cancel_order, self.secret):
             self.server.add_tool(function)
@@ -46,6 +47,7 @@ class Shop:
         """Get an order."""
         if id > 3:
             raise ToolError(f"no order {id}")
+        self.read.append(id)
         return {"id": id, "total": 10 * id}
 
     def cancel_order(self, id: int) -> dict[str, bool]:  # noqa: A002 - as tools name it
@@ -63,17 +65,22 @@ def shop():
     return Shop()
 
 
+def configured(folder, shop, *, serve=Serve(tools="code"), policy=(), **more):
+    """Settings with code mode and one server."""
+    return Settings(
+        servers={"shop": LocalServer(server=shop.server)},
+        serve=serve,
+        policy=policy,
+        state_dir=folder,
+        profiles={"code": Profile(tools="code", deny=("*secret",))},
+        **more,
+    )
+
+
 @pytest.fixture
 def settings(tmp_path, shop):
-    def make(*, serve=Serve(tools="code"), policy=(), **more):
-        return Settings(
-            servers={"shop": LocalServer(server=shop.server)},
-            serve=serve,
-            policy=policy,
-            state_dir=tmp_path,
-            profiles={"code": Profile(tools="code", deny=("*secret",))},
-            **more,
-        )
+    def make(**more):
+        return configured(tmp_path, shop, **more)
 
     return make
 

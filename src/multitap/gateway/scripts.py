@@ -46,7 +46,7 @@ from multitap.gateway.own_tools import (
     running_tool,
 )
 from multitap.gateway.questions import permission
-from multitap.gateway.tool_search import refusal, text_answer
+from multitap.gateway.tool_search import ToolSearch, refusal, text_answer
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.routes import Route
@@ -134,7 +134,7 @@ class ScriptRunner:
         hub: Hub,
         view: Callable[[Audience], View],
         answer: AnswerCall,
-        search: Callable[[ClientRequest], Awaitable[Result]],
+        search: ToolSearch,
         shaper: Shaper,
         seal: Callable[[], Seal],
     ) -> None:
@@ -167,6 +167,7 @@ class ScriptRunner:
             code = check_arguments(running_tool(), request.params.arguments)["code"]
         except BadArguments as exc:
             return refusal(request, exc)
+        await self._search.ready()
         state = request.params.request_state
         if request.is_stateless and state is not None and state.startswith(PREFIX):
             progress, answer = await self._unseal(request, state)
@@ -273,7 +274,7 @@ class ScriptRunner:
         inner = _inner(request, progress.id, name, arguments, is_approved=is_approved)
         try:
             if name in {"search_tools", "describe_tool"}:
-                result = await self._search(inner)
+                result = await self._search.answer(inner)
             else:
                 result = await self._answer(inner, is_inner=name != READ_RESULT)
         except (MultitapError, RpcError) as exc:

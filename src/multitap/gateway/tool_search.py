@@ -55,7 +55,8 @@ class ToolSearch:
     ) -> None:
         self._hub = hub
         self._view = view
-        self._ready = ready
+        self.ready = ready
+        """Waits until servers have had time to come up."""
         self._finders: dict[Audience, tool_finder.ToolFinder] = {}
         self._turn = anyio.Lock()
 
@@ -69,7 +70,7 @@ class ToolSearch:
         """The result of `search_tools` or `describe_tool`."""
         from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer
 
-        await self._ready()
+        await self.ready()
         name = request.params.name
         try:
             arguments = self._check(name, request.params.arguments)

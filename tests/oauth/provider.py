@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, parse_qsl, unquote, urlencode, urlsplit
 
 import aiohttp
-import jwt
-from cryptography.hazmat.primitives import serialization
+from joserfc import jwt
+from joserfc.jwk import ECKey
+from joserfc.jws import extract_compact
 
 from tests.wire import http_zoo as zoo
 
@@ -235,9 +236,9 @@ class Provider:
 
     def check_proof(self, request, path, token):
         proof = request.headers["dpop"]
-        head = jwt.get_unverified_header(proof)
-        key = jwt.PyJWK(head["jwk"]).key
-        claims = jwt.decode(proof, key, algorithms=["ES256"])
+        head = extract_compact(proof.encode()).headers()
+        key = ECKey.import_key(head["jwk"])
+        claims = jwt.decode(proof, key, algorithms=["ES256"]).claims
         assert head["typ"] == "dpop+jwt"
         assert "d" not in head["jwk"]
         assert (claims["htm"], claims["htu"]) == ("POST", f"{self.origin}{path}")
@@ -245,10 +246,7 @@ class Provider:
         if token is not None:
             digest = hashlib.sha256(token.encode()).digest()
             assert claims["ath"] == base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
-        public = key.public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
-        )
-        self.proofs.append({**claims, "key": public})
+        self.proofs.append({**claims, "key": key.as_pem(private=False)})
 
 
 class Person:

@@ -14,12 +14,14 @@ from multitap.cluster.bus import ReplicaBus, ReplicaMessage
 from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
 from multitap.gateway.client import Client, OnOtherReplica
 from multitap.hub.hub import Hub
+from multitap.identity.people import Revocation
 from multitap.store import Store
 from multitap.store.audit_log import AuditBatch
 from multitap.trust.single_use import WINDOW
 
 if TYPE_CHECKING:
     # the gateway imports this module, and the fronts import the gateway
+    from multitap.gateway.fronts.resource_server import ResourceServer
     from multitap.gateway.fronts.tokens import TokenSources
 
 SEAT_LIFE = 3600.0
@@ -87,18 +89,25 @@ REVOCATION_LOOK = 0.25
 _REVOKED_KEY = "revoked-tokens"
 _REVOKED_TRIES = 20  # others may revoke at the same moment; beyond that the next look tries again
 
+_decode_decision = msgspec.json.Decoder(Revocation).decode
 _decode_revoked = msgspec.json.Decoder(frozenset[str]).decode
 
 
 class TokenRevocations:
-    """Publishes the tokens that were revoked here, and applies those of other replicas.
+    """Publishes what was revoked here, tokens and people, and applies that of other replicas.
 
     They are one record that each replica reads several times a second, because a message could
     get lost.
     """
 
-    def __init__(self, sources: "TokenSources", bus: ReplicaBus) -> None:
+    def __init__(
+        self,
+        sources: "TokenSources",
+        bus: ReplicaBus,
+        resource_server: "ResourceServer | None" = None,
+    ) -> None:
         self._sources = sources
+        self._resources = resource_server
         self._records = bus.coordinator.records
 
     async def run(self) -> None:
@@ -114,11 +123,24 @@ class TokenRevocations:
             revoked = _decode_revoked(stored) if stored else frozenset[str]()
             self._sources.revoked_elsewhere |= revoked
             ours = self._sources.revoked_here | self._sources.revoked_elsewhere
+            if self._resources is not None:
+                ours |= self._share_decisions(self._resources, revoked)
             # also the revocations of others: the coordinator may have lost them
             if ours <= revoked or await self._records.swap(
                 _REVOKED_KEY, stored, msgspec.json.encode(sorted(ours))
             ):
                 return
+
+    @staticmethod
+    def _share_decisions(resources: "ResourceServer", shared: frozenset[str]) -> frozenset[str]:
+        """Take over what was decided about people elsewhere; returns all decisions, encoded."""
+        verifier = resources.verifier
+        for text in shared:
+            if text.startswith("{"):  # ids of tokens have no such letter
+                with suppress(msgspec.MsgspecError):  # of a newer version
+                    verifier.elsewhere |= {_decode_decision(text)}
+        entries = verifier.revocations.entries | verifier.elsewhere
+        return frozenset(msgspec.json.encode(entry).decode() for entry in entries)
 
 
 logger = logging.getLogger(__name__)

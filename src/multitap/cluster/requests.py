@@ -42,14 +42,8 @@ class RelayedRequest(msgspec.Struct, array_like=True):
     """Empty in the stateless era."""
     principal: Principal
     holder: str
-    profiles: tuple[str, ...]
-    allow: tuple[str, ...]
+    audience: Audience
     body: bytes
-    declared: str = ""
-
-    @property
-    def audience(self) -> Audience:
-        return Audience(self.profiles, self.allow, self.declared)
 
 
 class _RelayedOutcome(msgspec.Struct, array_like=True):
@@ -195,13 +189,4 @@ class RelayedRequests:
 
 def to_relay(client: Client, session_id: str, body: bytes | Raw) -> RelayedRequest:
     """A client's request as it is sent to another replica."""
-    audience = client.audience
-    return RelayedRequest(
-        session_id,
-        client.principal,
-        client.holder,
-        audience.profiles,
-        audience.allow,
-        bytes(body),
-        audience.declared,
-    )
+    return RelayedRequest(session_id, client.principal, client.holder, client.audience, bytes(body))

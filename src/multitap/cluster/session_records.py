@@ -28,8 +28,7 @@ class SessionRecord(msgspec.Struct, array_like=True):
     principal: Principal
     """The principal that opened it, and the only one that may use it."""
     holder: str
-    profiles: tuple[str, ...]
-    allow: tuple[str, ...]
+    audience: Audience
     version: str
     capabilities: bytes
     info: dict[str, Any]
@@ -41,12 +40,10 @@ class SessionRecord(msgspec.Struct, array_like=True):
 
     @classmethod
     def of(cls, client: Client, home: str) -> "SessionRecord":
-        audience = client.audience
         return cls(
             client.principal,
             client.holder,
-            audience.profiles,
-            audience.allow,
+            client.audience,
             client.version,
             bytes(client.capabilities),
             dict(client.info),
@@ -54,10 +51,6 @@ class SessionRecord(msgspec.Struct, array_like=True):
             tuple(client.followed),
             home,
         )
-
-    @property
-    def audience(self) -> Audience:
-        return Audience(self.profiles, self.allow)
 
     def introduce(self, client: Client) -> None:
         """Restore what a client said in its handshake."""

@@ -43,7 +43,9 @@ class OidcIssuer(ConfigModel, frozen=True, kw_only=True):
     client_id: str | None = None
     """Our client at the provider: for introspection, and as the audience of logout tokens."""
     client_secret: str | None = None
-    """May contain `${...}`; with it, tokens that are not JWTs are accepted by introspection."""
+    """Its secret; may contain `${...}`."""
+    introspect: bool = False
+    """Whether the provider is asked about tokens that are not JWTs (RFC 7662)."""
     leeway: _Leeway = 30.0
     """Seconds that the provider's clock may differ from ours."""
     require_dpop: bool = False
@@ -59,8 +61,8 @@ class OidcIssuer(ConfigModel, frozen=True, kw_only=True):
         for scope in self.scopes:
             if not _SCOPE.fullmatch(scope):
                 yield "scopes", f"{scope!r} is not a scope: write each one by itself"
-        if self.client_secret is not None and self.client_id is None:
-            yield "client_secret", "needs `client_id`"
+        if self.introspect and (self.client_id is None or self.client_secret is None):
+            yield "introspect", "needs `client_id` and `client_secret`"
 
 
 class AccessRule(ConfigModel, frozen=True, kw_only=True):
@@ -83,8 +85,8 @@ class AccessRule(ConfigModel, frozen=True, kw_only=True):
     """Further claims and their values; a list must contain the value."""
     profile: str | None = None
     """The profile that the tools come from."""
-    allow: Texts = ("*",)
-    """Globs over the names of tools."""
+    allow: Texts | None = None
+    """Globs over the names of tools; by default all, but none for a rule that only has `deny`."""
     deny: Texts = ()
     """Globs over the names of tools that no other rule can allow."""
     rate: str | None = None
@@ -92,6 +94,14 @@ class AccessRule(ConfigModel, frozen=True, kw_only=True):
     the largest."""
     admin: bool = False
     """Whether they may use the web console."""
+
+    @property
+    def granted(self) -> tuple[str, ...]:
+        """Globs over the tools that it gives."""
+        if self.allow is not None:
+            return tuple(self.allow)
+        # whoever writes a rule to forbid something does not mean to give everything else
+        return () if self.deny and self.profile is None else ("*",)
 
     def mistakes(self) -> Iterator[FieldMistake]:
         if self.rate is not None:
@@ -128,6 +138,9 @@ class AccessSettings(ConfigModel, frozen=True, kw_only=True):
         issuers = [provider.issuer for provider in self.oidc.values()]
         if len({*issuers}) < len(issuers):
             yield "oidc", "two providers have the same issuer"
+        if sum(provider.introspect for provider in self.oidc.values()) > 1:
+            # an opaque token does not say whose it is, and each provider would learn the others'
+            yield "oidc", "only one provider can have `introspect`"
         for rule in self.rules:
             for name in rule.issuers:
                 if name not in self.oidc:

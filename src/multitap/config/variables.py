@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from multitap.config.access import AccessSettings
 from multitap.config.checks import InvalidSettings
 from multitap.config.models import (
     HttpServer,
@@ -267,6 +268,24 @@ def expand_model(config: ModelConfig, scope: Scope) -> ModelConfig:
     if not _ADDRESS.fullmatch(values.get("base_url", "http://default")):
         raise ConfigError("`model.base_url` is not an address after its variables are expanded")
     return config.replace(**values)
+
+
+def expand_access(access: AccessSettings, scope: Scope) -> AccessSettings:
+    """The access settings with the variables in their secrets expanded.
+
+    Raises:
+        ConfigError: Names the variable and the field.
+    """
+    put = _FieldExpander(scope, {})
+    providers = {
+        name: provider
+        if provider.client_secret is None
+        else provider.replace(
+            client_secret=put(f"access.oidc.{name}.client_secret", provider.client_secret)
+        )
+        for name, provider in access.oidc.items()
+    }
+    return access.replace(oidc=providers) if providers else access
 
 
 def variables_of(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:

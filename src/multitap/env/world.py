@@ -226,7 +226,7 @@ class ProfileWorld(EnvironmentWorld):
         self._audience = audience
 
     def profiles(self) -> Sequence[protocol.EnvProfile]:
-        visible = self._audience().profiles
+        visible = self._audience().profile_names
         return [profile for profile in super().profiles() if not visible or profile.id in visible]
 
     def agents(self) -> Sequence[protocol.EnvAgent]:
@@ -246,9 +246,9 @@ class ProfileWorld(EnvironmentWorld):
 
         def belongs(tool: ToolInfo) -> bool:
             if server_of(tool) is not None:
-                return limits.shows(names_of(tool))
+                return limits.may_call(names_of(tool))
             names = functions.get(tool.name)
-            return names is not None and limits.shows(names)
+            return names is not None and limits.may_call(names)
 
         return tools.narrowed(belongs)
 
@@ -268,7 +268,7 @@ class ProfileWorld(EnvironmentWorld):
         tools = {
             (tool.server, tool.raw_name)
             for tool in self._environment.hub.catalog.tools.values()
-            if limits.shows(tool.names)
+            if limits.may_call(tool.names)
         }
         entries = tuple(
             entry

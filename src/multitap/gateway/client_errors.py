@@ -41,6 +41,20 @@ _KINDS: tuple[tuple[type[MultitapError], int, str], ...] = (
 )
 
 
+class ScopeNeeded(RpcError):
+    """A call for which the client needs a token with more scopes; over HTTP, a step-up challenge.
+
+    Args:
+        tool: The name of the tool.
+        scopes: The scopes that its token lacks.
+    """
+
+    def __init__(self, tool: str, scopes: tuple[str, ...]) -> None:
+        words = f"{tool} needs a token with the scope {' '.join(scopes)}"
+        super().__init__(INVALID_REQUEST, words, {"reason": "insufficient_scope", "scopes": scopes})
+        self.scopes = scopes
+
+
 def unreadable(data: bytes, exc: Exception) -> RpcError:
     """The error for bytes that are not a single JSON-RPC message."""
     if data.lstrip()[:1] == b"[":

@@ -13,6 +13,7 @@ from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
+from multitap.gateway.client_errors import ScopeNeeded
 from multitap.gateway.own_tools import code_tools, reading_tool, search_tools
 from multitap.hub.routes import CallDefaults, Route, route_to
 from multitap.telemetry.metrics import BYTES_PER_TOKEN
@@ -152,7 +153,7 @@ class View:
             self.tools = {name: tool for name, tool in catalog.tools.items() if self.shows(tool)}
         self.prompts: Mapping[str, Prompt] = catalog.prompts
         resources, templates = catalog.resources, catalog.templates
-        if limits.profiles:
+        if not limits.has_all_servers:
             self.prompts = {
                 name: prompt for name, prompt in catalog.prompts.items() if self.has(prompt.server)
             }
@@ -164,9 +165,11 @@ class View:
         self.renaming = directory.renaming
         """Servers with renamed addresses, whose results have to be rewritten."""
         self._references = {name: References(name, directory) for name in directory.renaming}
-        listings = [profile.tools for profile in limits.profiles if profile.tools is not None]
+        listings = [profile.tools for profile in limits.all_profiles if profile.tools is not None]
         budgets = [
-            profile.token_budget for profile in limits.profiles if profile.token_budget is not None
+            profile.token_budget
+            for profile in limits.all_profiles
+            if profile.token_budget is not None
         ]
         # a budget for a profile is meant to decide something
         usual = "auto" if budgets and serve.tools == "all" else serve.tools
@@ -234,9 +237,15 @@ class View:
         return self._has_budget or self.searched
 
     def route(self, tool: Tool) -> Route:
-        """The route to a tool of the catalog."""
+        """The route to a tool of the catalog.
+
+        Raises:
+            ScopeNeeded: The client's token lacks scopes for it.
+        """
         route = self.routes.get(tool.name)
         if route is None:
+            if scopes := self.limits.missing_scopes(tool.names):
+                raise ScopeNeeded(tool.name, scopes)
             route = route_to(tool, self.defaults)
             # others are not for every client of the view, or their results are shaped
             is_shaped = self.shapes_results or tool.raw_name in tool.link.config.select

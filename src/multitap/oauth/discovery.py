@@ -97,6 +97,8 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
     authorization_endpoint: str | None = None
     registration_endpoint: str | None = None
     revocation_endpoint: str | None = None
+    jwks_uri: str | None = None
+    introspection_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
@@ -148,7 +150,7 @@ async def discover(
         issuer = described_issuer or _usual_endpoints(server)
     else:
         name = _choose_issuer(described.authorization_servers, settings, usual)
-        described_issuer = issuer = await _issuer(fetch, name, settings)
+        described_issuer = issuer = await find_issuer(fetch, name, settings)
     scope = demands.get("scope")
     if scope is None and described is not None and described.scopes_supported is not None:
         scope = " ".join(described.scopes_supported)
@@ -202,7 +204,13 @@ def _choose_issuer(names: tuple[str, ...], settings: OAuth, usual: str | None) -
     return next((name for name in names if usual and same_issuer(name, usual)), names[0])
 
 
-async def _issuer(fetch: GuardedFetch, name: str, settings: OAuth) -> IssuerMetadata:
+async def find_issuer(fetch: GuardedFetch, name: str, settings: OAuth = OAuth()) -> IssuerMetadata:
+    """The metadata of an authorization server.
+
+    Raises:
+        LoginFailed: It does not describe itself, or as another one.
+        RequestFailed: It cannot be reached now.
+    """
     addresses = [settings.metadata_url] if settings.metadata_url else _issuer_addresses(name)
     for address in addresses:
         reply = await fetch.describe(address, _HEADERS)
@@ -234,7 +242,7 @@ async def _undescribed_issuer(
     origin = str(URL(server).origin())
     # or the server could describe the configured issuer with a token endpoint of its own
     if settings.issuer is not None and not same_issuer(settings.issuer, origin):
-        return await _issuer(fetch, settings.issuer, settings)
+        return await find_issuer(fetch, settings.issuer, settings)
     reply = await fetch.describe(settings.metadata_url or f"{origin}{_OAUTH}", _HEADERS)
     issuer = parse_metadata(reply.body, IssuerMetadata) if _is_ok(reply) else None
     if issuer is not None and not same_issuer(issuer.issuer, origin):

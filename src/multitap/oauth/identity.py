@@ -4,14 +4,17 @@ import base64
 import hashlib
 import secrets
 import time
+import warnings
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
-import jwt
 import msgspec
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from joserfc import jwt
+from joserfc.errors import SecurityWarning
+from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from yarl import URL
 
 from multitap.config import OAuth
@@ -144,17 +147,18 @@ def client_assertion(client_id: str, issuer: str, pem: str) -> str:
         raise LoginFailed(
             "`oauth.private_key` is not a private key in PEM without a password"
         ) from None
+    signer: Key
     match key:
         case ec.EllipticCurvePrivateKey() if key.curve.name in _CURVES:
-            algorithm = _CURVES[key.curve.name]
+            algorithm, signer = _CURVES[key.curve.name], ECKey(key, key)
         case rsa.RSAPrivateKey():
-            algorithm = "RS256"
+            algorithm, signer = "RS256", RSAKey(key, key)
         case ed25519.Ed25519PrivateKey():
-            algorithm = "EdDSA"
+            algorithm, signer = "EdDSA", OKPKey(key, key)
         case _:
             raise LoginFailed("`oauth.private_key` is of a kind that is not supported")
     now = int(time.time())
-    claims = {
+    claims: dict[str, str | int] = {
         "iss": client_id,
         "sub": client_id,
         "aud": issuer,
@@ -162,7 +166,7 @@ def client_assertion(client_id: str, issuer: str, pem: str) -> str:
         "iat": now,
         "exp": now + _LIFETIME,
     }
-    return jwt.encode(claims, key, algorithm=algorithm)
+    return _sign(claims, signer, algorithm)
 
 
 class ProofKey:
@@ -170,6 +174,7 @@ class ProofKey:
 
     def __init__(self, pem: str | None = None) -> None:
         self._key = _load(pem) if pem else ec.generate_private_key(ec.SECP256R1())
+        self._signer = ECKey(self._key, self._key)
         numbers = self._key.public_key().public_numbers()
         self._public = {
             "kty": "EC",
@@ -202,7 +207,21 @@ class ProofKey:
         if token is not None:
             claims["ath"] = _encode(hashlib.sha256(token.encode()).digest())
         head = {"typ": "dpop+jwt", "jwk": self._public}
-        return jwt.encode(claims, self._key, algorithm=ALGORITHM, headers=head)
+        return _sign(claims, self._signer, ALGORITHM, head)
+
+
+def _sign(
+    claims: Mapping[str, str | int],
+    key: Key,
+    algorithm: str,
+    header: Mapping[str, object] | None = None,
+) -> str:
+    with warnings.catch_warnings():
+        # EdDSA is the old name of Ed25519, and the only one that most servers know
+        warnings.simplefilter("ignore", SecurityWarning)
+        return jwt.encode(
+            {"alg": algorithm, **(header or {})}, dict(claims), key, algorithms=[algorithm]
+        )
 
 
 def _load(pem: str) -> ec.EllipticCurvePrivateKey:

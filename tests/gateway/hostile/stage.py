@@ -167,9 +167,14 @@ async def open_stage(
     allowed=None,
     profile=None,
     patience=WAIT,
+    resources=None,
     **more,
 ) -> AsyncIterator[Stage]:
-    """A gateway for hostile clients; `allowed` says who may use it, if not those with tokens."""
+    """A gateway for hostile clients.
+
+    `allowed` says who may use it, if not those with tokens; `resources` makes the resource server
+    of a gateway that has identity providers.
+    """
     program = {"command": sys.executable, "args": ("-I", "-S", str(UPSTREAM))}
     servers = {
         "counts": StdioServer(**{**program, "args": (*program["args"], "notes")}, **CHECKED),
@@ -188,6 +193,7 @@ async def open_stage(
             sources=None if allowed is None else allowed.sources,
             profile=profile,
             limits=sessions,
+            resource_server=None if resources is None else resources(gateway),
         )
         port = listener.getsockname()[1]
         async with serve_http(front, listener, BRIEF):

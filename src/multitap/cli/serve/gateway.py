@@ -13,6 +13,7 @@ from contextlib import (
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
@@ -35,6 +36,8 @@ from multitap.cli.terminal import NOTES, Exit, advise, can_draw, note, null_stre
 from multitap.cluster import serving as cluster_serving
 from multitap.cluster.serving import ClusterOptions
 from multitap.config import Loaded, Settings, Surroundings
+from multitap.config.access import AccessSettings
+from multitap.config.models import Serve
 from multitap.config.problems import serious
 from multitap.config.sources import state_directory
 from multitap.control.editing import ConfigEditor
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from multitap.cluster.replica import Replica
     from multitap.gateway.fronts import access as front_access
     from multitap.gateway.fronts import http as http_front
+    from multitap.gateway.fronts.resource_server import ResourceServer
     from multitap.screens.page import access
 
 PAUSE = 60.0
@@ -323,14 +327,17 @@ async def _serve_http(
     from multitap.gateway.fronts import http as http_front  # noqa: PLC0415
     from multitap.screens.page import access, console  # noqa: PLC0415
 
+    has_providers = bool(served.settings.access.oidc)
+    public = _public_hosts(serve_settings) if has_providers else ()
     rules = front_access.AccessRules(
         host=host,
-        hosts=serving.hosts,
+        hosts=(*serving.hosts, *public),
         token_file=serving.token_file,
         require_token=serving.require_token or serve_settings.require_token,
         insecure=serving.insecure or serve_settings.insecure,
         origins=tuple(serve_settings.allow_origins),
         proxies=tuple(serve_settings.trusted_proxies),
+        has_providers=has_providers,
     )
     if serve_settings.proxy_protocol and tls is not None:
         raise ConfigError(
@@ -350,6 +357,7 @@ async def _serve_http(
             keys = None
             if serving.console and (is_loopback(host) or not rules.insecure):
                 keys = access.ConsoleKeys(allowed.sources)
+            resources = _resource_server(served, gateway) if has_providers else None
             control = ControlService(
                 gateway,
                 reloader=served.reloader,
@@ -363,6 +371,7 @@ async def _serve_http(
                 sources=allowed.sources,
                 profile=serving.profile,
                 console=None if keys is None else console.Console(control, allowed.access, keys),
+                resource_server=resources,
             )
             if keys is not None:
                 control.keys, control.new_link = keys, partial(_new_link, keys, base)
@@ -388,6 +397,41 @@ async def _serve_http(
             finally:
                 if replica is not None and worker is not None:
                     await workers.stop_together(replica)
+
+
+def _public_hosts(serve: Serve) -> tuple[str, ...]:
+    """The host of the public URL.
+
+    Raises:
+        ConfigError: There is no public URL.
+    """
+    from multitap.gateway.fronts.resource_server import canonical_url  # noqa: PLC0415 - few have providers
+
+    return (urlsplit(canonical_url(serve.public_url)).hostname or "",)
+
+
+def _resource_server(served: ServedHub, gateway: Gateway) -> "ResourceServer":
+    """Admits the tokens of the configured identity providers.
+
+    Raises:
+        ConfigError: A variable in the settings cannot be expanded.
+    """
+    from multitap.config.variables import Scope, expand_access  # noqa: PLC0415 - see above
+    from multitap.gateway.fronts.resource_server import ResourceServer  # noqa: PLC0415 - see above
+
+    reloader = served.reloader
+
+    def expand(access: AccessSettings) -> AccessSettings:
+        return expand_access(
+            access, Scope.of_process() if reloader is None else reloader.loaded.scope
+        )
+
+    return ResourceServer(
+        served.settings.serve.public_url,
+        lambda: gateway.hub.settings.access,
+        lambda: gateway.hub.settings.profiles,
+        expand=expand,
+    )
 
 
 def _tls(serving: ServeOptions) -> ServerTls | None:

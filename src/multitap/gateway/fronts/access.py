@@ -34,7 +34,15 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(.+)")
 _KNOWN = 256
 """Accepted combinations of Host, Origin and site that are remembered."""
 _SINGLE = frozenset(
-    {b"host", b"origin", b"authorization", b"content-type", b"mcp-session-id", b"sec-fetch-site"}
+    {
+        b"host",
+        b"origin",
+        b"authorization",
+        b"dpop",
+        b"content-type",
+        b"mcp-session-id",
+        b"sec-fetch-site",
+    }
 )
 """Headers that must not be repeated, because receivers would disagree about their value."""
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
@@ -73,6 +81,8 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """The origins of web pages that may use it."""
     proxies: tuple[str, ...] = ()
     """Addresses of proxies whose word about their clients counts."""
+    has_providers: bool = False
+    """Whether identity providers admit people: then every client needs a token."""
 
 
 class FrontAccess(msgspec.Struct, frozen=True):
@@ -114,6 +124,8 @@ def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
     """Refuse to serve the network without tokens, unless the options allow it."""
     if is_loopback(rules.host) or rules.insecure or rules.require_token or len(sources):
         return
+    if rules.has_providers:
+        return
     raise ConfigError(
         f"{rules.host!r} is reachable from other machines, and there is no token yet",
         hint=f"{CREATE}; or listen on 127.0.0.1, or allow it: `--insecure`, or `insecure = true`"
@@ -123,7 +135,8 @@ def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
 
 def _without_token(rules: AccessRules, *, is_told: bool) -> tuple[AnonymousAccess, bool]:
     """How clients without a token are treated, and whether only because users are unknown."""
-    if rules.token_file is not None or rules.require_token:
+    # a proxy on this machine may run as our user, and need not say that it is one
+    if rules.token_file is not None or rules.require_token or rules.has_providers:
         return AnonymousAccess.REFUSED, False
     if rules.insecure:
         return AnonymousAccess.ADMITTED, False

@@ -6,7 +6,9 @@ import socket
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Protocol
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import unquote
 
 import anyio
 from msgspec import Raw
@@ -74,10 +76,18 @@ from multitap.wire.jsonrpc import (
     refusal,
 )
 
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.resource_server import ResourceServer
+
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
+_PROFILES = b"/mcp/"
+LOGOUT = b"/access/logout/"
+"""Where identity providers send logout tokens: `/access/logout/NAME`."""
+_OPEN = (PUBLIC, LOGOUT)
+"""What needs no credentials."""
 _LEAVING = Rejected(
     503,
     refusal(
@@ -111,6 +121,7 @@ class HttpFront:
         profile: The profile that limits all clients.
         limits: The limits of sessions.
         console: Answers requests below `/console`; None if there is no console.
+        resource_server: Admits the tokens of identity providers; None if there are none.
     """
 
     def __init__(
@@ -122,8 +133,10 @@ class HttpFront:
         profile: str | None = None,
         limits: SessionLimits = SessionLimits(),
         console: "ConsoleApp | None" = None,
+        resource_server: "ResourceServer | None" = None,
     ) -> None:
         self._console = console
+        self.resource_server = resource_server
         self.gateway = gateway
         self.access = access
         self.sources = sources
@@ -171,15 +184,16 @@ class HttpFront:
             return self._console.admit(head)
         if b"origin" in head.headers:
             access.cors.mark(head)
-        if head.url.startswith(PUBLIC) or is_preflight(head):
+        if head.url.startswith(_OPEN) or is_preflight(head):
             return self._admit_anybody(head)
         admitted = access.decide(head.headers, head.peer)
         if isinstance(admitted, Rejected):
-            return None if self._admit_probe(head) else admitted
+            return None if self._admit_probe(head) else self._admit_foreign(head, admitted)
         return self._admit_client(head, admitted)
 
     def _admit_client(self, head: RequestHead, admitted: Admitted) -> Rejected | None:
-        if self._is_refusing and head.path in _FOR_CLIENTS:
+        """Admit a principal, unless we are stopping or it has made too many requests."""
+        if self._is_refusing and _is_for_clients(head.path):
             return _LEAVING
         if admitted.rate is not None:
             # replicas of a cluster count together, which has to await: `SharedFront.count`
@@ -188,10 +202,7 @@ class HttpFront:
             head.edition = None  # each request is counted, so no decision is remembered
         head.admitted = admitted
         head.holder = admitted.principal.key or head.holder
-        # all that follows from the head alone: the connection remembers it with the head
-        head.handler = self._routes.get((head.method, head.path))
-        head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
-        head.takes_stream = _takes_stream(head)
+        self._route(head)
         if admitted.rate is not None and self.shared is not None and head.handler is not None:
             head.handler = partial(self.shared.count, head.handler)
         return None
@@ -211,17 +222,53 @@ class HttpFront:
             return denied
         head.admitted = ANYBODY
         head.handler = self._routes.get((head.method, head.path))
+        if self.resource_server is not None and head.handler is None:
+            head.handler = self.resource_server.route(head)
         if is_preflight(head):
             head.handler = answer_preflight
             return None if head.cors else FOREIGN
         return None
+
+    def _admit_foreign(self, head: RequestHead, rejected: Rejected) -> Rejected | None:
+        """Admit a request without a token of ours if an identity provider vouches for it."""
+        resources = self.resource_server
+        if resources is None or rejected.status != HTTPStatus.UNAUTHORIZED:
+            return rejected
+        from multitap.gateway.fronts.resource_server import has_foreign_scheme, resource_of  # noqa: PLC0415 - few have providers
+
+        if not has_foreign_scheme(head.headers):
+            challenge = resources.challenge(resource_of(head.path))
+            return Rejected(rejected.status, rejected.text, challenge)
+        admitted = resources.admit_now(head)
+        if isinstance(admitted, Rejected):
+            return admitted
+        if admitted is not None:
+            return self._admit_client(head, admitted)
+        # its provider has to be asked first; until then, it counts for its address
+        if self._is_refusing and _is_for_clients(head.path):
+            return _LEAVING
+        self._route(head)
+        if (handler := head.handler) is not None:
+            head.handler = partial(_decide_first, self, resources, handler)
+        head.edition = None  # the next request finds the decision
+        return None
+
+    def _route(self, head: RequestHead) -> None:
+        """Set all that follows from the head alone: the connection remembers it with the head."""
+        path = head.path
+        head.handler = self._routes.get((head.method, path))
+        if head.handler is None and path.startswith(_PROFILES):
+            head.handler = self._routes.get((head.method, b"/mcp"))
+        head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
+        head.takes_stream = _takes_stream(head)
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer one request, or return the work that remains."""
         head = http_request.head
         if head.handler is not None:
             return head.handler(http_request)
-        allowed = [method for method, its_path in self._routes if its_path == head.path]
+        path = b"/mcp" if head.path.startswith(_PROFILES) else head.path
+        allowed = [method for method, its_path in self._routes if its_path == path]
         if allowed:
             http_request.say(405, extra=[(b"allow", b", ".join(allowed))])
         else:
@@ -230,7 +277,14 @@ class HttpFront:
 
     def watch_for(self, sources: TokenSources) -> TokenWatch:
         """Makes the watch that applies token changes to this front."""
-        return TokenWatch(sources, self.access, self.gateway, self.sessions, self.stateless)
+        return TokenWatch(
+            sources,
+            self.access,
+            self.gateway,
+            self.sessions,
+            self.stateless,
+            self.resource_server,
+        )
 
     def refuse_requests(self) -> None:
         """Answer further requests of clients with 503: no replica is left to take them over."""
@@ -383,6 +437,13 @@ class HttpFront:
                 RpcError(client_errors.INVALID_REQUEST, reason),
                 status=404,
             )
+        elif head.admitted.digest:
+            try:  # the token may have been renewed, with other rights
+                declared = session.client.audience.declared
+                session.client.audience = self._choose_audience(head)._replace(declared=declared)
+            except RpcError as exc:
+                _refuse(http_request, request_id, exc, status=404)
+                return None
         if VERSION_FIELD in head.headers:  # otherwise the body could claim to belong to no session
             head.memory = session
         return session
@@ -447,6 +508,14 @@ class HttpFront:
         except OnOtherReplica as exc:
             # the call it continues, or its client's own session with the server, is there
             outcome = await relay(self.shared, exc.replica, http_request, client)
+        except client_errors.ScopeNeeded as exc:
+            outcome = exc
+            # before anything is sent: afterwards there is no status to send
+            if self.resource_server is not None and http_request.stream_begun is None:
+                extra = [*self.resource_server.step_up(http_request.head, exc.scopes)]
+                body = (refusal(message.id, exc),)
+                http_request.respond(HTTPStatus.FORBIDDEN, body, extra=extra)
+                return
         except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
             outcome = exc
         finally:
@@ -513,12 +582,45 @@ class HttpFront:
         """
         admitted = head.admitted
         named = head.query.get("profile", []) if b"?" in head.url else []
-        audience = Audience.of(self._profile, admitted.profile, *named, allow=admitted.allow)
+        path = head.path
+        if path.startswith(_PROFILES):  # each profile is a resource of its own
+            named = [unquote(path.removeprefix(_PROFILES).decode("latin-1")), *named]
+        audience = Audience.of(
+            self._profile,
+            admitted.profile,
+            *named,
+            allow=admitted.allow,
+            grants=admitted.grants,
+            deny=admitted.deny,
+        )
         profiles = self.gateway.hub.settings.profiles
         for name in audience.profiles:
             if name not in profiles:
                 raise RpcError(client_errors.INVALID_PARAMS, f"no profile named {quoted(name)}")
         return audience
+
+
+async def _decide_first(
+    front: HttpFront,
+    resources: "ResourceServer",
+    handler: Callable[[HttpRequest], ToDo],
+    http_request: HttpRequest,
+) -> None:
+    """Wait for the decision about the token of a request, then handle it."""
+    head = http_request.head
+    admitted = await resources.admit(head)
+    if isinstance(admitted, Rejected):
+        http_request.reject(admitted)
+        return
+    if admitted.rate is not None:
+        if front.shared is not None:
+            handler = partial(front.shared.count, handler)
+        elif wait := admitted.rate.take(asyncio.get_running_loop().time()):
+            http_request.reject(too_fast(wait))
+            return
+    head.admitted = admitted
+    if (to_do := handler(http_request)) is not None:
+        await to_do
 
 
 def _request(  # noqa: PLR0917 - for its only caller
@@ -570,6 +672,10 @@ def _cancellation(*, has_left: bool) -> RpcError:
     return RpcError(client_errors.CANCELLED, message_, {"reason": reason})
 
 
+def _is_for_clients(path: bytes) -> bool:
+    return path in _FOR_CLIENTS or path.startswith(_PROFILES)
+
+
 def _takes_stream(head: RequestHead) -> bool:
     """Whether the client accepts an event stream."""
     accept = head.headers.get(b"accept", b"*/*")
@@ -608,7 +714,9 @@ async def serve_http(
                 if front.sources is not None:
                     from multitap.cluster.gateways import TokenRevocations  # noqa: PLC0415 - in a cluster only
 
-                    revocations = TokenRevocations(front.sources, front.shared.sessions.bus)
+                    revocations = TokenRevocations(
+                        front.sources, front.shared.sessions.bus, front.resource_server
+                    )
                     tasks.start_soon(revocations.run)
             async with open_http_server(
                 front, listener, limits, tls=tls, proxies=proxies

@@ -184,7 +184,7 @@ class HttpSessions:
         # 192 random bits: without tokens, the id is all that protects a session
         session_id = secrets.token_urlsafe(24)
         return self.adopt(
-            session_id, head.admitted, audience, head.holder, address=head.address, log=log
+            session_id, head.admitted, audience, _holder(head), address=head.address, log=log
         )
 
     def adopt(
@@ -288,6 +288,11 @@ class HttpSessions:
         session.streams.close()
 
 
+def _holder(head: RequestHead) -> str:
+    """The holder of what a request opens: its principal, also if that was verified later."""
+    return head.admitted.principal.key or head.holder
+
+
 _ADDRESSES = 1024
 """Clients that are remembered; beyond that, those without a token are forgotten. They lose nothing:
 the next request creates them again."""
@@ -365,6 +370,9 @@ class StatelessClients:
                 )
         return client
 
+    def all(self) -> list[Client]:
+        return [*self._clients.values()]
+
     def drop(self, principals: Collection[str]) -> list[Client]:
         """Forget the clients of some principals, by their keys, and return them."""
         dropped = [client for key, client in self._clients.items() if key[0].key in principals]
@@ -379,7 +387,7 @@ class StatelessClients:
         audience = self._chosen(head)
         if declared:
             audience = audience._replace(declared=declared)
-        return self.of(head.admitted.principal, head.holder, audience)
+        return self.of(head.admitted.principal, _holder(head), audience)
 
     def of(self, principal: Principal, holder: str, audience: Audience) -> Client:
         """The client of a principal, address and audience."""

@@ -1,6 +1,7 @@
 """The tokens of a gateway: from the user's store and a file, read again when they change."""
 
 import logging
+import math
 import os
 import stat
 import time
@@ -13,6 +14,7 @@ import anyio.to_thread
 import msgspec
 
 from multitap.errors import ConfigError, MultitapError
+from multitap.identity.grants import ToolGrant
 from multitap.limits import Rate, RateLimit
 from multitap.principal import ANONYMOUS, Principal, token_principal
 from multitap.trust.tokens import AccessToken, AccessTokens, parts
@@ -46,6 +48,18 @@ class Admitted(msgspec.Struct, frozen=True):
     """Globs for the tools that it may use; empty: all."""
     rate: RateLimit | None = None
     """Its rate limit, if any."""
+    grants: tuple[ToolGrant, ...] | None = None
+    """What access rules give it, one beside the other; None: it is not subject to rules."""
+    deny: tuple[str, ...] = ()
+    """Globs for tools that it may not use in any case."""
+    is_admin: bool = False
+    """Whether it may use the web console."""
+    digest: bytes = b""
+    """The SHA-256 of its token, if an identity provider issued it."""
+    expires: float = math.inf
+    """When that token expires, in seconds since the epoch."""
+    scopes: frozenset[str] = frozenset()
+    """The scopes of that token."""
 
 
 ANYBODY = Admitted()

@@ -1,0 +1,328 @@
+"""The gateway as an OAuth resource server: metadata, challenges, admission by foreign tokens."""
+
+import logging
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from urllib.parse import parse_qs, quote, unquote_to_bytes, urlsplit
+
+import anyio.to_thread
+
+from multitap.config import Profile
+from multitap.config.access import AccessSettings
+from multitap.errors import ConfigError, MultitapError
+from multitap.gateway.fronts.http import LOGOUT
+from multitap.gateway.fronts.tokens import Admitted
+from multitap.http.server.request import HttpRequest, Rejected, RequestHead, ToDo
+from multitap.identity import proofs
+from multitap.identity.access_tokens import MissingScopes, ProviderDown, TokenRefused
+from multitap.identity.proofs import ProofRefused, Proofs
+from multitap.identity.verifier import NotAdmitted, TokenDecision, Verifier
+from multitap.wire import jsonrpc
+
+logger = logging.getLogger(__name__)
+
+WELL_KNOWN = b"/.well-known/oauth-protected-resource"
+MCP = b"/mcp"
+_SSE = frozenset({b"/sse", b"/messages"})
+_SCHEMES = frozenset({b"bearer", b"dpop"})
+_MOST_LOGOUT = 64 * 1024  # bytes of a logout request, which anybody can send
+_LISTENS = b"subscriptions/listen"
+Expand = Callable[[AccessSettings], AccessSettings]
+"""Expands the variables in the settings; raises `ConfigError`."""
+
+
+class ResourceServer:
+    """Admits the tokens of identity providers.
+
+    Args:
+        public_url: The URL of the gateway as its clients see it, without `/mcp`.
+        access: The current settings; read again when they are another object.
+        profiles: The current profiles, each of which is a resource at `/mcp/NAME`.
+        expand: Expands the variables in the settings.
+        make_verifier: Makes what decides about tokens; tests have clocks of their own.
+
+    Raises:
+        ConfigError: There is no public URL.
+    """
+
+    def __init__(
+        self,
+        public_url: str | None,
+        access: Callable[[], AccessSettings],
+        profiles: Callable[[], Mapping[str, Profile]],
+        *,
+        expand: Expand = lambda access: access,
+        make_verifier: Callable[[AccessSettings], Verifier] = Verifier,
+    ) -> None:
+        self.public_url = canonical_url(public_url)
+        self.host = urlsplit(self.public_url).hostname or ""
+        self._prefix = urlsplit(self.public_url).path.encode()
+        self._access = access
+        self._profiles = profiles
+        self._expand = expand
+        self._make_verifier = make_verifier
+        self._settings = access()
+        self.verifier = make_verifier(expand(self._settings))
+        self._proofs = Proofs()
+        self._audiences: dict[bytes, frozenset[str]] = {}
+
+    def follow_settings(self) -> bool:
+        """Apply changed settings; whether there were any."""
+        settings = self._access()
+        if settings is self._settings or settings == self._settings:
+            return False
+        self._settings = settings
+        try:
+            verifier = self._make_verifier(self._expand(settings))
+        except ConfigError as exc:
+            logger.warning("keeping the previous access settings: %s", exc)
+            return False
+        verifier.elsewhere = self.verifier.elsewhere
+        verifier.refresh()
+        self.verifier = verifier
+        self._audiences.clear()
+        return True
+
+    def admit_now(self, head: RequestHead) -> Admitted | Rejected | None:
+        """Admit or reject a request by its token; None if a provider has to be asked first."""
+        resource = resource_of(head.path)
+        scheme, token = _credentials(head)
+        try:
+            decision = self.verifier.decide_now(token, resource, self.audiences(resource))
+            return None if decision is None else self._admit(head, decision, scheme, token)
+        except (TokenRefused, NotAdmitted) as exc:
+            return self._reject(resource, exc)
+
+    async def admit(self, head: RequestHead) -> Admitted | Rejected:
+        """Admit or reject a request by its token, and ask its provider if necessary."""
+        resource = resource_of(head.path)
+        scheme, token = _credentials(head)
+        try:
+            decision = await self.verifier.decide(token, resource, self.audiences(resource))
+            return self._admit(head, decision, scheme, token)
+        except (TokenRefused, NotAdmitted, ProviderDown) as exc:
+            return self._reject(resource, exc)
+
+    def audiences(self, resource: bytes) -> frozenset[str]:
+        """The audiences of tokens for a resource."""
+        if (accepted := self._audiences.get(resource)) is None:
+            own = self.url_of(resource)
+            listed = {
+                audience
+                for provider in self._settings.oidc.values()
+                for audience in provider.audiences
+            }
+            # a token for one profile opens no other, whatever the provider is told to issue
+            others = {text for text in listed if not text.startswith(f"{self.public_url}/")}
+            accepted = frozenset({own, *others, *({own} & listed)})
+            if len(self._audiences) < 1000:  # noqa: PLR2004 - strangers can invent paths
+                self._audiences[resource] = accepted
+        return accepted
+
+    def url_of(self, resource: bytes) -> str:
+        """The identifier of a resource: its URL."""
+        return f"{self.public_url}{quote(resource.decode('latin-1'))}"
+
+    def challenge(
+        self,
+        resource: bytes,
+        error: str = "",
+        description: str = "",
+        scopes: Iterable[str] | None = None,
+    ) -> tuple[tuple[bytes, bytes], ...]:
+        """The `WWW-Authenticate` header of a refusal.
+
+        Args:
+            resource: The resource.
+            error: The error code; empty if there were no credentials.
+            description: A sentence of our own.
+            scopes: The scopes to ask for; by default, those that every request needs.
+        """
+        providers = self._settings.oidc.values()
+        wanted = [*dict.fromkeys(scope for provider in providers for scope in provider.scopes)]
+        wanted += [scope for scope in scopes or () if scope not in wanted]
+        members = {
+            "resource_metadata": f"{self._origin}{WELL_KNOWN.decode()}{self._path_of(resource)}",
+            "scope": " ".join(wanted),
+            "error": error,
+            "error_description": description.replace('"', "'").replace("\\", "/"),
+        }
+        text = ", ".join(f'{name}="{value}"' for name, value in members.items() if value)
+        values = [b"Bearer " + text.encode("ascii", "replace")]
+        if error == "invalid_dpop_proof" or any(provider.require_dpop for provider in providers):
+            algorithms = " ".join(proofs.ALGORITHMS)
+            values.insert(0, f'DPoP algs="{algorithms}", {text}'.encode("ascii", "replace"))
+        return tuple((b"www-authenticate", value) for value in values)
+
+    def step_up(
+        self, head: RequestHead, scopes: Collection[str]
+    ) -> tuple[tuple[bytes, bytes], ...]:
+        """The header that asks a client for a token with more scopes."""
+        description = "this tool needs more scopes"
+        owned = sorted(head.admitted.scopes)
+        return self.challenge(
+            resource_of(head.path), "insufficient_scope", description, [*owned, *scopes]
+        )
+
+    def route(self, head: RequestHead) -> Callable[[HttpRequest], ToDo] | None:
+        """The handler of a request that needs no credentials, if it is one of ours."""
+        if head.path.startswith(WELL_KNOWN) and head.method in {b"GET", b"HEAD"}:
+            return self._describe
+        if head.path.startswith(LOGOUT) and head.method == b"POST":
+            length = head.headers.get(b"content-length", b"")
+            head.keeps_body = length.isdigit() and int(length) <= _MOST_LOGOUT
+            return self._log_out
+        return None
+
+    def is_over(self, head: RequestHead, now: float) -> bool:
+        """Whether a stream of changes was opened with a token that has expired since."""
+        # calls in progress are answered: they were allowed when they began
+        listens = head.method == b"GET" or head.headers.get(b"mcp-method") == _LISTENS
+        return listens and head.admitted is not None and now >= head.admitted.expires
+
+    def _describe(self, http_request: HttpRequest) -> None:
+        resource = self._described(http_request.head.path.removeprefix(WELL_KNOWN))
+        if resource is None:
+            http_request.say(404, "there is no such resource")
+            return
+        document = jsonrpc.encode(self._metadata(resource))
+        http_request.respond(200, (document,), extra=[(b"cache-control", b"max-age=300")])
+
+    def _metadata(self, resource: bytes) -> dict[str, object]:
+        providers = [*self._settings.oidc.values()]
+        scopes = [*dict.fromkeys(scope for provider in providers for scope in provider.scopes)]
+        document: dict[str, object] = {
+            "resource": self.url_of(resource),
+            "authorization_servers": [provider.issuer for provider in providers],
+            "bearer_methods_supported": ["header"],
+            "resource_name": "Multitap",
+        }
+        if scopes:  # clients that see no challenge ask for all of these
+            document["scopes_supported"] = scopes
+        if any(provider.require_dpop for provider in providers):
+            document["dpop_signing_alg_values_supported"] = [*proofs.ALGORITHMS]
+        if providers and all(provider.require_dpop for provider in providers):
+            document["dpop_bound_access_tokens_required"] = True
+        return document
+
+    def _described(self, suffix: bytes) -> bytes | None:
+        """The resource that a metadata path is about."""
+        path = suffix.removeprefix(self._prefix).rstrip(b"/") or MCP
+        if path in {MCP, b"/sse"}:
+            return path
+        return path if profile_in(path) in self._profiles() else None
+
+    async def _log_out(self, http_request: HttpRequest) -> None:
+        head = http_request.head
+        if not head.keeps_body:
+            http_request.say(413, "a logout request has a short form and a Content-Length")
+            return
+        name = head.path.removeprefix(LOGOUT).decode("latin-1")
+        form = parse_qs(http_request.body.decode("latin-1"))
+        try:
+            entry = await self.verifier.log_out(name, form.get("logout_token", [""])[0])
+            await anyio.to_thread.run_sync(self.verifier.people.decide, entry)
+        except TokenRefused as exc:
+            error = jsonrpc.encode({"error": "invalid_request", "error_description": str(exc)})
+            http_request.respond(400, (error,), extra=[(b"cache-control", b"no-store")])
+        except (ProviderDown, MultitapError, OSError) as exc:
+            logger.warning("a logout of %s cannot be applied: %s", name, exc)
+            http_request.say(503, "the logout cannot be applied now")
+        else:
+            http_request.say(200, extra=[(b"cache-control", b"no-store")])
+
+    def _admit(
+        self, head: RequestHead, decision: TokenDecision, scheme: bytes, token: bytes
+    ) -> Admitted:
+        thumbprint = decision.token.key_thumbprint
+        provider = self.verifier.issuers[decision.token.issuer].provider
+        if thumbprint:
+            if scheme != b"dpop":
+                raise ProofRefused("the token is bound to a key: use the DPoP scheme and a proof")
+            url = f"{self.public_url}{quote(head.path.decode('latin-1'))}"
+            proof = head.headers.get(b"dpop")
+            self._proofs.check(proof, token, thumbprint, head.method, url)
+            head.edition = None  # each proof is for one request
+        elif scheme == b"dpop" or provider.require_dpop:
+            raise ProofRefused("the token is not bound to a key")
+        rights = decision.rights
+        return Admitted(
+            decision.principal,
+            None,
+            (),
+            decision.rate,
+            (*rights.grants, *rights.locked),
+            rights.deny,
+            rights.is_admin,
+            decision.digest,
+            decision.token.expires + provider.leeway,
+            decision.token.scopes,
+        )
+
+    def _reject(self, resource: bytes, exc: Exception) -> Rejected:
+        match exc:
+            case ProviderDown():
+                seconds = max(1, math.ceil(exc.retry_after))
+                reason = "the identity provider cannot be asked now: try again in a moment"
+                return Rejected(503, reason, ((b"retry-after", b"%d" % seconds),))
+            case NotAdmitted():
+                return Rejected(403, str(exc))
+            case MissingScopes():
+                challenge = self.challenge(resource, "insufficient_scope", str(exc))
+                return Rejected(403, str(exc), challenge)
+            case ProofRefused():
+                return Rejected(
+                    401, str(exc), self.challenge(resource, "invalid_dpop_proof", str(exc))
+                )
+            case _:
+                return Rejected(401, str(exc), self.challenge(resource, "invalid_token", str(exc)))
+
+    @property
+    def _origin(self) -> str:
+        url = urlsplit(self.public_url)
+        return f"{url.scheme}://{url.netloc}"
+
+    def _path_of(self, resource: bytes) -> str:
+        return f"{self._prefix.decode()}{quote(resource.decode('latin-1'))}"
+
+
+def resource_of(path: bytes) -> bytes:
+    """The resource that a path belongs to; each has tokens of its own."""
+    if path in _SSE:
+        return b"/sse"
+    return path if path.startswith(b"/mcp/") else MCP
+
+
+def profile_in(path: bytes) -> str | None:
+    """The profile in `/mcp/NAME`, if it is such a path."""
+    if not path.startswith(b"/mcp/"):
+        return None
+    return unquote_to_bytes(path.removeprefix(b"/mcp/")).decode("utf-8", "replace")
+
+
+def has_foreign_scheme(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request has credentials that an identity provider may have issued."""
+    return headers.get(b"authorization", b"").partition(b" ")[0].lower() in _SCHEMES
+
+
+def canonical_url(url: str | None) -> str:
+    """The public URL in its canonical form.
+
+    Raises:
+        ConfigError: There is none, or it is not one.
+    """
+    if url is None:
+        raise ConfigError(
+            "`[access.oidc]` needs the URL under which people reach the gateway",
+            hint='write `public_url = "https://tap.example.com"` under [serve]',
+        )
+    parts = urlsplit(url)
+    if parts.scheme.lower() not in {"http", "https"} or not parts.hostname or parts.query:
+        raise ConfigError(f"`serve.public_url`: {url!r} is not the URL of a gateway")
+    path = parts.path.rstrip("/").removesuffix("/mcp")
+    return f"{parts.scheme.lower()}://{parts.netloc.lower()}{path}"
+
+
+def _credentials(head: RequestHead) -> tuple[bytes, bytes]:
+    scheme, _, credentials = head.headers.get(b"authorization", b"").partition(b" ")
+    return scheme.lower(), credentials.strip()

@@ -1,0 +1,10 @@
+"""People and programs that an identity provider vouches for.
+
+In: the bearer token of a request, and `[access]`. Out: who asks, and what they may do. It must not
+know HTTP requests, clients or tools, and must not let a token reach a log, a message or a server.
+
+`verifier` decides about a token and remembers the decision; `issuer` asks one provider, by
+`signing_keys` or by introspection; `access_tokens` has the checks of a token's claims, `proofs`
+those of DPoP, and `rights` applies the rules, each of which is one of the `grants`. `people` stores
+who was here, and who may not come back.
+"""

@@ -1,0 +1,199 @@
+"""One identity provider: its metadata, its keys, and what it says about opaque tokens."""
+
+import base64
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+import anyio
+import msgspec
+
+from multitap.config.access import OidcIssuer
+from multitap.config.documents import is_list
+from multitap.errors import RequestFailed
+from multitap.identity.access_tokens import (
+    Jwt,
+    ProviderDown,
+    TokenRefused,
+    VerifiedToken,
+    check_access_token,
+    check_signature,
+    check_times,
+    describe,
+)
+from multitap.identity.signing_keys import SigningKeys
+from multitap.oauth.discovery import IssuerMetadata, find_issuer
+from multitap.oauth.endpoints import FetchedReply, GuardedFetch
+from multitap.oauth.errors import LoginFailed, clean
+
+logger = logging.getLogger(__name__)
+
+_METADATA_LIFE = 3600.0
+_PAUSE = 2.0  # seconds after failed discovery before it is tried again
+_MOST_QUESTIONS = 16  # introspections at a time: strangers cause them
+
+
+class Issuer:
+    """Verifies the tokens of one provider.
+
+    Args:
+        name: Its name in the configuration.
+        provider: Its settings, with variables expanded.
+        clock: Seconds since any moment, for the age of what was fetched.
+    """
+
+    def __init__(
+        self, name: str, provider: OidcIssuer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.name = name
+        self.provider = provider
+        self._fetch = GuardedFetch(provider.issuer)
+        self._clock = clock
+        self._metadata: IssuerMetadata | None = None
+        self._described = self._tried = float("-inf")
+        self._discovering = anyio.Lock()
+        self._questions = anyio.Semaphore(_MOST_QUESTIONS)
+        self.keys = SigningKeys(self._fetch_keys, clock)
+
+    @property
+    def takes_opaque(self) -> bool:
+        """Whether it can be asked about tokens that are not JWTs."""
+        return self.provider.introspect
+
+    def verify_now(
+        self, token: str, jwt: Jwt, audiences: Collection[str], now: float
+    ) -> VerifiedToken | None:
+        """The holder of a JWT; None if its key has to be fetched first.
+
+        Raises:
+            TokenRefused: It is not valid.
+        """
+        algorithm = self._algorithm(jwt)
+        key = self.keys.find(jwt.kid, algorithm)
+        if key is None:
+            return None
+        check_signature(token, key, algorithm)
+        return check_access_token(jwt, self.name, self.provider, audiences, now)
+
+    async def verify(
+        self, token: str, jwt: Jwt, audiences: Collection[str], now: float
+    ) -> VerifiedToken:
+        """The holder of a JWT.
+
+        Raises:
+            TokenRefused: It is not valid.
+            ProviderDown: The key is not known, and cannot be fetched now.
+        """
+        algorithm = self._algorithm(jwt)
+        # what does not need the key first: only tokens that could be valid may cause a fetch
+        checked = check_access_token(jwt, self.name, self.provider, audiences, now)
+        check_signature(token, await self.keys.wait_for(jwt.kid, algorithm), algorithm)
+        return checked
+
+    async def verify_logout(self, token: str, jwt: Jwt) -> None:
+        """Check the signature of another JWT of the provider.
+
+        Raises:
+            TokenRefused: It is not valid.
+            ProviderDown: The key is not known, and cannot be fetched now.
+        """
+        algorithm = self._algorithm(jwt)
+        check_signature(token, await self.keys.wait_for(jwt.kid, algorithm), algorithm)
+
+    async def introspect(self, token: str, audiences: Collection[str], now: float) -> VerifiedToken:
+        """The holder of an opaque token, by the provider's word (RFC 7662).
+
+        Raises:
+            TokenRefused: It is not valid.
+            ProviderDown: The provider does not answer, or not as it should.
+        """
+        metadata = await self._discover()
+        if metadata.introspection_endpoint is None:
+            raise ProviderDown(f"{self.name} offers no introspection")
+        form = {"token": token, "token_type_hint": "access_token"}
+        secret = (
+            f"{quote(self.provider.client_id or '')}:{quote(self.provider.client_secret or '')}"
+        )
+        basic = base64.b64encode(secret.encode()).decode()
+        async with self._questions:
+            try:
+                reply = await self._fetch.post_form(
+                    metadata.introspection_endpoint, form, {"Authorization": f"Basic {basic}"}
+                )
+            except (LoginFailed, RequestFailed) as exc:
+                raise self._down("cannot be asked about a token", exc) from None
+        if reply.status != HTTPStatus.OK:  # such as 401: our own secret is wrong
+            raise self._down(f"answers a question about a token with HTTP {reply.status}")
+        return self._read(reply.decode_json(), audiences, now)
+
+    def _read(
+        self, claims: Mapping[str, Any], audiences: Collection[str], now: float
+    ) -> VerifiedToken:
+        if claims.get("active") is not True:
+            raise TokenRefused("the token is unknown, expired or revoked")
+        check_times(claims)
+        leeway = self.provider.leeway
+        if claims.get("iss", self.provider.issuer) != self.provider.issuer:
+            raise TokenRefused("the token is from another issuer")
+        named = claims.get("aud")
+        intended = {item for item in named if isinstance(item, str)} if is_list(named) else {named}
+        if intended.isdisjoint(audiences):
+            raise TokenRefused("the token is for another audience")
+        if "exp" in claims and now > claims["exp"] + leeway:
+            raise TokenRefused("the token has expired")
+        if now < claims.get("nbf", 0) - leeway:
+            raise TokenRefused("the token is not valid yet")
+        verified = describe(claims, self.name, self.provider)
+        # without an end of its own, it lasts until it is asked about again
+        return verified if "exp" in claims else msgspec.structs.replace(verified, expires=2.0**40)
+
+    def _algorithm(self, jwt: Jwt) -> str:
+        algorithm = jwt.header.get("alg")
+        if not isinstance(algorithm, str) or algorithm not in self.provider.algorithms:
+            raise TokenRefused("the token is signed with an algorithm that is not allowed")
+        return algorithm
+
+    async def _discover(self) -> IssuerMetadata:
+        """The provider's metadata, as long as they are not too old.
+
+        Raises:
+            ProviderDown: They cannot be fetched now.
+        """
+        async with self._discovering:
+            now = self._clock()
+            if self._metadata is not None and now - self._described < _METADATA_LIFE:
+                return self._metadata
+            if now - self._tried < _PAUSE:
+                raise ProviderDown(f"{self.name} was asked for its metadata a moment ago", _PAUSE)
+            self._tried = now
+            try:
+                found = await find_issuer(self._fetch, self.provider.issuer)
+            except (LoginFailed, RequestFailed) as exc:
+                if self._metadata is None:
+                    raise self._down("does not describe itself", exc) from None
+                return self._metadata
+            # exactly: the same text is compared with the `iss` of every token
+            if found.issuer != self.provider.issuer:
+                raise self._down(f"calls itself {clean(found.issuer)!r}, not as configured")
+            self._metadata, self._described = found, now
+            return found
+
+    async def _fetch_keys(self) -> object:
+        metadata = await self._discover()
+        if metadata.jwks_uri is None:
+            raise self._down("publishes no keys")
+        try:
+            reply: FetchedReply = await self._fetch.describe(metadata.jwks_uri, {})
+        except (LoginFailed, RequestFailed) as exc:
+            raise self._down("does not answer for its keys", exc) from None
+        if reply.status != HTTPStatus.OK:
+            raise self._down(f"answers for its keys with HTTP {reply.status}")
+        return reply.decode_json()
+
+    def _down(self, words: str, exc: Exception | None = None) -> ProviderDown:
+        reason = f"the identity provider {self.name} {words}" + (f": {exc}" if exc else "")
+        logger.warning("%s", reason)
+        return ProviderDown(reason)

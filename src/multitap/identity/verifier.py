@@ -1,0 +1,333 @@
+"""Decides about the tokens of identity providers, and remembers the decisions."""
+
+import hashlib
+import logging
+import math
+import time
+from collections.abc import Callable, Collection, Iterable
+
+import msgspec
+
+from multitap.config.access import AccessSettings
+from multitap.config.documents import is_list, is_table
+from multitap.errors import MultitapError
+from multitap.identity.access_tokens import (
+    Jwt,
+    TokenRefused,
+    VerifiedToken,
+    is_jwt,
+    read_jwt,
+)
+from multitap.identity.issuer import Issuer
+from multitap.identity.people import (
+    People,
+    PersonRecord,
+    Revocation,
+    Revocations,
+    concerns,
+    described,
+)
+from multitap.identity.rights import Rights, rights_of
+from multitap.limits import Rate, RateLimit
+from multitap.principal import Principal, external_principal
+
+logger = logging.getLogger(__name__)
+
+REMEMBERED = 60.0
+"""Seconds for which a decision holds: a token that its provider withdrew is refused by then."""
+MOST_REMEMBERED = 10_000
+"""Decisions that are kept; each is made again when it is needed."""
+_REFUSED = 10.0  # seconds for which the provider is not asked about a refused opaque token again
+_MOST_NAMES = 100_000
+_LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+_LOGOUT_WINDOW = 300.0  # seconds: an older logout token is a copy
+
+
+class NotAdmitted(Exception):
+    """A valid token to which no rule applies."""
+
+
+class TokenDecision(msgspec.Struct, frozen=True):
+    """What a token gives its holder."""
+
+    token: VerifiedToken
+    rights: Rights
+    principal: Principal
+    rate: RateLimit | None
+    digest: bytes
+    until: float
+    """When it has to be decided again, in seconds since the epoch."""
+
+
+class Verifier:
+    """Decides about tokens by the settings, the providers, and the decisions of people.
+
+    Args:
+        access: The settings, with variables expanded.
+        people: Stores people and revocations.
+        clock: Seconds since the epoch.
+        ages: Seconds since any moment, for the age of fetched keys.
+    """
+
+    def __init__(
+        self,
+        access: AccessSettings,
+        people: People | None = None,
+        *,
+        clock: Callable[[], float] = time.time,
+        ages: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.access = access
+        self.people = people or People()
+        self._clock = clock
+        self.issuers = {
+            provider.issuer: Issuer(name, provider, ages) for name, provider in access.oidc.items()
+        }
+        self._opaque = [issuer for issuer in self.issuers.values() if issuer.takes_opaque]
+        self._remembered: dict[tuple[bytes, bytes], TokenDecision] = {}
+        self._refused: dict[bytes, float] = {}
+        self._rates: dict[str, tuple[str, RateLimit]] = {}
+        self._sessions: dict[tuple[str, str], str] = {}
+        """The principals of the providers' sessions, for a logout that names only the session."""
+        self._seen: dict[str, PersonRecord] = {}
+        self._stamp: tuple[int, int, int] | None = (0, 0, 0)
+        self.elsewhere: frozenset[Revocation] = frozenset()
+        """The decisions of other replicas of a cluster."""
+        self.revocations = Revocations()
+        self._applied: frozenset[Revocation] = frozenset()
+        self.earliest = math.inf
+        """When the first of the decisions that were handed out since the last look ends."""
+        self.refresh()
+
+    def remembered(self, bearer: bytes, resource: bytes) -> TokenDecision | None:
+        """The decision about a token at a resource, if there is a recent one."""
+        decision = self._remembered.get((hashlib.sha256(bearer).digest(), resource))
+        if decision is None or self._clock() >= decision.until:
+            return None
+        self.earliest = min(self.earliest, decision.until)
+        return decision
+
+    def has_ended(self) -> bool:
+        """Whether a decision that was handed out has ended since the last look."""
+        if self._clock() < self.earliest:
+            return False
+        self.earliest = math.inf
+        return True
+
+    def decide_now(
+        self, bearer: bytes, resource: bytes, audiences: Collection[str]
+    ) -> TokenDecision | None:
+        """Decide without waiting for anybody; None if a provider has to be asked.
+
+        Raises:
+            TokenRefused: The token is not valid.
+            NotAdmitted: No rule applies.
+        """
+        if (decision := self.remembered(bearer, resource)) is not None:
+            return decision
+        token = _text(bearer)
+        if not is_jwt(token):
+            if self._refused.get(hashlib.sha256(bearer).digest(), 0.0) > self._clock():
+                raise TokenRefused("the token is unknown, expired or revoked")
+            if not self._opaque:
+                raise TokenRefused("the token is unknown, expired or revoked")
+            return None
+        jwt = read_jwt(token)
+        verified = self._issuer(jwt).verify_now(token, jwt, audiences, self._clock())
+        return None if verified is None else self._decide(bearer, resource, verified)
+
+    async def decide(
+        self, bearer: bytes, resource: bytes, audiences: Collection[str]
+    ) -> TokenDecision:
+        """Decide, and ask the token's provider if necessary.
+
+        Raises:
+            TokenRefused: The token is not valid.
+            NotAdmitted: No rule applies.
+            ProviderDown: Its provider cannot be asked.
+        """
+        if (decision := self.decide_now(bearer, resource, audiences)) is not None:
+            return decision
+        verified = await self.verify(_text(bearer), audiences)
+        return self._decide(bearer, resource, verified)
+
+    async def verify(self, token: str, audiences: Collection[str]) -> VerifiedToken:
+        """What its provider says about the holder of a token.
+
+        Raises:
+            TokenRefused: The token is not valid.
+            ProviderDown: Its provider cannot be asked.
+        """
+        now = self._clock()
+        if is_jwt(token):
+            jwt = read_jwt(token)
+            return await self._issuer(jwt).verify(token, jwt, audiences, now)
+        try:
+            return await self._opaque[0].introspect(token, audiences, now)
+        except TokenRefused:
+            if len(self._refused) >= MOST_REMEMBERED:
+                self._refused.clear()
+            self._refused[hashlib.sha256(token.encode()).digest()] = now + _REFUSED
+            raise
+
+    def refresh(self) -> frozenset[Revocation] | None:
+        """Apply new decisions; returns those that are new, or None."""
+        stamp = self.people.stamp()
+        if stamp != self._stamp:
+            try:
+                self.revocations = self.people.revocations()
+                self._stamp = stamp
+            except (MultitapError, OSError) as exc:  # the known ones stay in force
+                logger.warning("keeping the previous revocations: %s", exc)
+        everything = self.revocations.entries | self.elsewhere
+        new = everything - self._applied
+        if everything == self._applied:
+            return None
+        self._applied = everything
+        self.revocations = Revocations(everything)
+        self._remembered.clear()
+        return new
+
+    def concerns(self, entries: Iterable[Revocation], principal: Principal) -> bool:
+        """Whether one of these decisions ends what a principal has open."""
+        return any(concerns(entry, principal, self._sessions) for entry in entries)
+
+    async def log_out(self, name: str, token: str) -> Revocation:
+        """The decision that a provider's logout token asks for.
+
+        Args:
+            name: The provider's name.
+            token: The logout token (OpenID Connect Back-Channel Logout).
+
+        Raises:
+            TokenRefused: It is not valid.
+            ProviderDown: Its key cannot be fetched now.
+        """
+        issuer = next((one for one in self.issuers.values() if one.name == name), None)
+        if issuer is None or issuer.provider.client_id is None:
+            raise TokenRefused("there is no such provider, or it has no `client_id`")
+        jwt = read_jwt(token)
+        claims, provider, now = jwt.claims, issuer.provider, self._clock()
+        named = claims.get("aud")
+        audiences: list[object] = named if is_list(named) else [named]
+        events = claims.get("events")
+        if (
+            str(jwt.header.get("typ", "logout+jwt")).lower() not in {"logout+jwt", "jwt"}
+            or claims.get("iss") != provider.issuer
+            or provider.client_id not in audiences
+            or not is_table(events)
+            or _LOGOUT_EVENT not in events
+            or "nonce" in claims
+        ):
+            raise TokenRefused("this is not a logout token for us")
+        issued, ends = claims.get("iat"), claims.get("exp", now + 1)
+        if not isinstance(issued, int | float) or abs(now - issued) > _LOGOUT_WINDOW:
+            raise TokenRefused("the logout token is too old")
+        if not isinstance(ends, int | float) or now > ends + provider.leeway:
+            raise TokenRefused("the logout token has expired")
+        subject, session = claims.get("sub"), claims.get("sid")
+        subject = subject if isinstance(subject, str) else ""
+        session = session if isinstance(session, str) else ""
+        if not subject and not session:
+            raise TokenRefused("the logout token names nobody")
+        await issuer.verify_logout(token, jwt)
+        return Revocation(
+            kind="logout",
+            at=float(issued),
+            issuer=provider.issuer,
+            subject=subject,
+            session="" if subject else session,
+        )
+
+    async def renew_keys(self) -> None:
+        """Fetch keys again that are no longer fresh, so that no request has to wait for it."""
+        for issuer in self.issuers.values():
+            if issuer.keys.is_stale and issuer.keys.fetches:
+                try:
+                    await issuer.keys.renew()
+                except Exception as exc:  # noqa: BLE001 - boundary: the old keys stay in use
+                    logger.debug("the keys of %s are not renewed: %s", issuer.name, exc)
+
+    def take_seen(self) -> list[PersonRecord]:
+        """The people who were here since the last time."""
+        seen, self._seen = self._seen, {}
+        return [*seen.values()]
+
+    def _issuer(self, jwt: Jwt) -> Issuer:
+        name = jwt.claims.get("iss")
+        issuer = self.issuers.get(name) if isinstance(name, str) else None
+        if issuer is None:
+            raise TokenRefused("the token is from an unknown issuer")
+        return issuer
+
+    def _decide(self, bearer: bytes, resource: bytes, token: VerifiedToken) -> TokenDecision:
+        digest, now = hashlib.sha256(bearer).digest(), self._clock()
+        if (reason := self.revocations.refusal(token, digest.hex())) is not None:
+            raise TokenRefused(reason)
+        rights = rights_of(self.access, token)
+        if rights is None:
+            raise NotAdmitted(_nobody(token))
+        principal = external_principal(
+            token.issuer,
+            token.subject,
+            token.client,
+            is_machine=token.is_machine,
+            rules=rights.rules,
+        )
+        leeway = self.issuers[token.issuer].provider.leeway
+        decision = TokenDecision(
+            token,
+            rights,
+            principal,
+            self._rate(principal.key, rights.rate),
+            digest,
+            min(token.expires + leeway, now + REMEMBERED),
+        )
+        self._remember(resource, decision)
+        return decision
+
+    def _remember(self, resource: bytes, decision: TokenDecision) -> None:
+        token, principal = decision.token, decision.principal
+        if len(self._remembered) >= MOST_REMEMBERED:
+            now = self._clock()
+            self._remembered = {
+                key: known for key, known in self._remembered.items() if known.until > now
+            }
+            if len(self._remembered) >= MOST_REMEMBERED:
+                self._remembered.clear()
+        self._remembered[decision.digest, resource] = decision
+        self.earliest = min(self.earliest, decision.until)
+        if token.session:
+            if len(self._sessions) >= _MOST_NAMES:
+                self._sessions.clear()
+            self._sessions[token.issuer, token.session] = principal.key
+        claims = {name for rule in self.access.rules for name in rule.claims}
+        person = described(token, decision.rights.rules, claims)
+        self._seen[f"{principal.key}"] = person
+
+    def _rate(self, key: str, rate: str | None) -> RateLimit | None:
+        """The limit of a principal, which all its tokens share."""
+        if rate is None:
+            return None
+        written, limit = self._rates.get(key, ("", None))
+        if limit is None or written != rate:
+            if len(self._rates) >= _MOST_NAMES:
+                self._rates.clear()
+            limit = RateLimit(Rate.parse(rate))
+            self._rates[key] = (rate, limit)
+        return limit
+
+
+def _text(bearer: bytes) -> str:
+    try:
+        return bearer.decode("ascii")
+    except UnicodeDecodeError:
+        raise TokenRefused("this is not a token") from None
+
+
+def _nobody(token: VerifiedToken) -> str:
+    who = repr(token.subject or token.client)
+    return (
+        f"no access rule applies to {who} of {token.provider}: ask whoever runs this gateway; "
+        "`multitap access explain` says which rules there are"
+    )

@@ -85,9 +85,9 @@ TOOLS = (
     *(
         _tool(name)
         for name in (
-            "echo_meta", "fail", "wrong", "count", "log", "sleep", "was_cancelled", "touch", "ask",
-            "ask_twice", "ask_both", "ask_url", "must_sign_in", "signed_in", "sample",
-            "sample_tools", "roots", "picture",
+            "echo_meta", "traceparent", "fail", "wrong", "count", "log", "sleep", "was_cancelled",
+            "touch", "ask", "ask_twice", "ask_both", "ask_url", "must_sign_in", "signed_in",
+            "sample", "sample_tools", "roots", "picture",
         )
     ),
 )  # fmt: skip
@@ -160,6 +160,9 @@ class Cast:
             structured_content={"sum": total},
             _meta=META,
         )
+
+    async def _traceparent(self, ctx: Any, _: Any) -> str:
+        return str((ctx.meta or {}).get("traceparent", ""))
 
     async def _echo_meta(self, ctx: Any, _: Any) -> str:
         return str(sorted(key for key in ctx.meta or {} if key.startswith("cells.")))

@@ -529,6 +529,20 @@ class Audit(ConfigModel, frozen=True, kw_only=True):
     """How many entries are kept."""
 
 
+class Telemetry(ConfigModel, frozen=True, kw_only=True):
+    """What operators see of requests."""
+
+    traces: Literal["off", "memory", "otlp"] = "off"
+    """`memory`: the last ones are kept for `multitap trace`; `otlp`: they are also sent to a
+    collector, as `OTEL_EXPORTER_OTLP_ENDPOINT` says."""
+    trace_parent: Literal["client", "link", "ignore"] = "client"
+    """What the trace of a client is to ours: its parent, a link, or nothing."""
+    sample: Annotated[float, Meta(ge=0, le=1)] = 0.1
+    """The share of requests that are recorded, of those that belong to no trace yet."""
+    traces_per_second: Count = 100
+    """Requests that are recorded per second at most, whatever clients want."""
+
+
 def _twice_the_cores() -> int:
     """A start is mostly CPU time, with short waits that another start can use."""
     try:
@@ -560,6 +574,7 @@ class Settings(ConfigModel, frozen=True, kw_only=True):
     bundles, links and other programs' files."""
     access: AccessSettings = AccessSettings()
     audit: Audit = Audit()
+    telemetry: Telemetry = Telemetry()
     prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0

@@ -33,6 +33,7 @@ from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
 from multitap.gateway.tool_search import ToolSearch, refusal
+from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
@@ -337,17 +338,22 @@ class ToolCalls:
         self._shaper = shaper
         self.shared: tuple[SharedRecords, Seal] | None = None
         """What replicas share of paused scripts."""
+        self.traces: RequestTraces | None = None
+        """Records some of the requests; None if traces are off."""
 
-    async def answer(self, request: ClientRequest, *, is_inner: bool = False) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
+    def answer(self, request: ClientRequest) -> Awaitable[Result]:
         """The result of the tool that a client calls.
-
-        Args:
-            request: Its request.
-            is_inner: Whether a tool of our own makes the call, and shapes the result.
 
         Raises:
             Refused, MultitapError: The call failed.
         """
+        traces = self.traces
+        if traces is not None and (span := traces.begin(request, "tools/call")) is not None:
+            return traces.serve(span, request, self._answer)
+        return self._answer(request)
+
+    async def _answer(self, request: ClientRequest, *, is_inner: bool = False) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
+        """The same; `is_inner`: a tool of our own makes the call, and shapes the result."""
         params, client, since = request.params, request.client, None
         view = self._view(client.audience)
         route = view.routes.get(params.name)
@@ -427,7 +433,7 @@ class ToolCalls:
         name, view = request.params.name, self._view(request.client.audience)
         if name == READ_RESULT and name not in view.tools:
             return await self._shaper.answer(request)
-        result = await self.answer(request, is_inner=True)
+        result = await self._answer(request, is_inner=True)
         if not view.answers_searches and not view.shapes_results:
             return result  # a server has a tool of that name
         tool = self._lookup.shown_tool(request, name)

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.config.documents import is_table
+from multitap.http.server.request import RequestHead
 from multitap.principal import ANONYMOUS, Principal
 from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
@@ -446,6 +447,8 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     """The script that makes it, if it is not the client itself."""
     is_approved: bool = False
     """Whether a person has approved this call of a script."""
+    head: RequestHead | None = None
+    """The head of its HTTP request; None on a stream."""
 
     @property
     def drives_rounds(self) -> bool:
@@ -517,7 +520,12 @@ def _plain(number: float) -> float | int:
 
 
 def session_request(
-    client: Client, request_id: Raw, outlet: Outlet, params: RequestParams
+    client: Client,
+    request_id: Raw,
+    outlet: Outlet,
+    params: RequestParams,
+    *,
+    head: RequestHead | None = None,
 ) -> ClientRequest:
     """A request of the handshake era; the capabilities are those of the handshake."""
     return ClientRequest(
@@ -530,6 +538,7 @@ def session_request(
         log_level=client.log_level or USUAL_LEVEL,
         principal=client.principal,
         caller=client.caller,
+        head=head,
     )
 
 
@@ -540,6 +549,7 @@ def stateless_request(
     params: RequestParams,
     *,
     known: "KnownCall | None" = None,
+    head: RequestHead | None = None,
 ) -> ClientRequest:
     """A request of the stateless era, which carries its client's capabilities.
 
@@ -549,6 +559,7 @@ def stateless_request(
         outlet: Takes messages that precede the answer.
         params: Its parameters.
         known: The last call with the same `_meta`, which is then not decoded again.
+        head: The head of its HTTP request; None on a stream.
     """
     if known is not None:
         capabilities, level, caller = known.capabilities, known.log_level, known.caller
@@ -569,4 +580,5 @@ def stateless_request(
         principal=client.principal,
         caller=caller,
         is_stateless=True,
+        head=head,
     )

@@ -33,6 +33,7 @@ from multitap.gateway.readiness import report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions
 from multitap.gateway.tool_search import ToolSearch
+from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
@@ -238,6 +239,8 @@ class Gateway:
             shaper,
         )
         """Answers `tools/call`."""
+        self._traces = None if hub.spans is None else RequestTraces(hub.spans)
+        self.calls.traces = self._traces
         offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
         self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""
@@ -298,8 +301,11 @@ class Gateway:
             Refused: There is none, and why.
         """
         began, failure = perf_counter(), None
+        traces = self._traces
         try:
-            return await self._answer(request, message)
+            if traces is None or (span := traces.begin(request, message.method)) is None:
+                return await self._answer(request, message)
+            return await traces.serve(span, request, lambda it: self._answer(it, message))
         except BaseException as exc:
             failure = exc
             raise
@@ -343,6 +349,8 @@ class Gateway:
 
     def on_notification(self, client: Client, method: str, params: Raw) -> None:
         """Take a client's notification."""
+        if self._traces is not None:
+            self._traces.on_notification(client, method, params)
         if method == "notifications/cancelled":
             try:
                 client.cancel(parse_table(params).get("requestId", Raw(b"")))

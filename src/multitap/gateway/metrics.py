@@ -13,6 +13,7 @@ from multitap.catalog.catalog import Catalog, Tool
 from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.gateway import client_errors
+from multitap.gateway.traces import NO_ERRORS
 from multitap.hub.metrics import CALL_FAMILIES, SERVER_OPERATION, Metrics
 from multitap.telemetry.metrics import (
     BYTES_PER_TOKEN,
@@ -133,13 +134,6 @@ _METHODS = frozenset(
     }
 )
 """Methods that become labels: clients may invent any others."""
-_NO_ERRORS = frozenset(
-    {
-        *(client_errors.PARSE_ERROR, client_errors.INVALID_REQUEST, client_errors.NO_METHOD),
-        *(client_errors.INVALID_PARAMS, client_errors.NO_RESOURCE),
-    }
-)
-"""Codes of clients' own mistakes, which the conventions do not count as errors of a server."""
 _ERRORS = frozenset(
     {
         *(client_errors.INTERNAL, client_errors.UNAVAILABLE, client_errors.TIMEOUT),
@@ -263,7 +257,7 @@ def _error_type(exc: BaseException | None) -> str:
         exc = client_errors.refusal_of(exc)
     if not isinstance(exc, RpcError):
         return _OTHER
-    if exc.code in _NO_ERRORS:
+    if exc.code in NO_ERRORS:
         return ""
     return str(exc.code) if exc.code in _ERRORS else _OTHER
 

@@ -23,6 +23,7 @@ from multitap.gateway.client_errors import OVERLOADED
 from multitap.limits import Shares
 from multitap.principal import Principal
 from multitap.tasks import CancelHandle, Tasks
+from multitap.telemetry.spans import CURRENT
 from multitap.trust.single_use import Issued, Seal, bind
 from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
@@ -88,6 +89,9 @@ class ParkedCall:
         self.log_level = request.log_level
         self.drives_rounds = True
         self.can_be_asked_now = True
+        span = CURRENT.get()
+        self.span = None if span is None else span.context
+        """The span of the request that began it, if that is recorded."""
         self._turn: ClientRequest | None = request
         self._asks: dict[str, tuple[dict[str, Any], asyncio.Future[Raw]]] = {}
         self._keys = count(1)
@@ -321,6 +325,9 @@ class ParkedCalls:
                 {"reason": "expired"},
             )
         parked.take(responses)
+        # a round is a request of its own, often in another trace
+        if (span := CURRENT.get()) is not None and parked.span is not None:
+            span.links.append(parked.span)
         return await self._round(parked, request)
 
     def _claim(self, client: Client) -> None:

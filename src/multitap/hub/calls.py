@@ -25,7 +25,7 @@ from multitap.errors import (
     quoted,
 )
 from multitap.events import CallDone, EventBus, Outcome
-from multitap.hub.metrics import RECENT, Metrics
+from multitap.hub.metrics import ERROR_TYPES, RECENT, Metrics
 from multitap.hub.permissions import AuditTrail, Permissions
 from multitap.hub.routes import Route
 from multitap.results import ToolResult
@@ -33,6 +33,7 @@ from multitap.results.result import UNREADABLE, parse_sound
 from multitap.store import CallRecord, Store
 from multitap.store.store import FLUSH_COUNT
 from multitap.store.tables import RecordedExchange, keep_exchange
+from multitap.telemetry.spans import CURRENT, current_trace
 from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream import tasks
@@ -88,6 +89,8 @@ class Calls:
         self.permissions = permissions
         self._trail = trail
         self._clock = asyncio.get_running_loop().time
+        self.is_traced = False
+        """Whether spans are recorded; otherwise a call pays nothing for them but this look."""
         self._recording: Recording = "off"
         """The calls whose arguments and results are recorded."""
 
@@ -234,8 +237,11 @@ class Calls:
                 None if ruling is None else (ruling.decision.value, ruling.place),
                 self._trail.show_arguments(route, given) if self._trail.keeps_arguments else None,
                 (answered or ended) - sent - queued - connecting if sent else 0.0,
+                current_trace() if self.is_traced else None,
             )
             self._count(record)
+            if self.is_traced:
+                _add_phases(record)
             if self._trail.is_enabled:
                 self._audit.append(record)
             log = self._log
@@ -428,6 +434,27 @@ def _failure_words(became: ToolResult, redact: Callable[[str], str]) -> str:
 def _redactor(route: Route, arguments: Mapping[str, Any] | Raw) -> Callable[[str], str]:
     """Redacts what is kept of a call: servers repeat what they were given."""
     return route.link.report.redact.with_values(in_call(arguments))
+
+
+def _add_phases(record: CallRecord) -> None:
+    """Add the phases of a call to the span of its request, if that is recorded."""
+    span = CURRENT.get()
+    if span is None:
+        return
+    ended = int(record.at * 1e9)
+    answered = ended - int(record.encoding * 1e9)
+    sent = answered - int(record.answering * 1e9)
+    span.set("multitap.server", record.server)
+    for name, at, seconds in (
+        ("multitap.queue", sent - int(record.connecting * 1e9), record.queued),
+        ("multitap.connect", sent, record.connecting),
+        ("multitap.exchange", answered, record.answering),
+        ("multitap.encode", ended, record.encoding),
+    ):
+        if seconds > 0:
+            span.add_event(name, at, {"multitap.seconds": round(seconds, 9)})
+    if record.outcome in {_ERROR, Outcome.TIMEOUT, _CANCELLED}:
+        span.fail(ERROR_TYPES[record.outcome])
 
 
 def _event(record: CallRecord) -> CallDone:

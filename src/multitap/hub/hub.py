@@ -61,6 +61,7 @@ from multitap.hub.reload import (
 )
 from multitap.hub.routes import LIBRARY, CallDefaults, Route, route_to
 from multitap.hub.supervisor import Plan, StateEvents, Supervisor
+from multitap.hub.traces import open_spans
 from multitap.hub.vetting import PackageLookup, PinKeeper, ToolScans, open_pins
 from multitap.oauth.storage import Login, Logins
 from multitap.results import KeptResult, KeptResults, ToolResult
@@ -83,6 +84,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     import pydantic
 
+    from multitap.telemetry.spans import Spans
     from multitap.tools import ToolRegistry
 
 _Model = TypeVar("_Model", bound="pydantic.BaseModel")
@@ -276,6 +278,7 @@ class Hub(ResourcesAndPrompts):
         logins: Logins | None = None,
         sandboxes: Sandboxes | None = None,
         place: Placements = local_placements,
+        spans: Spans | None = None,
     ) -> None:
         self.settings = settings
         self.logs = logs
@@ -292,7 +295,9 @@ class Hub(ResourcesAndPrompts):
         """The tool definitions that people rely on."""
         self.logins = logins
         """The OAuth logins at servers; None if `dial` was given."""
-        self.tracings: defaultdict[str, Tracing] = defaultdict(Tracing)
+        self.spans = spans
+        """Records requests; None if traces are off."""
+        self.tracings: defaultdict[str, Tracing] = defaultdict(partial(Tracing, spans))
         """Lets observers follow the messages of each server, over all its links."""
         self._routes: dict[Tool, Route] = {}
         self._long_results = KeptResults()
@@ -326,6 +331,7 @@ class Hub(ResourcesAndPrompts):
             trail=self._trail,
         )
         """Makes all calls."""
+        self.calls.is_traced = spans is not None
 
         if logins is not None:
             logins.on_change = self._supervisor.login_changed
@@ -679,6 +685,7 @@ async def _run_hub(
                 sandboxes.default = settings.sandbox
                 dial = Dialer(spawner, logs, logins, sandboxes, env)
             pins = await stack.enter_async_context(open_pins(locks))
+            spans = stack.enter_context(open_spans(settings.telemetry))
             # entered last and left first: links end before the store and the spawner that they use
             tasks = await stack.enter_async_context(Tasks())
             hub = Hub(
@@ -694,6 +701,7 @@ async def _run_hub(
                 logins=logins,
                 sandboxes=sandboxes,
                 place=place,
+                spans=spans,
             )
             if loaded is not None:
                 hub.withheld = withheld_parts(loaded)

@@ -317,6 +317,8 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The arguments without secrets, if the audit log keeps them."""
     answering: float = 0.0
     """Seconds of it spent waiting for the server's answer; not kept."""
+    trace: str | None = None
+    """The id of its trace, if that is recorded; not kept."""
 
     @property
     def fields(self) -> Mapping[str, object]:

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from multitap.printable import printable
+from multitap.telemetry.spans import CURRENT
 
 LogFormat = Literal["text", "json"]
 LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -42,6 +43,9 @@ class _JsonFormatter(logging.Formatter):
             "process": record.process,
             "message": record.getMessage()[:_LONGEST],
         }
+        if (span := CURRENT.get()) is not None:
+            fields["trace_id"] = span.context.trace_id
+            fields["span_id"] = span.context.span_id
         if record.exc_info and (exc := record.exc_info[1]) is not None:
             trace = "".join(traceback.format_exception(exc))
             fields["exception.type"] = type(exc).__qualname__

@@ -10,8 +10,9 @@ import anyio
 import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
+from yarl import URL
 
-from multitap.config import ServerConfig, StdioServer
+from multitap.config import HttpServer, ServerConfig, StdioServer
 from multitap.config.variables import may_wait
 from multitap.errors import (
     AnswerTimeout,
@@ -45,6 +46,7 @@ from multitap.upstream.questions import Handlers
 from multitap.upstream.report import ServerReport
 from multitap.upstream.requests import Attribution, RequestPath, ServerHabits
 from multitap.upstream.session import Session, open_session
+from multitap.upstream.spans import SpanWire
 from multitap.upstream.start_queue import Rank, StartQueue
 from multitap.upstream.tracing import Tracing
 from multitap.wire.wire import Wire
@@ -367,7 +369,9 @@ class Link:
         async with dial(self.name, approach.config) as wire:
             attempt.wire = wire
             try:
-                yield self._tracing.through(wire, self.report.redact)
+                spans = self._tracing.spans
+                outer = wire if spans is None else SpanWire(wire, self.name, spans, _peer(approach))
+                yield self._tracing.through(outer, self.report.redact)
             finally:
                 attempt.stopped = wire.is_stopped()  # read before the process is ended
 
@@ -513,3 +517,11 @@ def _crash_loop(failure: Failure) -> Failure:
     often = f"more than {BURST} starts in {WINDOW / 60:g} minutes"
     message = f"it keeps crashing ({often}); the last time: {failure.message}"
     return replace(failure, code=FailureCode.CRASH_LOOP, message=message)
+
+
+def _peer(approach: Approach) -> tuple[str, int] | None:
+    """The host and port of a server with an address."""
+    if not isinstance(approach.config, HttpServer):
+        return None
+    url = URL(approach.config.url)
+    return (url.host or "", url.port or 0)

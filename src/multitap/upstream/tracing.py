@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.errors import WireFault
+from multitap.telemetry.spans import Spans
 from multitap.upstream.session import Session
 from multitap.wire.jsonrpc import Params, RpcError, encode
 from multitap.wire.request import Request
@@ -182,9 +183,13 @@ class Tracing:
     """The followers of one server, and its sessions, whichever links they belong to.
 
     A followed session uses a traced wire, and gets its own one back when the last follower leaves.
+
+    Args:
+        spans: Records spans of the messages; None if traces are off.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spans: Spans | None = None) -> None:
+        self.spans = spans
         self._followers: list[OnMessage] = []
         self._sessions: dict[Session, Redact] = {}
 

@@ -641,8 +641,10 @@ def _request(  # noqa: PLR0917 - for its only caller
     elif params is None:
         params = client_errors.read_params(message)
     if key is None:
-        return stateless_request(client, message.id, http_request, params, known=cached)
-    return session_request(client, message.id, http_request, params)
+        return stateless_request(
+            client, message.id, http_request, params, known=cached, head=http_request.head
+        )
+    return session_request(client, message.id, http_request, params, head=http_request.head)
 
 
 def _finish(

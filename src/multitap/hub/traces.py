@@ -1,0 +1,29 @@
+"""Starts the recording of spans, as the settings and OpenTelemetry's variables say."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, nullcontext
+
+from multitap.config.models import Telemetry
+from multitap.telemetry.otlp import is_disabled, open_otlp
+from multitap.telemetry.spans import Spans, sampling
+
+
+@contextmanager
+def open_spans(settings: Telemetry) -> Generator[Spans | None]:
+    """While entered, spans are recorded; None if traces are off.
+
+    Raises:
+        ConfigError: The extra is missing, or a variable cannot be used.
+    """
+    if settings.traces == "off" or is_disabled():
+        yield None
+        return
+    is_sent = settings.traces == "otlp" and os.environ.get("OTEL_TRACES_EXPORTER") != "none"
+    with open_otlp() if is_sent else nullcontext() as sink:
+        yield Spans(
+            sampling(settings.sample, settings.traces_per_second),
+            parent=settings.trace_parent,
+            sink=sink,
+            injects=os.environ.get("OTEL_PROPAGATORS", "").strip() != "none",
+        )

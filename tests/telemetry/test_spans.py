@@ -17,21 +17,21 @@ from multitap.telemetry.logs import _JsonFormatter
 from multitap.telemetry.otlp import OtlpSink, open_otlp, own_resource
 from multitap.telemetry.spans import (
     CURRENT,
-    Sampling,
     SpanContext,
     Spans,
+    TraceSampling,
     parse_context,
     sampling,
 )
 from multitap.upstream.spans import with_context
-from tests.gateway.hostile.raw import dial, in_session, message, shake_hands, stateless
+from tests.gateway.hostile.raw import dial, http, in_session, message, shake_hands, stateless
 from tests.gateway.talking import gate, zoo
 from tests.telemetry.collector import collecting
 from tests.waiting import until
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-03"
-ALL = Sampling(ratio=1.0)
+ALL = TraceSampling(ratio=1.0)
 SERVER, CLIENT = "server", "client"
 
 
@@ -59,13 +59,13 @@ def begin(spans, parent=SAMPLED, header=None):
 
 
 def test_a_client_decides_only_for_its_own_requests():
-    follows = Spans(Sampling(ratio=0.0))
+    follows = Spans(TraceSampling(ratio=0.0))
     assert begin(follows).parent.span_id == PARENT
     assert begin(follows, SAMPLED[:-2] + "00") is None
     assert begin(follows, None) is None
     header_only = begin(follows, None, SAMPLED.encode())
     assert header_only.context.trace_id == TRACE
-    assert begin(Spans(Sampling(0.0, follows=False))) is None
+    assert begin(Spans(TraceSampling(0.0, follows=False))) is None
 
 
 def test_the_context_of_the_connection_becomes_a_link():
@@ -87,7 +87,7 @@ def test_a_foreign_trace_is_a_link_or_nothing_at_a_border():
 
 def test_clients_can_not_make_us_record_more_than_the_limit(monkeypatch):
     monkeypatch.setattr("multitap.telemetry.spans.time.monotonic", lambda: 7.5)
-    spans = Spans(Sampling(ratio=1.0, most=3))
+    spans = Spans(TraceSampling(ratio=1.0, most=3))
 
     assert sum(begin(spans) is not None for _ in range(10)) == 3
     assert spans.unrecorded == 7
@@ -96,12 +96,12 @@ def test_clients_can_not_make_us_record_more_than_the_limit(monkeypatch):
 @pytest.mark.parametrize(
     ("environ", "sampled"),
     [
-        ({}, Sampling(0.1, True, 9)),
-        ({"OTEL_TRACES_SAMPLER": "always_on"}, Sampling(1.0, False, 9)),
-        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, Sampling(0.0, True, 9)),
+        ({}, TraceSampling(0.1, True, 9)),
+        ({"OTEL_TRACES_SAMPLER": "always_on"}, TraceSampling(1.0, False, 9)),
+        ({"OTEL_TRACES_SAMPLER": "parentbased_always_off"}, TraceSampling(0.0, True, 9)),
         (
             {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.25"},
-            Sampling(0.25, False, 9),
+            TraceSampling(0.25, False, 9),
         ),
     ],
 )
@@ -268,7 +268,7 @@ def test_a_collector_costs_nothing_but_a_counter(mode, monkeypatch, caplog):
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", address)
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         with open_otlp(FAST) as sink:
-            spans = Spans(Sampling(ratio=1.0, most=10**9), sink=sink)
+            spans = Spans(TraceSampling(ratio=1.0, most=10**9), sink=sink)
             for _ in range(50_000):
                 ended(spans)
             assert len(sink._queue) <= 64
@@ -293,3 +293,18 @@ def test_what_could_not_be_sent_is_counted_and_later_spans_are_sent():
     sink.close()
 
     assert (sink.lost, sink.exported) == (1, 1)
+
+
+async def test_a_histogram_names_the_trace_of_its_last_recorded_call(tmp_path):
+    async with gate(traced(tmp_path)) as opened, dial(port(opened)) as line:
+        meta = {"traceparent": SAMPLED}
+        call = {"name": "good_echo", "arguments": {"text": "hi"}}
+        await line.asks(stateless(1, "tools/call", **call, _meta=meta))
+        accept = "application/openmetrics-text; version=1.0.0"
+        text = (await line.asks(http("GET", "/metrics", accept=accept))).body.decode()
+        plain = (await line.asks(http("GET", "/metrics"))).body.decode()
+
+    marked = [line for line in text.splitlines() if TRACE in line or "trace_id" in line]
+    assert len(marked) == 1
+    assert marked[0].startswith("mcp_server_operation_duration_seconds_bucket{")
+    assert "trace_id" not in plain

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from multitap.gateway.person_questions import OpenQuestion
     from multitap.store.queries import CallHistory, Page
     from multitap.store.tables import Activity, CallRecord, RecordedExchange
+    from multitap.telemetry.spans import Span
     from multitap.upstream.tracing import TracedMessage
 
 _Params = ParamSpec("_Params")
@@ -127,9 +128,10 @@ def _late_types() -> dict[str, Any]:
     from multitap.control import editing, overview  # noqa: PLC0415
     from multitap.gateway import person_questions  # noqa: PLC0415
     from multitap.store import queries, tables  # noqa: PLC0415
+    from multitap.telemetry import spans  # noqa: PLC0415
     from multitap.upstream import tracing  # noqa: PLC0415
 
-    modules = (tracing, tables, queries, person_questions, overview, editing)
+    modules = (spans, tracing, tables, queries, person_questions, overview, editing)
     return {name: value for module in modules for name, value in vars(module).items()}
 
 
@@ -255,6 +257,10 @@ class Control:
     @method
     async def exchange(self, exchange_id: str) -> "RecordedExchange | None":
         """What a call sent and received; None if that is not kept."""
+
+    @method
+    async def spans(self, trace_id: str = "", most: int = 20) -> "list[Span]":
+        """The spans of traces whose id begins so; without one, of the last requests only."""
 
     @method
     async def history(self, span: float = 900.0) -> "CallHistory":
@@ -413,6 +419,10 @@ class WorkerControl:
     @worker_method
     async def exchange_here(self, exchange_id: str) -> "RecordedExchange | None":
         """The exchange of a recent call, which may not be in the store yet."""
+
+    @worker_method
+    async def spans_here(self, trace_id: str, most: int) -> "list[Span]":
+        """The same of one process."""
 
     @worker_method
     async def questions_here(self) -> "list[OpenQuestion]":

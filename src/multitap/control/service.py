@@ -50,6 +50,7 @@ from multitap.hub.reload import Reloader
 from multitap.hub.routes import LIBRARY, route_to
 from multitap.store.queries import CallHistory, Page, RecordFilter
 from multitap.store.tables import Activity, CallRecord, LogRecord, RecordedExchange
+from multitap.telemetry.spans import Span
 from multitap.trust.project_review import review
 from multitap.trust.projects import Projects
 from multitap.trust.tokens import TokenNames
@@ -299,6 +300,22 @@ class ControlService(AccessControl, WorkerControl):
             if isinstance(exchange, RecordedExchange) and exchange.id == exchange_id:
                 return exchange
         return None
+
+    async def spans(self, trace_id: str = "", most: int = 20) -> list[Span]:
+        spans = await self.spans_here(trace_id, most)
+        if self.workers is not None:
+            others = await self.workers.ask(lambda worker: worker.spans_here(trace_id, most))
+            spans += [span for found in others.values() if found for span in found]
+        return sorted(spans, key=lambda span: span.start)[-most if not trace_id else 0 :]
+
+    async def spans_here(self, trace_id: str, most: int) -> list[Span]:
+        spans = self.gateway.hub.spans
+        if spans is None:
+            raise MultitapError(
+                "this gateway records no traces",
+                hint='set `traces = "memory"` (or `"otlp"`) under `[telemetry]`, and restart it',
+            )
+        return spans.of(trace_id) if trace_id else spans.last(most)
 
     async def history(self, span: float = 900.0) -> CallHistory:
         return await self.gateway.hub.store.history(span)

@@ -251,7 +251,7 @@ class Metrics:
         self.count_up()
         return self._tools
 
-    def count_up(self) -> None:
+    def count_up(self) -> None:  # noqa: C901 - in one loop: a batch costs less than single calls
         """Count the calls recorded since the last time; a batch costs less than single calls."""
         self._counted += len(self._uncounted)
         self._recent.extend(self._uncounted)
@@ -270,6 +270,8 @@ class Metrics:
             bound = 0 if seconds <= _BRIEF else bisect_left(OPERATION_BOUNDS, seconds)
             histogram.counts[bound] += 1
             histogram.sum += seconds
+            if call.trace is not None:
+                histogram.exemplar = (call.trace, seconds, call.at)
             # a refused call may have waited for its turn, but the server never saw it
             if (answering := call.answering) and outcome is not Outcome.REFUSED:
                 histogram = row.exchanges.get(outcome) or _new_histogram(row.exchanges, outcome)

@@ -5,8 +5,7 @@ from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
 
 from multitap.config.models import Telemetry
-from multitap.telemetry.otlp import is_disabled, open_otlp
-from multitap.telemetry.spans import Spans, sampling
+from multitap.telemetry.spans import Spans, is_disabled, sampling
 
 
 @contextmanager
@@ -19,6 +18,8 @@ def open_spans(settings: Telemetry) -> Generator[Spans | None]:
     if settings.traces == "off" or is_disabled():
         yield None
         return
+    from multitap.telemetry.otlp import open_otlp  # noqa: PLC0415 - seldom used
+
     is_sent = settings.traces == "otlp" and os.environ.get("OTEL_TRACES_EXPORTER") != "none"
     with open_otlp() if is_sent else nullcontext() as sink:
         yield Spans(

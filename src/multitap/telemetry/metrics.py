@@ -36,6 +36,8 @@ class Histogram(msgspec.Struct, array_like=True):
     counts: list[int]
     """One for each bound, with the values up to it and above the one before; the rest."""
     sum: float = 0.0
+    exemplar: tuple[str, float, float] | None = None
+    """The trace of the last recorded value, the value, and when it was observed."""
 
     @classmethod
     def empty(cls, bounds: Sequence[float]) -> "Histogram":
@@ -48,7 +50,9 @@ class Histogram(msgspec.Struct, array_like=True):
 
     def plus(self, other: "Histogram") -> "Histogram":
         pairs = zip(self.counts, other.counts, strict=True)
-        return Histogram([a + b for a, b in pairs], self.sum + other.sum)
+        exemplars = filter(None, (self.exemplar, other.exemplar))
+        latest = max(exemplars, key=lambda exemplar: exemplar[2], default=None)
+        return Histogram([a + b for a, b in pairs], self.sum + other.sum, latest)
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,13 +128,23 @@ def _family_lines(
         text = ",".join([f'{label}="{label_value(text)}"' for label, text in pairs if text])
         if isinstance(value, Histogram):
             head, total = f"{name}_bucket{{{text}{',' if text else ''}", 0
-            for bound, count in zip(bounds, value.counts, strict=True):
+            # only OpenMetrics has exemplars
+            exemplar = value.exemplar if is_open else None
+            marked = -1 if exemplar is None else bisect_left(family.bounds, exemplar[1])
+            for place, (bound, count) in enumerate(zip(bounds, value.counts, strict=True)):
                 total += count
-                yield f"{head}{bound}{total}\n"
+                yield f"{head}{bound}{total}{_exemplar(exemplar) if place == marked else ''}\n"
             rest = f"{{{text}}}" if text else ""
             yield f"{name}_sum{rest} {value.sum:.9g}\n{name}_count{rest} {total}\n"
         else:
             yield f"{name}{{{text}}} {_number(value)}\n" if text else f"{name} {_number(value)}\n"
+
+
+def _exemplar(exemplar: tuple[str, float, float] | None) -> str:
+    if exemplar is None:
+        return ""
+    trace_id, value, at = exemplar
+    return f' # {{trace_id="{trace_id}"}} {value:.9g} {at:.3f}'
 
 
 def _number(value: float) -> str:

@@ -34,11 +34,6 @@ _QUIET = 60.0  # seconds between two lines about a collector that cannot be reac
 _SCOPE = "multitap"
 
 
-def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether OpenTelemetry's own variables turn it off."""
-    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-
-
 class OtlpSink:
     """Exports spans in the background; a `SpanSink`.
 

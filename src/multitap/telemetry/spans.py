@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from contextvars import ContextVar
+from itertools import islice
 from typing import Literal, Protocol
 
 import msgspec
@@ -121,7 +122,7 @@ class SpanSink(Protocol):
         ...
 
 
-class Sampling(msgspec.Struct, frozen=True):
+class TraceSampling(msgspec.Struct, frozen=True):
     """Which requests are recorded."""
 
     ratio: float = 0.1
@@ -142,7 +143,7 @@ _SAMPLERS: Mapping[str, tuple[float | None, bool]] = {
 }
 
 
-def sampling(ratio: float, most: int, environ: Mapping[str, str] = os.environ) -> Sampling:
+def sampling(ratio: float, most: int, environ: Mapping[str, str] = os.environ) -> TraceSampling:
     """The sampling of the settings, unless `OTEL_TRACES_SAMPLER` says otherwise.
 
     Raises:
@@ -157,7 +158,12 @@ def sampling(ratio: float, most: int, environ: Mapping[str, str] = os.environ) -
             )
         fixed, follows = _SAMPLERS[name]
         ratio = _argument(environ.get("OTEL_TRACES_SAMPLER_ARG", "")) if fixed is None else fixed
-    return Sampling(ratio, follows, most)
+    return TraceSampling(ratio, follows, most)
+
+
+def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether OpenTelemetry's own variables turn it off."""
+    return environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
 
 
 def _argument(text: str) -> float:
@@ -184,7 +190,7 @@ class Spans:
 
     def __init__(
         self,
-        sampling: Sampling = Sampling(),
+        sampling: TraceSampling = TraceSampling(),
         *,
         parent: TraceParent = "client",
         sink: SpanSink | None = None,
@@ -248,9 +254,14 @@ class Spans:
             self._sink.take(span)
 
     def of(self, trace_id: str) -> list[Span]:
-        """The last spans of a trace, in the order in which they began."""
-        spans = [span for span in self._kept if span.context.trace_id == trace_id]
+        """The kept spans of traces whose id begins so, in the order in which they began."""
+        spans = [span for span in self._kept if span.context.trace_id.startswith(trace_id)]
         return sorted(spans, key=lambda span: span.start)
+
+    def last(self, most: int) -> list[Span]:
+        """The last requests of clients, in the order in which they ended."""
+        requests = (span for span in reversed(self._kept) if span.kind == "server")
+        return [*islice(requests, most)][::-1]
 
     def _begin(
         self, name: str, context: SpanContext | None, from_header: SpanContext | None

@@ -5,12 +5,12 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any
+from urllib.parse import urlsplit
 
 import anyio
 import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
-from yarl import URL
 
 from multitap.config import HttpServer, ServerConfig, StdioServer
 from multitap.config.variables import may_wait
@@ -523,5 +523,9 @@ def _peer(approach: Approach) -> tuple[str, int] | None:
     """The host and port of a server with an address."""
     if not isinstance(approach.config, HttpServer):
         return None
-    url = URL(approach.config.url)
-    return (url.host or "", url.port or 0)
+    url = urlsplit(approach.config.url)
+    try:
+        port = url.port
+    except ValueError:  # an invalid address is reported when it is used
+        port = None
+    return (url.hostname or "", port or (443 if url.scheme == "https" else 80))

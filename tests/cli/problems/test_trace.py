@@ -1,9 +1,11 @@
 """Messages on the screen, of a server of our own or of a running gateway."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
+import urllib.request
 
 from tests.cli.conftest import zoo
 from tests.zoo.modes import command
@@ -81,3 +83,49 @@ def test_a_running_gateway_is_followed(multitap, configure, home):
 
 def test_a_server_has_to_be_named(multitap):
     assert multitap("trace").err.startswith("error: missing argument 'SERVER'")
+
+
+def test_the_tree_of_a_request_is_printed_without_a_collector(multitap, configure, home):
+    configure(zoo=zoo("good"))
+    config = home / "multitap.toml"
+    config.write_text(f'[telemetry]\ntraces = "memory"\nsample = 1.0\n{config.read_text()}')
+    gateway = subprocess.Popen(
+        [sys.executable, "-m", "multitap", "serve", "--http", "127.0.0.1:0"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = next(found for line in gateway.stderr if (found := re.search(r"http\S+/mcp", line)))[
+            0
+        ]
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        meta = {
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {},
+        }
+        body["params"] = {"name": "zoo_echo", "arguments": {"text": "hi"}, "_meta": meta}
+        headers = {
+            "content-type": "application/json",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2026-07-28",
+            "mcp-method": "tools/call",
+            "mcp-name": "zoo_echo",
+        }
+        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        urllib.request.urlopen(request, timeout=30).read()
+        listed = multitap("trace --requests --json")
+        (span,) = [span for span in json.loads(listed.out) if span["name"] == "tools/call zoo_echo"]
+        shown = multitap(f"trace {span['context']['trace_id'][:12]}")
+        unknown = multitap("trace 0123456789abcdef")
+    finally:
+        gateway.terminate()
+        gateway.communicate()
+
+    first, root, *rest = shown.out.splitlines()
+    assert first == f"trace {span['context']['trace_id']}"
+    assert "tools/call zoo_echo (from a client)" in root
+    assert any("tools/call echo (to zoo)" in line for line in rest)
+    assert any("- exchange took" in line for line in rest)
+    assert unknown.code == 1
+    assert "no recorded request" in unknown.err

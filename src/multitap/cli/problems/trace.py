@@ -1,4 +1,4 @@
-"""`multitap trace`: shows the messages to and from a server as they pass."""
+"""`multitap trace`: shows the messages to and from a server, or the tree of a recorded request."""
 
 import sys
 import time
@@ -10,6 +10,7 @@ from msgspec import Raw
 
 from multitap.cli.configuration import load_configuration, require
 from multitap.cli.options import CommonOptions, ServerCommand, gateway_or_server_options
+from multitap.cli.problems.request_tree import TRACE_ID, print_request
 from multitap.cli.questions import TerminalUser, prompt_handlers
 from multitap.cli.signals import run_async
 from multitap.cli.target import RunningGateway, choose_gateway
@@ -53,14 +54,24 @@ class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):
 @click.command(cls=ServerCommand)
 @click.argument("words", nargs=-1, metavar="[SERVER] [TOOL [ARGUMENTS]...]")
 @click.option("--full", is_flag=True, help="Print long messages in full")
+@click.option(
+    "--requests", is_flag=True, help="List the last recorded requests, with the ids of their traces"
+)
 @gateway_or_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print messages as lines of JSON")
-def trace(options: CommonOptions, words: tuple[str, ...], *, full: bool, as_json: bool) -> int:
+def trace(
+    options: CommonOptions, words: tuple[str, ...], *, full: bool, requests: bool, as_json: bool
+) -> int:
     """Print the messages to and from a server as they pass
 
     Follows a running gateway with the same configuration files until Ctrl-C. Without one, starts
     the server, calls TOOL if one is given, and ends. After a COMMAND, SERVER is left out.
+
+    With the id of a TRACE instead of a server (8 digits are enough), prints where the time of that
+    request went; the gateway has to record traces.
     """
+    if requests or (options.typed is None and len(words) == 1 and TRACE_ID.fullmatch(words[0])):
+        return print_request(options, "" if requests else words[0], as_json=as_json)
     if options.typed is None and not words:
         raise click.UsageError("Missing argument 'SERVER'.")
     named, call = (None, words) if options.typed else (words[0], words[1:])

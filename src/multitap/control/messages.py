@@ -189,11 +189,41 @@ class PromptLine(msgspec.Struct, frozen=True):
         return cls(prompt.name, prompt.server, prompt.definition)
 
 
+class ShapedResults(msgspec.Struct, frozen=True):
+    """Results that were shaped for models, in estimated tokens."""
+
+    results: int = 0
+    before: int = 0
+    after: int = 0
+
+    @property
+    def words(self) -> str:
+        """What was saved; empty if nothing was shaped."""
+        if not self.results:
+            return ""
+        return f"results {self.before:,} tokens, shaped to {self.after:,} (estimated)"
+
+
 class ServerFigures(msgspec.Struct, frozen=True):
     """One server's calls since the gateway started."""
 
     total: Stats
     tools: dict[str, Stats]
+    shaped: ShapedResults = ShapedResults()
+
+
+class ListCost(msgspec.Struct, frozen=True):
+    """What the clients of one profile list, in estimated tokens."""
+
+    profile: str
+    """Empty for clients without a profile."""
+    mode: str
+    """`all`, `search` or `code`."""
+    tools: int
+    """Tools that they can use."""
+    tokens: int
+    all_tokens: int
+    """What a list of all tools takes."""
 
 
 class ClientFigures(msgspec.Struct, frozen=True):
@@ -225,6 +255,7 @@ class Figures(msgspec.Struct, frozen=True):
     """Sessions with servers that belong to one client."""
     missing_workers: int = 0
     """Workers that did not answer in time: what went through them is not counted here."""
+    lists: tuple[ListCost, ...] = ()
 
     @property
     def gap(self) -> str:

@@ -20,6 +20,7 @@ import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
+from multitap.catalog.audience import Audience
 from multitap.control.access import AccessControl
 from multitap.control.actions import CommandUser, RemoteUser
 from multitap.control.editing import AdditionReview, ConfigEditor, FoundServers, NewServer
@@ -29,11 +30,13 @@ from multitap.control.messages import (
     Delivery,
     Figures,
     GatewayState,
+    ListCost,
     PersonReply,
     PromptLine,
     ReloadReport,
     ResourceLine,
     ServerFigures,
+    ShapedResults,
     ToolLine,
 )
 from multitap.control.methods import NOBODY, ActionUser, WorkerControl
@@ -42,6 +45,7 @@ from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities
 from multitap.gateway.gateway import Gateway
+from multitap.gateway.metrics import shaped_tokens
 from multitap.gateway.person_questions import OpenQuestion
 from multitap.gateway.readiness import reasons
 from multitap.hub.calls import cap_of
@@ -157,9 +161,13 @@ class ControlService(AccessControl, WorkerControl):
         workers = self.workers
         figures = await (self.figures_here() if workers is None else workers.figures())
         metrics = figures.metrics
+        shaped = {
+            server: ShapedResults(*counts)
+            for server, counts in shaped_tokens(figures.samples).items()
+        }
         return Figures(
             servers={
-                name: ServerFigures(total, metrics.tools(name))
+                name: ServerFigures(total, metrics.tools(name), shaped.get(name, ShapedResults()))
                 for name, total in metrics.servers().items()
             },
             clients=figures.clients,
@@ -168,7 +176,12 @@ class ControlService(AccessControl, WorkerControl):
             waiting=figures.waiting,
             private_links=figures.private_links,
             missing_workers=figures.missing,
+            lists=tuple(map(self._list_cost, ("", *self.gateway.hub.settings.profiles))),
         )
+
+    def _list_cost(self, profile: str) -> ListCost:
+        view = self.gateway.view(Audience.of(profile or None))
+        return ListCost(profile, view.mode, len(view.tools), view.listed_tokens, view.all_tokens)
 
     async def figures_here(self) -> WorkerFigures:
         gateway = self.gateway

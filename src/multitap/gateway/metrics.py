@@ -225,6 +225,19 @@ class GatewayMetrics:
         return samples
 
 
+def shaped_tokens(samples: Samples) -> dict[str, tuple[int, int, int]]:
+    """The shaped results of each server: their number, and estimated tokens before and after."""
+    sums: dict[str, list[float]] = {}
+    for place, family in enumerate((_SHAPED, _BEFORE, _AFTER)):
+        for labels, value in samples.get(family.name, ()):
+            if not isinstance(value, Histogram):
+                sums.setdefault(labels[0], [0.0, 0.0, 0.0])[place] += value
+    return {
+        server: (round(count), round(before / BYTES_PER_TOKEN), round(after / BYTES_PER_TOKEN))
+        for server, (count, before, after) in sums.items()
+    }
+
+
 def _add_server(samples: Samples, link: Link) -> None:
     def add(family: Family, value: float | Histogram, *labels: str) -> None:
         samples.setdefault(family.name, []).append(((link.name, *labels), value))

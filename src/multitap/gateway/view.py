@@ -222,6 +222,13 @@ class View:
 
         return offers.estimate_tokens(self._all_tools())
 
+    @cached_property
+    def listed_tokens(self) -> int:
+        """About how many tokens clients read in the list that they get."""
+        from multitap.tools.providers import offers  # noqa: PLC0415 - as above
+
+        return offers.estimate_tokens((self._content("tools/list") or {}).get("tools", []))
+
     @property
     def answers_searches(self) -> bool:
         """Whether the three search tools can be called.

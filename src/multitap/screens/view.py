@@ -52,6 +52,8 @@ class ServerRow(msgspec.Struct, frozen=True, kw_only=True):
     """The key that may help: `r` restarts, `o` logs in, `e` enables, `T` shows its project."""
     tools: int = 0
     tokens: int = 0
+    shaped: str = ""
+    """What shaping saved of its results, in words."""
     calls: int = 0
     errors: int = 0
     p95: float | None = None
@@ -136,6 +138,7 @@ def _server(
         key=key,
         tools=server.tools,
         tokens=tokens.get(server.name, 0),
+        shaped=counted.shaped.words if counted else "",
         calls=counted.total.calls if counted else 0,
         errors=counted.total.errors if counted else 0,
         p95=counted.total.p95 if counted else None,

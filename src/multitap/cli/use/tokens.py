@@ -15,7 +15,8 @@ from multitap.cli.options import (
 )
 from multitap.cli.terminal import note, say_json, table
 from multitap.cli.use.listing import check_matches, fits, list_offers
-from multitap.control.messages import ToolLine
+from multitap.control.messages import Figures, ToolLine
+from multitap.control.methods import Control
 from multitap.errors import counted
 from multitap.tools.providers.offers import estimate_tokens
 
@@ -39,15 +40,28 @@ def tokens(
 ) -> int:
     """Show what each tool costs in a model's context
 
-    Counts names, descriptions and arguments of all tools, or of those that match PATTERN.
+    Counts names, descriptions and arguments of all tools, or of those that match PATTERN. With a
+    running gateway, also what the clients of each profile list, and what shaping saved of results.
     """
-    offered = list_offers(options, lambda control: control.tools(), server=server)
+    counts: list[Figures] = []
+
+    async def look(control: Control) -> list[ToolLine]:
+        from multitap.cli.own_hub import OwnHub  # noqa: PLC0415 - brings the hub with it
+
+        if not isinstance(control, OwnHub):  # only a gateway has clients
+            counts.append(await control.figures())
+        return await control.tools()
+
+    offered = list_offers(options, look, server=server)
+    figures = counts[0] if counts else None
     costs = rank(cost_of(tool) for tool in offered if fits(pattern, tool.name, tool.description))
     if as_json:
-        say_json(_plain(costs))
+        say_json({**_plain(costs), **_plain_figures(figures)})
     elif costs:
         rows = [row for group in costs for row in _rows(group, summary=summary)]
         table(("SERVER", "TOOL", "TOKENS"), [*rows, _total(costs)], right=("TOKENS",))
+        if figures is not None and pattern is None and server is None:
+            _show_figures(figures)
         note("tokens are estimates: models and providers count differently")
     return check_matches(pattern, offered, costs)
 
@@ -97,5 +111,52 @@ def _plain(groups: Sequence[Sequence[ToolCost]]) -> dict[str, object]:
                 "tools": {cost.tool: cost.tokens for cost in group},
             }
             for group in groups
+        },
+    }
+
+
+def _show_figures(figures: Figures) -> None:
+    lists = [
+        (
+            cost.profile or "(none)",
+            cost.mode,
+            f"{cost.tools:,}",
+            f"{cost.all_tokens:,}",
+            f"{cost.tokens:,}",
+            _share(cost.all_tokens, cost.tokens),
+        )
+        for cost in figures.lists
+    ]
+    header = ("PROFILE", "LISTS", "TOOLS", "ALL TOOLS", "LISTED", "SAVED")
+    table(header, lists, right=header[2:])
+    results = [
+        (
+            name,
+            f"{server.shaped.results:,}",
+            f"{server.shaped.before:,}",
+            f"{server.shaped.after:,}",
+            _share(server.shaped.before, server.shaped.after),
+        )
+        for name, server in figures.servers.items()
+        if server.shaped.results
+    ]
+    if results:
+        columns = ("SERVER", "RESULTS", "BEFORE", "AFTER", "SAVED")
+        table(columns, results, right=columns[1:])
+
+
+def _share(before: int, after: int) -> str:
+    return f"{1 - after / before:.0%}" if before else "-"
+
+
+def _plain_figures(figures: Figures | None) -> dict[str, object]:
+    if figures is None:
+        return {}
+    return {
+        "lists": [msgspec.to_builtins(cost) for cost in figures.lists],
+        "results": {
+            name: msgspec.to_builtins(server.shaped)
+            for name, server in figures.servers.items()
+            if server.shaped.results
         },
     }

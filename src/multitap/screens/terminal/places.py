@@ -183,6 +183,7 @@ def server_words(row: ServerRow) -> str:
     facts = (
         counted(row.tools, "tool") if row.tools else "",
         counted(row.tokens, "token") if row.tokens else "",
+        row.shaped,
         counted(row.calls, "call") if row.calls else "",
         f"p95 {duration(row.p95)}" if row.p95 else "",
         f"restarted {counted(row.restarts, 'time')}" if row.restarts else "",

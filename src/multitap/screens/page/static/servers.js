@@ -89,7 +89,7 @@ export default function servers(app) {
   function details(row) {
     if (row.project && !row.transport) { review(row); return; }
     const facts = [["State", row.state], ["Reason", row.reason || "-"], ["What helps", row.fix || "-"], ["Transport", row.transport], ["Era", row.era || "-"], ["Confinement", row.level ? `${row.level}: ${row.confinement}` : "-"],
-      ["Tools", number(row.tools)], ["Tokens of their definitions", number(row.tokens)], ["Calls", number(row.calls)], ["Errors", number(row.errors)], ["Restarts", number(row.restarts)]];
+      ["Tools", number(row.tools)], ["Tokens of their definitions (estimated)", number(row.tokens)], ["Tokens of results", row.shaped || "-"], ["Calls", number(row.calls)], ["Errors", number(row.errors)], ["Restarts", number(row.restarts)]];
     const tools = Object.entries(app.state.figures?.servers?.[row.name]?.tools ?? {}).sort((a, b) => b[1].calls - a[1].calls).slice(0, 100);
     const node = open(row.name, [
       h("div", { class: "buttons" }, button("Rename", () => { node.close(); rename(row); }), button("Remove", () => { node.close(); remove(row); })),

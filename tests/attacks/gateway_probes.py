@@ -20,7 +20,7 @@ def ask(line, data):
 
 
 def request(host, port):
-    return f"GET /health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
+    return f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n".encode()
 
 
 def through_network(family, address):
@@ -56,7 +56,7 @@ def by_proxy_request(host, port):
     word = base64.b64encode(f"{proxy.username}:{proxy.password}".encode()).decode()
     name = f"[{host}]" if ":" in host else host
     head = (
-        f"GET http://{name}:{port}/health HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        f"GET http://{name}:{port}/metrics HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
         f"Proxy-Authorization: Basic {word}\r\n\r\n"
     )
 

@@ -1,5 +1,6 @@
 """Another user of the same machine, who can reach every port of loopback."""
 
+import json
 import os
 import sys
 
@@ -20,8 +21,9 @@ from tests.terminals import terminal
 from tests.waiting import wait_for
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+PROBES = tuple(http("GET", path, connection="close") for path in ("/health", "/ready"))
+"""Open to everybody: machines look whether it works, and learn nothing else."""
 DOORS = (
-    http("GET", "/health", connection="close"),
     http("GET", "/metrics", connection="close"),
     http("GET", "/sse", connection="close"),
     http(body=hello(), connection="close"),
@@ -37,6 +39,9 @@ def test_another_local_user_is_refused_everywhere_and_a_token_lets_them_in(tmp_p
             answer = asked_by(OTHER_USER, port, door)
             assert status_of(answer) == 403, answer
             assert b"calculator" not in answer
+        for probe in PROBES:
+            answer = asked_by(OTHER_USER, port, probe)
+            assert json.loads(answer.partition(b"\r\n\r\n")[2]).keys() <= {"status", "ready"}
         assert status_of(asked(port, DOORS[0])) == 200
 
         text, _ = AccessTokens(tmp_path / "data" / "multitap" / "tokens").create("guest")
@@ -118,8 +123,8 @@ def test_a_person_at_a_terminal_gets_a_link(tmp_path):
 
 def test_the_own_user_needs_no_token(tmp_path):
     with serving(tmp_path) as (port, _):
-        assert [status_of(asked(port, door)) for door in DOORS[:2]] == [200, 200]
-        assert b'"tools":' in asked(port, DOORS[4])
+        assert [status_of(asked(port, door)) for door in (*PROBES, DOORS[0])] == [200, 200, 200]
+        assert b'"tools":' in asked(port, DOORS[3])
 
 
 def test_everybody_needs_a_token_if_the_person_says_so(tmp_path):

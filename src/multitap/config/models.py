@@ -254,6 +254,10 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     select: Mapping[str, str] = {}
     """What the gateway's clients get of a tool's results: a JMESPath expression for each tool, by
     the server's own names. With `list_issues = "[].{id: id, title: title}"`, two fields of each."""
+    cache: Mapping[str, Duration] = {}
+    """Seconds for which a result of a tool may be given again to the same caller with the same
+    arguments, by the server's own names; only for tools whose annotations say that they read only
+    and are idempotent."""
     policy: Rules = ()
     """Which calls are allowed, asked about or denied; the first rule that applies counts. The
     settings' rules apply as well: the stricter of the two decides."""

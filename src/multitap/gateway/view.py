@@ -218,16 +218,12 @@ class View:
     @cached_property
     def all_tokens(self) -> int:
         """About how many tokens the definitions of all its tools take."""
-        from multitap.tools.providers import offers  # noqa: PLC0415 - in this mode only
-
-        return offers.estimate_tokens(self._all_tools())
+        return _read_tokens(self._all_tools())
 
     @cached_property
     def listed_tokens(self) -> int:
         """About how many tokens clients read in the list that they get."""
-        from multitap.tools.providers import offers  # noqa: PLC0415 - as above
-
-        return offers.estimate_tokens((self._content("tools/list") or {}).get("tools", []))
+        return _read_tokens((self._content("tools/list") or {}).get("tools", []))
 
     @property
     def answers_searches(self) -> bool:
@@ -365,6 +361,15 @@ class View:
 
 def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition]:
     return [{**entry.definition, key: uri} for uri, entry in resources.items()]
+
+
+def _read_tokens(definitions: Sequence[Mapping[str, Any]]) -> int:
+    """About how many tokens a model reads: names, descriptions and arguments."""
+    read = [
+        {key: definition.get(key) for key in ("name", "description", "inputSchema")}
+        for definition in definitions
+    ]
+    return round(len(jsonrpc.encode(read)) / BYTES_PER_TOKEN)
 
 
 def _has_on_request(link: Link) -> bool:

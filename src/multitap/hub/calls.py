@@ -25,6 +25,7 @@ from multitap.errors import (
     quoted,
 )
 from multitap.events import CallDone, EventBus, Outcome
+from multitap.hub.cached_results import CachedResults, cache_key
 from multitap.hub.metrics import ERROR_TYPES, RECENT, Metrics
 from multitap.hub.permissions import AuditTrail, Permissions
 from multitap.hub.routes import Route
@@ -91,6 +92,7 @@ class Calls:
         self._clock = asyncio.get_running_loop().time
         self.is_traced = False
         """Whether spans are recorded; otherwise a call pays nothing for them but this look."""
+        self._cached = CachedResults()
         self._recording: Recording = "off"
         """The calls whose arguments and results are recorded."""
 
@@ -98,6 +100,7 @@ class Calls:
         """Follow new settings; people are asked again, as the rules may have changed."""
         self._filters = settings.agents
         self._recording = settings.record
+        self._cached.clear()
         self.permissions.forget()
 
     @property
@@ -146,6 +149,7 @@ class Calls:
         given: bytes | Raw = b""
         sent = answered = 0.0
         ruling: Ruling | None = None
+        cached: bytes | None = None
         tool, client = route.tool, context.client
         slot_holder = caller = principal = None
         if client is not None:
@@ -178,8 +182,14 @@ class Calls:
             link = route.link
             if route.task_support != "forbidden" or context.takes_task or link.task_tools:
                 _prepare_task(route, request, context)
+            raw: Raw | None = None
+            if route.cache_for and not extra and not context.takes_task:
+                cached = cache_key(route, given, context)
+                raw = None if cached is None else self._cached.find(cached)
+                # a result that is given again does not become younger
+                cached = cached if raw is None else None
             try:
-                raw = await link.request(request)
+                raw = raw or await link.request(request)
             except ServerError as exc:
                 if not _may_take_task(exc, request, context):
                     raise
@@ -189,13 +199,15 @@ class Calls:
             answered = perf_counter()
             result = _look_at(route, raw)
             if result is None and (created := _created_task(route, raw)) is not None:
-                result = await _follow(route, request, raw, created)
+                cached, result = None, await _follow(route, request, raw, created)
                 answered = perf_counter()
             elif result is None:
                 result = await _vet(route, raw)
             if ruling is not None and ruling.decision is Decision.ASK:
                 await self.permissions.expect_answer(route, given, context, raw)
             outcome = _ERROR if result.is_error_known else _OK
+            if cached is not None:
+                self._cached.keep(cached, route.cache_for, raw)
         except MultitapError as exc:
             ruling = exc.ruling if isinstance(exc, Denied) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:

@@ -133,6 +133,8 @@ class Route(TimeLimits, frozen=True, kw_only=True):
     """Whether the server can, or must, run it as a task, if it is of the handshake era."""
     guard: Guard | None = None
     """The policy for calls; None if all are allowed."""
+    cache_for: float = 0.0
+    """Seconds for which a result may be given again; 0: not at all."""
 
     def over(self, link: Link) -> "Route":
         """The route to the same tool over another link."""
@@ -164,7 +166,15 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         result_checker=None if config.check_results == "off" else tool.result_checker,
         task_support=task_support(tool.definition),
         guard=guard,
+        cache_for=_cache_age(tool, config),
     )
+
+
+def _cache_age(tool: Tool, config: ServerConfig) -> float:
+    """How long results are cached: only if both the operator and the server say that it is safe."""
+    hints = tool.annotations
+    is_safe = hints.get("readOnlyHint") is True and hints.get("idempotentHint") is True
+    return config.cache.get(tool.raw_name, 0.0) if is_safe else 0.0
 
 
 def find(catalog: Catalog, name: str) -> Tool:

@@ -115,13 +115,17 @@ class Line:
 async def dial(port, *, window=None):
     """A connection; `window` is how little of what it is sent it holds unread."""
     plug = socket.socket()
-    plug.setblocking(False)
-    if window is not None:
-        plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
-    # to vanish means to vanish: no lingering, no polite end
-    plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", port))
-    reader, writer = await asyncio.open_connection(sock=plug, limit=window or 2**24)
+    try:
+        plug.setblocking(False)
+        if window is not None:
+            plug.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window)
+        # to vanish means to vanish: no lingering, no polite end
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await asyncio.get_running_loop().sock_connect(plug, ("127.0.0.1", port))
+        reader, writer = await asyncio.open_connection(sock=plug, limit=window or 2**24)
+    except BaseException:  # also one who is cancelled meanwhile
+        plug.close()
+        raise
     try:
         yield Line(reader, writer)
     finally:

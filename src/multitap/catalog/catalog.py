@@ -22,6 +22,10 @@ from multitap.upstream.lists import Definition, Offers
 
 # of a tool; some servers send whole manuals, which every client would get
 MAX_DESCRIPTION = 16 * 1024
+PAGE_SCHEME = "ui://"
+"""How the addresses of MCP apps' pages begin."""
+FLAT_PAGE = "ui/resourceUri"
+"""The older spelling of a tool's reference to its page, in its `_meta`."""
 _ALL = ("*",)
 
 
@@ -61,6 +65,22 @@ class Tool(msgspec.Struct, frozen=True, eq=False, dict=True):
     @property
     def annotations(self) -> Mapping[str, Any]:
         return _object(self.definition.get("annotations")) or {}
+
+    @property
+    def is_for_model(self) -> bool:
+        """Whether models may see and call it: some tools are only for the pages of an MCP app."""
+        return self._is_visible_to("model")
+
+    @property
+    def is_for_apps(self) -> bool:
+        """Whether the pages of its own server may call it."""
+        return self._is_visible_to("app")
+
+    def _is_visible_to(self, audience: str) -> bool:
+        ui = (_object(self.definition.get("_meta")) or {}).get("ui")
+        visibility = (_object(ui) or {}).get("visibility")
+        # without a list of readers, it is for all of them
+        return not isinstance(visibility, list) or audience in visibility
 
     @cached_property
     def repeatable(self) -> bool:
@@ -300,7 +320,14 @@ def build_section(
         tools,
         hidden,
         _prompts(link, offers, registries.prompts, vetted),
-        _resources(link, offers.resources, "uri", registries.resources, vetted),
+        _resources(
+            link,
+            offers.resources,
+            "uri",
+            registries.resources,
+            vetted,
+            unlisted=pages_of(offers.tools),
+        ),
         _resources(link, offers.templates, "uriTemplate", registries.templates, vetted),
         tuple(warnings),
         withheld,
@@ -348,7 +375,8 @@ def reserve(server: str, config: ServerConfig, offers: Offers, registries: NameR
     # otherwise a server that starts faster would take the names that callers know
     registries.tools.give(server, tuple(aliases.values()))
     registries.prompts.give(server, tuple(texts(offers.prompts, "name")))
-    registries.resources.give(server, tuple(texts(offers.resources, "uri")))
+    uris = dict.fromkeys((*texts(offers.resources, "uri"), *pages_of(offers.tools)))
+    registries.resources.give(server, tuple(uris))
     registries.templates.give(server, tuple(texts(offers.templates, "uriTemplate")))
 
 
@@ -436,15 +464,28 @@ def _resources(
     key: str,
     registry: NameRegistry,
     vetted: VettingResult,
+    *,
+    unlisted: Iterable[str] = (),
 ) -> tuple[Resource, ...]:
     usable = texts(definitions, key)
-    addresses = registry.give(link.name, tuple(usable))
+    addresses = registry.give(link.name, tuple(dict.fromkeys((*usable, *unlisted))))
     kind = "resource" if key == "uri" else "template"
     return tuple(
         Resource(addresses[uri], link.name, uri, definition, link)
         for uri, definition in usable.items()
         if f"{kind} {uri}" not in vetted.withheld_others
     )
+
+
+def pages_of(tools: Iterable[Definition]) -> tuple[str, ...]:
+    """The addresses of the pages that tools refer to, which a server need not list."""
+    pages: dict[str, None] = {}
+    for tool in tools:
+        if (meta := _object(tool.get("_meta"))) is not None:
+            for uri in ((_object(meta.get("ui")) or {}).get("resourceUri"), meta.get(FLAT_PAGE)):
+                if isinstance(uri, str) and uri.startswith(PAGE_SCHEME):
+                    pages[uri] = None
+    return tuple(pages)
 
 
 def texts(definitions: Iterable[Definition], key: str) -> dict[str, Definition]:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
-from multitap.catalog.catalog import Prompt, Tool
+from multitap.catalog.catalog import PAGE_SCHEME, Prompt, Tool
 from multitap.errors import (
     LONGEST_QUOTE,
     BadAnswer,
@@ -207,18 +207,23 @@ class ClientLookup:
             NotAllowed: A filter hides it.
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        audience, apps = request.client.audience, request.client.apps
+        audience = request.client.audience
 
         def find() -> Tool | None:
             view = self._view(audience)
             return view.tools.get(name) or look_up(
-                view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
+                view.catalog, name, shows=view.shows, rank=_app_rank(request)
             )
 
         with self._hub.lookup.noting_refusal(name, request.context()):
             tool = await self._wait_for(request, find, name)
             view = self._view(audience)
             if tool is None:
+                if len(alike := _shown_alike(view, name)) > 1:
+                    raise UnknownName(
+                        f"several servers have a tool named {quoted(name)}",
+                        hint=f"use one of {', '.join(alike)}",
+                    )
                 raise unknown(view.tools, name, withheld_note(self._hub.withheld))
             if not view.shows(tool):
                 raise hidden_from_client(name)
@@ -226,10 +231,10 @@ class ClientLookup:
 
     def shown_tool(self, request: ClientRequest, name: str) -> Tool | None:
         """The tool with this name that the client sees now, if there is one."""
-        view, apps = self._view(request.client.audience), request.client.apps
+        view = self._view(request.client.audience)
         try:
             return view.tools.get(name) or look_up(
-                view.catalog, name, shows=view.shows, prefers=lambda tool: tool.server in apps
+                view.catalog, name, shows=view.shows, rank=_app_rank(request)
             )
         except NotAllowed:
             return None
@@ -278,7 +283,14 @@ class ClientLookup:
         Raises:
             Refused: There is none.
         """
-        resource = self._view(request.client.audience).resource(uri)
+        view = self._view(request.client.audience)
+        resource = view.resource(uri)
+        if resource is None and uri.startswith(PAGE_SCHEME):
+            # a page reads another one of its own server, which need not list it
+            server = request.last_app
+            if server is not None and view.has(server) and server in view.catalog.links:
+                view.catalog.check_readable(server, uri)
+                return view.catalog.links[server], uri
         if resource is None:
             stateless, handshake = client_errors.INVALID_PARAMS, client_errors.NO_RESOURCE
             code = stateless if request.is_stateless else handshake
@@ -298,6 +310,15 @@ class ClientLookup:
             defaults=self._hub.gateway_defaults,
             has=lambda server: self._view(request.client.audience).has(server),
         )
+
+
+def _app_rank(request: ClientRequest) -> Callable[[Tool], int]:
+    """Which of several tools of one name a page of the client means: that of the last one read."""
+    return lambda tool: request.app_rank(tool.server) if tool.is_for_apps else 0
+
+
+def _shown_alike(view: View, name: str) -> list[str]:
+    return [tool.name for tool in view.catalog.tools_with_raw_name(name) if view.shows(tool)]
 
 
 class ToolCalls:
@@ -452,6 +473,9 @@ class ToolCalls:
         try:
             if self._search.has(name):  # or it could go on calling itself
                 raise UnknownName(f"no tool named {quoted(name)}")  # noqa: TRY301
+            tool = self._lookup.shown_tool(inner, name)
+            if tool is not None and not tool.is_for_model:
+                raise UnknownName(f"the tool {quoted(name)} is for pages, not for models")  # noqa: TRY301
             return await self._shaped(inner, selector)
         except UnknownName as exc:
             return await self._search.unknown(inner, exc)
@@ -555,10 +579,6 @@ def _subject(name: str) -> str:
     return f"tools/call {name}"
 
 
-_APPS = "ui://"
-"""The URI scheme of MCP app pages."""
-
-
 class _Complete(msgspec.Struct):
     ref: dict[str, Any] = {}
     argument: Raw = EMPTY
@@ -593,9 +613,9 @@ class OfferRequests:
         if (kept := await self._shaper.read(request, address)) is not None:
             return kept
         link, uri = await self._lookup.find_resource(request, address)
-        if address.startswith(_APPS) and request.client.single:
-            # its page may call tools of its own server by their bare names from now on
-            request.client.apps.add(link.name)
+        if address.startswith(PAGE_SCHEME):
+            # it may call tools of its own server by their bare names from now on
+            request.on_page_read(link.name)
         return await self._request(request, link, "resources/read", {"uri": uri}, uri, since)
 
     async def complete(self, request: ClientRequest, params: Raw) -> Result:

@@ -45,6 +45,7 @@ ASK_TIMEOUT = 600.0
 MOST_ASKED = 64
 """Requests to one client that may be unanswered at the same time."""
 
+_MOST_APPS = 64  # callers of one stateless client whose pages are remembered
 _LONGEST_WORD = 100  # characters of a client's name that are shown
 _ABILITIES = {
     "elicitation/create": "elicitation",
@@ -158,8 +159,12 @@ class Client:
         self.can_be_asked = False
         """Whether the handshake is done and it can answer any kind of question."""
         self.log_level: str | None = None
-        self.apps: set[str] = set()
-        """The servers whose MCP app pages it has read: these call their own server's tools."""
+        self.apps: dict[str, list[str]] = {}
+        """The servers whose MCP app pages it has read, the last one last, by caller.
+
+        The pages call their own server's tools. Several programs may share a stateless client, and
+        say who they are in each request.
+        """
         self.followed: set[str] = set()
         """The resources that it subscribed to in its session, by the URIs it uses."""
         self.scopes: dict[bytes, Stoppable] = {}
@@ -467,6 +472,31 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     def owner(self) -> object:
         # without a session, two requests of one token may come from two programs
         return self.client if self.client.single else self
+
+    def on_page_read(self, server: str) -> None:
+        """Note that the client shows a page of a server from now on."""
+        apps = self.client.apps
+        if self._app_key not in apps and len(apps) >= _MOST_APPS:
+            del apps[next(iter(apps))]
+        servers = apps.setdefault(self._app_key, [])
+        if server in servers:
+            servers.remove(server)
+        servers.append(server)
+
+    def app_rank(self, server: str) -> int:
+        """How recently the client read a page of a server; 0: never."""
+        servers = self.client.apps.get(self._app_key, [])
+        return servers.index(server) + 1 if server in servers else 0
+
+    @property
+    def last_app(self) -> str | None:
+        """The server whose page the client read last."""
+        servers = self.client.apps.get(self._app_key)
+        return servers[-1] if servers else None
+
+    @property
+    def _app_key(self) -> str:
+        return "" if self.client.single else self.caller
 
     def context(self) -> CallContext:
         """The context of the calls made for it."""

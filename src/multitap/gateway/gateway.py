@@ -21,6 +21,7 @@ from multitap.gateway.client import (
     ClientRequest,
     declared_extensions,
     log_level,
+    shows_pages,
 )
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.metrics import GatewayMetrics
@@ -290,7 +291,14 @@ class Gateway:
             return view
         if len(self._views) >= _VIEWS:  # tokens come and go
             self._views.clear()
-        view = self._views[audience] = View(catalog, limits, profiles, defaults, hub.settings.serve)
+        view = self._views[audience] = View(
+            catalog,
+            limits,
+            profiles,
+            defaults,
+            hub.settings.serve,
+            shows_pages=shows_pages(audience.declared),
+        )
         self.subscriptions.on_shown(audience, view)
         return view
 

@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import anyio
@@ -115,7 +115,7 @@ class PrivateLinks:
             private.scope.cancel()
         else:
             self._claim(shared, _DECLARING)
-        extensions = jsonrpc.decode(declared.encode()) if declared else {}
+        extensions: dict[str, Any] = jsonrpc.decode(declared.encode()) if declared else {}
         link = self._hub.make_link(
             shared.name, shared.config, extensions=extensions, on_change=on_change
         )

@@ -36,7 +36,7 @@ from multitap.code.messages import (
     State,
 )
 from multitap.code.pool import ScriptPool, ScriptProcess
-from multitap.errors import BadArguments, MultitapError, NotAllowed, counted, shortened
+from multitap.errors import BadArguments, MultitapError, NotAllowed, counted, quoted, shortened
 from multitap.gateway.client import ClientRequest, able
 from multitap.gateway.own_tools import (
     CALL_TOOL,
@@ -263,6 +263,11 @@ class ScriptRunner:
             name, arguments = self._target(request, call)
         except BadArguments as exc:
             return CallAnswer(call.id, error=str(exc))
+        listed = self._view(request.client.audience).tools.get(name)
+        if listed is not None and not listed.is_for_model:
+            return CallAnswer(
+                call.id, error=f"the tool {quoted(name)} is for pages, not for models"
+            )
         digest = bind(name, arguments)
         if digest in progress.refused:
             with suppress(NotAllowed), self._hub.lookup.noting_refusal(name, request.context()):

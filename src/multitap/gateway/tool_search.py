@@ -125,7 +125,9 @@ class ToolSearch:
         if (finder := self._finders.get(audience)) is None:
             finder = self._finders[audience] = tool_finder.ToolFinder(
                 lambda: [
-                    tools.HubTool(entry, self._hub) for entry in self._view(audience).tools.values()
+                    tools.HubTool(entry, self._hub)
+                    for entry in self._view(audience).tools.values()
+                    if entry.is_for_model
                 ],
                 lambda name: self._find_tool(audience, name),
                 lambda: withheld_note(self._hub.withheld),
@@ -136,7 +138,9 @@ class ToolSearch:
         from multitap.tools import tool as tools  # noqa: PLC0415 - see above
 
         entry = self._view(audience).tools.get(name)
-        return None if entry is None else tools.HubTool(entry, self._hub)
+        if entry is None or not entry.is_for_model:
+            return None
+        return tools.HubTool(entry, self._hub)
 
     def _check(self, name: str, raw: Raw) -> Mapping[str, Any]:
         from multitap.tools.search import finder as tool_finder  # noqa: PLC0415 - a stemmer

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import anyio
 
-from multitap.catalog.catalog import Catalog
+from multitap.catalog.catalog import PAGE_SCHEME, Catalog, pages_of
 from multitap.config.documents import is_table
 from multitap.errors import MultitapError
 from multitap.events import CatalogChanged, LinkState
@@ -17,8 +17,6 @@ from multitap.wire import jsonrpc
 
 PATIENCE = 20.0
 """Seconds that a request waits for such a session; then it uses the shared one."""
-_FLAT = "ui/resourceUri"
-_PAGE = "ui://"
 _MOST = 64  # sets of extensions whose catalog is cached
 
 
@@ -119,12 +117,9 @@ def has_pages(offers: Offers) -> bool:
     extensions = offers.capabilities.get("extensions")
     if is_table(extensions) and UI in extensions:
         return True
-    if any(str(resource.get("uri")).startswith(_PAGE) for resource in offers.resources):
+    if any(str(resource.get("uri")).startswith(PAGE_SCHEME) for resource in offers.resources):
         return True
-    return any(
-        is_table(meta := tool.get("_meta")) and ("ui" in meta or _FLAT in meta)
-        for tool in offers.tools
-    )
+    return bool(pages_of(offers.tools))
 
 
 def _same(before: tuple[tuple[Link, Offers], ...], now: tuple[tuple[Link, Offers], ...]) -> bool:

@@ -10,7 +10,7 @@ from msgspec import Raw
 
 from multitap.catalog.addresses import AddressDirectory
 from multitap.catalog.audience import AudienceLimits
-from multitap.catalog.catalog import Catalog, Prompt, Resource, Tool
+from multitap.catalog.catalog import FLAT_PAGE, Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
 from multitap.gateway.client_errors import ScopeNeeded
@@ -23,7 +23,6 @@ from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import parse_table, text_of
 
 _parse_list = msgspec.json.Decoder(list[Raw]).decode
-_FLAT = "ui/resourceUri"
 _SIGNS = (b'uri"', b'esourceUri"')
 """How the keys end whose values may be addresses."""
 
@@ -85,7 +84,7 @@ class References:
 
     def _meta(self, meta: Raw) -> Raw:
         ui: Callable[[Raw], Raw] = lambda raw: _change_values(raw, {"resourceUri": self._address})  # noqa: E731
-        return _change_values(meta, {"ui": ui, _FLAT: self._address})
+        return _change_values(meta, {"ui": ui, FLAT_PAGE: self._address})
 
     def _address(self, uri: Raw) -> Raw:
         text = text_of(uri)
@@ -131,6 +130,7 @@ class View:
         profiles: The profiles that the limits come from.
         defaults: Settings for calls that the server's configuration does not override.
         serve: How tools are listed, unless the profile says otherwise.
+        shows_pages: Whether its clients show the pages of MCP apps, whose tools models do not see.
     """
 
     def __init__(
@@ -140,7 +140,10 @@ class View:
         profiles: Mapping[str, Profile],
         defaults: CallDefaults = CallDefaults(),
         serve: Serve = Serve(),
+        *,
+        shows_pages: bool = False,
     ) -> None:
+        self._shows_pages = shows_pages
         self.catalog = catalog
         self.limits = limits
         self.profiles = profiles
@@ -149,7 +152,11 @@ class View:
         """The routes of tools that have been called."""
         self.tools: Mapping[str, Tool] = catalog.tools
         # most clients see everything, which may be many thousand tools
-        if not limits.is_everything or any(map(_has_on_request, catalog.links.values())):
+        if (
+            not limits.is_everything
+            or any(map(_has_on_request, catalog.links.values()))
+            or not all(tool.is_for_model for tool in catalog.tools.values())
+        ):
             self.tools = {name: tool for name, tool in catalog.tools.items() if self.shows(tool)}
         self.prompts: Mapping[str, Prompt] = catalog.prompts
         resources, templates = catalog.resources, catalog.templates
@@ -185,6 +192,9 @@ class View:
         """Whether a tool may be listed and called, whether or not its server is up."""
         if _is_on_request(tool) and not self.limits.shows_environment:
             return False
+        # clients that know nothing of apps would show all tools to their model
+        if not tool.is_for_model and not (self._shows_pages and tool.is_for_apps):
+            return False
         return self.limits.shows(tool.names)
 
     @cached_property
@@ -212,13 +222,15 @@ class View:
         functions: dict[str, str] = {}
         # exact names first, so that no other tool can take them
         for name in sorted(self.tools, key=lambda name: (not name.isidentifier(), name)):
+            if not self.tools[name].is_for_model:
+                continue
             functions.setdefault(_NO_LETTER.sub("_", name), name)
         return functions
 
     @cached_property
     def all_tokens(self) -> int:
         """About how many tokens the definitions of all its tools take."""
-        return _read_tokens(self._all_tools())
+        return _read_tokens([self._tool(tool) for tool in self.tools.values() if tool.is_for_model])
 
     @cached_property
     def listed_tokens(self) -> int:
@@ -345,7 +357,10 @@ class View:
         match method:
             case "tools/list":
                 if self.searched:  # `call_tool` and scripts read on in cut results, too
-                    return {"tools": code_tools() if self.mode == "code" else search_tools()}
+                    own = code_tools() if self.mode == "code" else search_tools()
+                    # pages call their tools directly, and their hosts know only what is listed
+                    of_pages = (tool for tool in self.tools.values() if not tool.is_for_model)
+                    return {"tools": [*own, *map(self._tool, of_pages)]}
                 own = [reading_tool()] if self.shapes_results else []
                 return {"tools": [*self._all_tools(), *own]}
             case "prompts/list":

@@ -195,7 +195,7 @@ def look_up(
     name: str,
     *,
     shows: Callable[[Tool], bool] = lambda _: True,
-    prefers: Callable[[Tool], bool] = lambda _: False,
+    rank: Callable[[Tool], int] = lambda _: 0,
 ) -> Tool | None:
     """The tool with this catalog name, or the only one with this name at its server.
 
@@ -203,7 +203,7 @@ def look_up(
         catalog: The current catalog.
         name: The name.
         shows: Whether the caller may see a tool; only these can make a name ambiguous.
-        prefers: Whether the caller prefers a tool to others with the same name.
+        rank: How much the caller prefers a tool to others with the same name; 0: not at all.
 
     Raises:
         NotAllowed: A filter hides it, the policy denies it, or it waits for a review.
@@ -220,14 +220,15 @@ def look_up(
         tool
         for tool in catalog.tools_with_raw_name(name)
         # no server is called in place of another, least of all while that one is down
-        if shows(tool) and (prefers(tool) or not catalog.is_named_like_another(tool))
+        if shows(tool) and (rank(tool) or not catalog.is_named_like_another(tool))
     ]
     if not alike and (held := _withheld(catalog, name)) and shows(held.tool):
         raise NotAllowed(
             f"the tool {quoted(name)} is withheld: {held.reason.words}", hint=held.reason.hint
         )
     if len(alike) > 1:
-        alike = [tool for tool in alike if prefers(tool)]
+        best = max(alike, key=rank)
+        alike = [best] if rank(best) else []
     return alike[0] if len(alike) == 1 else _with_slash(catalog, name, shows)
 
 

@@ -258,6 +258,8 @@ class HubTools(Mapping[str, ToolInfo]):
         return HubTool(tool, self._hub, self._agent)
 
     def _is_shown(self, tool: Tool) -> bool:
+        if not tool.is_for_model:
+            return False
         filter_ = self._hub.settings.agents.get(self._agent) if self._agent else None
         return filter_ is None or allowed(tool.names, filter_)
 

@@ -398,6 +398,16 @@ class LocalServer(_Server, frozen=True, kw_only=True):
 ServerConfig = StdioServer | HttpServer | LocalServer
 
 
+class Quota(ConfigModel, frozen=True, kw_only=True):
+    """How much each client may use, by its token or identity; nothing is limited by default."""
+
+    calls_per_hour: Count | None = None
+    calls_per_day: Count | None = None
+    bytes_per_hour: Count | None = None
+    """Bytes of results; the one that exceeds it is still delivered."""
+    bytes_per_day: Count | None = None
+
+
 class Serve(ConfigModel, frozen=True, kw_only=True):
     """How the hub serves MCP clients."""
 
@@ -427,6 +437,8 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     """Addresses or networks of proxies; only these are believed what they say of their clients."""
     proxy_protocol: bool = False
     """Whether trusted proxies begin each connection with a header of the PROXY protocol."""
+    quota: Quota = Quota()
+    """How much each client may use."""
     drain: Grace = 0.0
     """Seconds for which a gateway that stops goes on answering, not ready, while calls last."""
     keep: Duration = 600.0

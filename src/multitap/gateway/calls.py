@@ -30,6 +30,7 @@ from multitap.gateway.logins import ClientLogins
 from multitap.gateway.own_tools import READ_RESULT, RUN_CODE
 from multitap.gateway.parked_calls import ParkedCalls
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
+from multitap.gateway.quotas import Quotas
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
 from multitap.gateway.tool_search import ToolSearch, refusal
@@ -359,6 +360,8 @@ class ToolCalls:
         self._shaper = shaper
         self.shared: tuple[SharedRecords, Seal] | None = None
         """What replicas share of paused scripts."""
+        self.quotas: Quotas | None = None
+        """Limits what principals use; None without quotas."""
         self.traces: RequestTraces | None = None
         """Records some of the requests; None if traces are off."""
 
@@ -368,6 +371,23 @@ class ToolCalls:
         Raises:
             Refused, MultitapError: The call failed.
         """
+        if self.traces is None and self.quotas is None:
+            return self._answer(request)
+        return self._traced(request) if self.quotas is None else self._counted(request)
+
+    async def _counted(self, request: ClientRequest) -> Result:
+        """The same within the quota of its principal."""
+        if (quotas := self.quotas) is None:
+            return await self._traced(request)
+        principal = request.principal.key or request.principal.name
+        await quotas.admit(principal)
+        result = await self._traced(request)
+        size = sum(map(len, result)) if isinstance(result, tuple) else len(result)
+        await quotas.on_result(principal, size)
+        return result
+
+    def _traced(self, request: ClientRequest) -> Awaitable[Result]:
+        """The same, recorded if that is wanted."""
         traces = self.traces
         if traces is not None and (span := traces.begin(request, "tools/call")) is not None:
             return traces.serve(span, request, self._answer)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
+from multitap.config.sources import state_directory
 from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
 from multitap.events import LinkState, withheld_note
 from multitap.gateway import client_errors
@@ -30,6 +31,8 @@ from multitap.gateway.pass_through import PassThrough, is_custom
 from multitap.gateway.person_questions import PersonQuestions
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.questions import ServerRequests
+from multitap.gateway.quotas import FILE as QUOTA_FILE
+from multitap.gateway.quotas import Quotas
 from multitap.gateway.readiness import report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions
@@ -242,6 +245,12 @@ class Gateway:
         """Answers `tools/call`."""
         self._traces = None if hub.spans is None else RequestTraces(hub.spans)
         self.calls.traces = self._traces
+        limits = None if bus is None else bus.coordinator.limits
+        state = state_directory(hub.settings.state_dir)
+        quotas = Quotas(hub.settings.serve.quota, state / QUOTA_FILE, limits)
+        if quotas.is_limited:
+            self.calls.quotas = quotas
+            tasks.start_soon(quotas.run)
         offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
         self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""

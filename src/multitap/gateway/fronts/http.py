@@ -22,6 +22,7 @@ from multitap.cluster.front import (
     relay,
     too_fast,
 )
+from multitap.config.documents import is_table
 from multitap.errors import quoted, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import (
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
 
 _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
+_TOO_MANY = 429
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
 _FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
 _PROFILES = b"/mcp/"
@@ -663,6 +665,9 @@ def _finish(
     else:
         error = client_errors.to_refusal(outcome, message.method)
     status = HTTP_STATUS.get(error.code, 200) if is_stateless else 200
+    if is_table(error.data) and isinstance(wait := error.data.get("retryAfter"), int):
+        status = _TOO_MANY
+        http_request.extra = [*(http_request.extra or ()), (b"retry-after", b"%d" % wait)]
     return http_request.answer((refusal(message.id, error),), status)
 
 

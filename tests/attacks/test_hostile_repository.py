@@ -33,6 +33,8 @@ OTHERS = (
     *(
         "sandbox learn run",
         "policy explain run_echo",
+        "access list",
+        "access explain somebody",
         "audit",
         "audit --verify",
         "status",

@@ -111,6 +111,8 @@ def test_help_is_short_and_without_full_stop(multitap, line):
     assert ended.code == 0
     assert not first.endswith(".")
     alone = {
+        "access",
+        "access list",
         "config",
         "config schema",
         "demo",

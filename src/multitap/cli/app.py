@@ -85,6 +85,7 @@ Trust
   pins       pins       Review tools that changed since they were first seen
   sandbox    sandbox    Choose how much a server is confined, and what it may use
   policy     policy     Show which calls are allowed, asked about or denied
+  access     access     Show who may use a shared gateway, and why; revoke access
   audit      audit      Show who called what and what was decided, newest first
 """
 

@@ -20,6 +20,7 @@ _SPAN = {
     "anyOf": [{"minimum": 0, "type": "number"}, {"pattern": PATTERN, "type": "string"}],
 }
 _Text = Annotated[str, Meta(min_length=1)]
+_Life = Annotated[float, Meta(ge=60, extra={"duration": True}, extra_json_schema=_SPAN)]
 _Leeway = Annotated[float, Meta(ge=0, le=300, extra={"duration": True}, extra_json_schema=_SPAN)]
 
 
@@ -116,6 +117,51 @@ class AccessRule(ConfigModel, frozen=True, kw_only=True):
                 yield "scopes", f"{scope!r} is not a scope: write each one by itself"
 
 
+class RegisteredClient(ConfigModel, frozen=True, kw_only=True):
+    """An OAuth client that is known beforehand."""
+
+    name: _Text | None = None
+    """Shown to people; by default, its id."""
+    redirect_uris: Texts = ()
+    """Where people are sent back to, as exact texts; the port of a loopback address is free."""
+    client_secret: str | None = None
+    """May contain `${...}`; without one, anybody can claim to be this client. Needed for assertions
+    of the provider (ID-JAG)."""
+
+
+class SignInSettings(ConfigModel, frozen=True, kw_only=True):
+    """Lets clients sign people in with nothing but the URL of the gateway.
+
+    People sign in at a provider; clients get tokens of the gateway.
+    """
+
+    provider: _Text
+    """The name of the provider under `oidc`; it needs a `client_id`, with the redirect URI
+    `PUBLIC_URL/authorize/callback`."""
+    scopes: Texts = ("openid", "profile", "email")
+    """Scopes to ask the provider for; `offline_access` is added where the provider offers it."""
+    registration: bool = True
+    """Whether clients may register themselves; nothing is stored for them."""
+    documents: bool = True
+    """Whether clients may describe themselves at an address (client id metadata documents)."""
+    clients: Mapping[str, RegisteredClient] = {}
+    """Clients that are known beforehand, by their ids."""
+    token_life: _Life = 900.0
+    """Seconds for which an access token is valid; the provider is asked again at each renewal."""
+    refresh_life: _Life = 14 * 24 * 3600.0
+    """Seconds after which a client that was not used has to ask the person again."""
+
+    def mistakes(self) -> Iterator[FieldMistake]:
+        if "openid" not in self.scopes:
+            yield "scopes", "without `openid`, the provider does not say who signed in"
+        for scope in self.scopes:
+            if not _SCOPE.fullmatch(scope):
+                yield "scopes", f"{scope!r} is not a scope: write each one by itself"
+        for client_id, client in self.clients.items():
+            if client.client_secret is None and not client.redirect_uris:
+                yield "clients", f"{client_id!r} needs `redirect_uris`, or a `client_secret`"
+
+
 UNUSABLE = AccessRule(name="a rule that cannot be used", deny=("*",))
 """Takes the place of a rule with mistakes, which may have been meant to forbid something."""
 
@@ -133,6 +179,8 @@ class AccessSettings(ConfigModel, frozen=True, kw_only=True):
     rules: AccessRules = ()
     """What people may do. Several rules together give the tools of each; a `deny` wins. Who meets
     none is refused."""
+    sign_in: SignInSettings | None = None
+    """Signs people in for clients that know only the URL of the gateway."""
 
     def mistakes(self) -> Iterator[FieldMistake]:
         issuers = [provider.issuer for provider in self.oidc.values()]
@@ -154,3 +202,7 @@ class AccessSettings(ConfigModel, frozen=True, kw_only=True):
         names = [rule.name for rule in self.rules if rule.name != UNUSABLE.name]
         if len({*names}) < len(names):
             yield "rules", "two rules have the same name"
+        if self.sign_in is not None and (provider := self.sign_in.provider) not in self.oidc:
+            yield "sign_in", f"its provider {provider!r} is not in `oidc`"
+        elif self.sign_in is not None and self.oidc[self.sign_in.provider].client_id is None:
+            yield "sign_in", f"the provider {self.sign_in.provider!r} needs a `client_id`"

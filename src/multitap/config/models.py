@@ -278,6 +278,30 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     """Which protocol era to speak; `auto` asks the server and remembers."""
 
 
+class TokenExchange(ConfigModel, frozen=True, kw_only=True):
+    """How a person's sign-in at the gateway becomes a token for a server."""
+
+    provider: Text
+    """The name of the provider under `access.oidc`, which exchanges its own tokens."""
+    kind: Literal["token-exchange", "on-behalf-of", "id-jag"] = "token-exchange"
+    """RFC 8693; Entra's flow; or an assertion for the server's own issuer."""
+    audience: Text | None = None
+    """What the token is for, as the provider calls it; sent only if it is set. For `id-jag`, the
+    issuer that the server trusts."""
+    resource: Text | None = None
+    """The server as a resource (RFC 8707); sent only if it is set."""
+    scope: Text | None = None
+    """Scopes to ask for, separated by spaces."""
+    subject: Literal["access_token", "jwt", "id_token"] = "access_token"
+    """Which of the person's tokens is exchanged, and under which type."""
+
+    def mistakes(self) -> Iterator[FieldMistake]:
+        if self.kind == "on-behalf-of" and not self.scope:
+            yield "scope", "is needed for `on-behalf-of`, as in `api://SERVER/.default`"
+        if self.kind == "id-jag" and not self.audience:
+            yield "audience", "is needed for `id-jag`: the issuer that the server trusts"
+
+
 class SandboxRules(ConfigModel, frozen=True, kw_only=True):
     """What a confined server may use besides the system's programs and its own folder."""
 
@@ -368,6 +392,8 @@ class HttpServer(_Server, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     oauth: OAuth | Literal[False] | None = None
     """`false`: never log in. By default, logs in when the server asks for it."""
+    exchange: TokenExchange | None = None
+    """How people's sign-ins become tokens for it, with `credentials = "exchange"`."""
 
     def login_name(self, name: str) -> str:
         """The name of its login: a project's server never gets that of the user's one."""

@@ -285,7 +285,18 @@ def expand_access(access: AccessSettings, scope: Scope) -> AccessSettings:
         )
         for name, provider in access.oidc.items()
     }
-    return access.replace(oidc=providers) if providers else access
+    access = access.replace(oidc=providers) if providers else access
+    if access.sign_in is None:
+        return access
+    clients = {
+        name: client
+        if client.client_secret is None
+        else client.replace(
+            client_secret=put(f"access.sign_in.clients.{name}.client_secret", client.client_secret)
+        )
+        for name, client in access.sign_in.clients.items()
+    }
+    return access.replace(sign_in=access.sign_in.replace(clients=clients))
 
 
 def variables_of(config: ServerConfig) -> tuple[tuple[str, Reference], ...]:

@@ -458,7 +458,7 @@ class ToolCalls:
 
         seal = self._parked_calls.seal
         runner = script_runner.ScriptRunner(
-            self._hub, self._view, self._answer, self._search, self._shaper, lambda: seal
+            self._hub, self._view, self.answer, self._search, self._shaper, lambda: seal
         )
         if self.shared is not None:
             runner.share(*self.shared)

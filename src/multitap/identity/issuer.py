@@ -11,6 +11,7 @@ from urllib.parse import quote
 import anyio
 import msgspec
 
+from multitap.config import OAuth
 from multitap.config.access import OidcIssuer
 from multitap.config.documents import is_list
 from multitap.errors import RequestFailed
@@ -28,6 +29,8 @@ from multitap.identity.signing_keys import SigningKeys
 from multitap.oauth.discovery import IssuerMetadata, find_issuer
 from multitap.oauth.endpoints import FetchedReply, GuardedFetch
 from multitap.oauth.errors import LoginFailed, clean
+from multitap.oauth.grants import TokenEndpoint
+from multitap.oauth.identity import ClientIdentity, configured_client
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +96,7 @@ class Issuer:
         check_signature(token, await self.keys.wait_for(jwt.kid, algorithm), algorithm)
         return checked
 
-    async def verify_logout(self, token: str, jwt: Jwt) -> None:
+    async def check_signed(self, token: str, jwt: Jwt) -> None:
         """Check the signature of another JWT of the provider.
 
         Raises:
@@ -103,6 +106,20 @@ class Issuer:
         algorithm = self._algorithm(jwt)
         check_signature(token, await self.keys.wait_for(jwt.kid, algorithm), algorithm)
 
+    async def token_endpoint(self) -> tuple[TokenEndpoint, str]:
+        """What exchanges grants as our client at the provider, and its address.
+
+        Raises:
+            ProviderDown: The provider does not describe itself now.
+        """
+        metadata = await self.discover()
+        credentials = OAuth(
+            client_id=self.provider.client_id, client_secret=self.provider.client_secret
+        )
+        client = configured_client(credentials, metadata)
+        client = client or ClientIdentity(self.provider.client_id or "")
+        return TokenEndpoint(self._fetch, metadata.issuer, client), metadata.token_endpoint
+
     async def introspect(self, token: str, audiences: Collection[str], now: float) -> VerifiedToken:
         """The holder of an opaque token, by the provider's word (RFC 7662).
 
@@ -110,7 +127,7 @@ class Issuer:
             TokenRefused: It is not valid.
             ProviderDown: The provider does not answer, or not as it should.
         """
-        metadata = await self._discover()
+        metadata = await self.discover()
         if metadata.introspection_endpoint is None:
             raise ProviderDown(f"{self.name} offers no introspection")
         form = {"token": token, "token_type_hint": "access_token"}
@@ -156,7 +173,7 @@ class Issuer:
             raise TokenRefused("the token is signed with an algorithm that is not allowed")
         return algorithm
 
-    async def _discover(self) -> IssuerMetadata:
+    async def discover(self) -> IssuerMetadata:
         """The provider's metadata, as long as they are not too old.
 
         Raises:
@@ -182,7 +199,7 @@ class Issuer:
             return found
 
     async def _fetch_keys(self) -> object:
-        metadata = await self._discover()
+        metadata = await self.discover()
         if metadata.jwks_uri is None:
             raise self._down("publishes no keys")
         try:

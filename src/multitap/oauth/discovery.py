@@ -99,6 +99,7 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
     revocation_endpoint: str | None = None
     jwks_uri: str | None = None
     introspection_endpoint: str | None = None
+    userinfo_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None

@@ -73,13 +73,12 @@ class AuthorizationRequest:
         Raises:
             LoginFailed: A browser may open another host than it seems to name.
         """
-        digest = hashlib.sha256(self._verifier.encode()).digest()
         query = {
             "response_type": "code",
             "client_id": self._client.client_id,
             "redirect_uri": self._redirect,
             "state": self._state,
-            "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
+            "code_challenge": challenge_of(self._verifier),
             "code_challenge_method": "S256",
             "resource": self._discovery.resource,
         }
@@ -133,6 +132,12 @@ class AuthorizationRequest:
             raise LoginFailed("the redirect is from another authorization server (`iss`)")
 
 
+def challenge_of(verifier: str) -> str:
+    """The S256 challenge of a verifier (RFC 7636)."""
+    digest = hashlib.sha256(verifier.encode()).digest()
+    return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
 async def bearer_form(
     settings: OAuth, issuer: str, resource: str, *, within: Path | None = None
 ) -> dict[str, str]:
@@ -181,28 +186,25 @@ async def _exchange(
     settings: OAuth, provider: str, id_token: str, issuer: str, resource: str
 ) -> str:
     # the provider comes from the configuration, not from the server: use its own address
-    reply = await GuardedFetch(provider).post_form(
-        provider,
-        {
-            "grant_type": _EXCHANGE,
-            "requested_token_type": _ID_JAG,
-            "subject_token": id_token,
-            "subject_token_type": _ID_TOKEN,
-            "audience": issuer,
-            "resource": resource,
-            "client_id": settings.identity_client_id or settings.client_id or "",
-        },
-    )
-    response = reply.decode_json()
-    assertion = response.get("access_token")
-    if (
-        reply.status != _OK
-        or response.get("issued_token_type") != _ID_JAG
-        or not isinstance(assertion, str)
-    ):
-        error = response.get("error") or f"the identity provider answers with HTTP {reply.status}"
-        raise GrantRefused(str(error), str(response.get("error_description") or ""))
-    return assertion
+    client = ClientIdentity(settings.identity_client_id or settings.client_id or "")
+    endpoint = TokenEndpoint(GuardedFetch(provider), provider, client)
+    return await endpoint.assertion(provider, id_jag_form(id_token, issuer, resource=resource))
+
+
+def id_jag_form(
+    id_token: str, audience: str, *, resource: str | None = None, scope: str | None = None
+) -> dict[str, str]:
+    """Asks an identity provider for an assertion that another issuer accepts (SEP-990, leg 1)."""
+    form = {
+        "grant_type": _EXCHANGE,
+        "requested_token_type": _ID_JAG,
+        "subject_token": id_token,
+        "subject_token_type": _ID_TOKEN,
+        "audience": audience,
+    }
+    return form | {
+        name: value for name, value in {"resource": resource, "scope": scope}.items() if value
+    }
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -214,6 +216,8 @@ class Grant(msgspec.Struct, frozen=True):
     expires_at: float | None
     refresh_token: str | None
     scope: str | None
+    id_token: str | None = None
+    """Says who gave it, where OpenID Connect is spoken."""
 
     def __repr__(self) -> str:
         return "<Grant>"
@@ -249,6 +253,20 @@ class TokenEndpoint:
         if reply.status != HTTPStatus.OK:
             raise _refusal(reply.status, response)
         return _parse_grant(response)
+
+    async def assertion(self, address: str, form: Mapping[str, str]) -> str:
+        """An assertion for another issuer (ID-JAG), which is no token for anything itself."""
+        reply = await self._post(address, form)
+        response = reply.decode_json()
+        assertion = response.get("access_token")
+        if (
+            reply.status != _OK
+            or response.get("issued_token_type") != _ID_JAG
+            or not isinstance(assertion, str)
+        ):
+            error = response.get("error") or f"the provider answers with HTTP {reply.status}"
+            raise GrantRefused(str(error), str(response.get("error_description") or ""))
+        return assertion
 
     async def revoke(self, address: str, token: str, kind: str) -> None:
         """Revoke a token (RFC 7009)."""
@@ -309,6 +327,7 @@ def _parse_grant(response: Mapping[str, object]) -> Grant:
         expires_at=_expiry(response.get("expires_in")),
         refresh_token=_text(response.get("refresh_token")),
         scope=_text(response.get("scope")),
+        id_token=_text(response.get("id_token")),
     )
 
 

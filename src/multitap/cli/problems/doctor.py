@@ -171,11 +171,16 @@ def _of_server(
 def _show(findings: Findings) -> None:
     say(printable(findings.subject))
     for check in findings.checks:
-        verdict = colour_text(f"{check.verdict:<6}", _COLOURS[check.verdict], sys.stdout)
-        say(f"  {verdict}  {check.phase:<9}  {printable(check.text)}")
-        for detail in check.details:
-            say(f"{_INDENT}| {printable(detail)}")
-        if check.hint:
-            say(f"{_INDENT}hint: {printable(check.hint)}")
-        if check.code:
-            say(f"{_INDENT}more: `multitap help {check.code}`")
+        show_check(check)
+
+
+def show_check(check: Check) -> None:
+    """Print one check, with what to do about it."""
+    verdict = colour_text(f"{check.verdict:<6}", _COLOURS[check.verdict], sys.stdout)
+    say(f"  {verdict}  {check.phase:<9}  {printable(check.text)}")
+    for detail in check.details:
+        say(f"{_INDENT}| {printable(detail)}")
+    if check.hint:
+        say(f"{_INDENT}hint: {printable(check.hint)}")
+    if check.code:
+        say(f"{_INDENT}more: `multitap help {check.code}`")

@@ -61,10 +61,12 @@ from multitap.upstream.connect import Placements, local_placements
 from multitap.upstream.questions import Handlers, client_of
 
 if TYPE_CHECKING:
+    from multitap.authorization.endpoints import AuthorizationEndpoints
     from multitap.cluster.replica import Replica
     from multitap.gateway.fronts import access as front_access
     from multitap.gateway.fronts import http as http_front
     from multitap.gateway.fronts.resource_server import ResourceServer
+    from multitap.identity.verifier import Verifier
     from multitap.screens.page import access
 
 PAUSE = 60.0
@@ -357,7 +359,9 @@ async def _serve_http(
             keys = None
             if serving.console and (is_loopback(host) or not rules.insecure):
                 keys = access.ConsoleKeys(allowed.sources)
-            resources = _resource_server(served, gateway) if has_providers else None
+            # workers are on one machine, and the memory of their coordinator ends with them
+            cluster = replica if worker is None else None
+            resources = _resource_server(served, gateway, cluster) if has_providers else None
             control = ControlService(
                 gateway,
                 reloader=served.reloader,
@@ -410,7 +414,9 @@ def _public_hosts(serve: Serve) -> tuple[str, ...]:
     return (urlsplit(canonical_url(serve.public_url)).hostname or "",)
 
 
-def _resource_server(served: ServedHub, gateway: Gateway) -> "ResourceServer":
+def _resource_server(
+    served: ServedHub, gateway: Gateway, cluster: "Replica | None"
+) -> "ResourceServer":
     """Admits the tokens of the configured identity providers.
 
     Raises:
@@ -431,7 +437,24 @@ def _resource_server(served: ServedHub, gateway: Gateway) -> "ResourceServer":
         lambda: gateway.hub.settings.access,
         lambda: gateway.hub.settings.profiles,
         expand=expand,
+        make_sign_in=partial(_sign_in, served.settings.serve.public_url, cluster),
     )
+
+
+def _sign_in(
+    public_url: str | None,
+    cluster: "Replica | None",
+    access: AccessSettings,
+    verifier: "Verifier",
+) -> "AuthorizationEndpoints | None":
+    """Signs people in for clients that know only our URL; None if that is not configured."""
+    if access.sign_in is None:
+        return None
+    from multitap.authorization.endpoints import open_sign_in  # noqa: PLC0415 - few have it
+    from multitap.gateway.fronts.resource_server import canonical_url  # noqa: PLC0415 - as above
+
+    shared = None if cluster is None else (cluster.coordinator.records, cluster.key)
+    return open_sign_in(access, verifier, canonical_url(public_url), shared)
 
 
 def _tls(serving: ServeOptions) -> ServerTls | None:

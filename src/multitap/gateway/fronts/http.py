@@ -186,7 +186,7 @@ class HttpFront:
             return self._console.admit(head)
         if b"origin" in head.headers:
             access.cors.mark(head)
-        if head.url.startswith(_OPEN) or is_preflight(head):
+        if _needs_no_token(head, self.resource_server):
             return self._admit_anybody(head)
         admitted = access.decide(head.headers, head.peer)
         if isinstance(admitted, Rejected):
@@ -677,6 +677,12 @@ def _cancellation(*, has_left: bool) -> RpcError:
     else:
         message_, reason = "Request cancelled", "cancelled"
     return RpcError(client_errors.CANCELLED, message_, {"reason": reason})
+
+
+def _needs_no_token(head: RequestHead, resources: "ResourceServer | None") -> bool:
+    if head.url.startswith(_OPEN) or is_preflight(head):
+        return True
+    return resources is not None and resources.is_sign_in(head)
 
 
 def _is_for_clients(path: bytes) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Protocol
 from urllib.parse import parse_qs, quote, unquote_to_bytes, urlsplit
 
 import anyio.to_thread
@@ -16,7 +17,7 @@ from multitap.http.server.request import HttpRequest, Rejected, RequestHead, ToD
 from multitap.identity import proofs
 from multitap.identity.access_tokens import MissingScopes, ProviderDown, TokenRefused
 from multitap.identity.proofs import ProofRefused, Proofs
-from multitap.identity.verifier import NotAdmitted, TokenDecision, Verifier
+from multitap.identity.verifier import NotAdmitted, OwnTokens, TokenDecision, Verifier
 from multitap.wire import jsonrpc
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,26 @@ _SSE = frozenset({b"/sse", b"/messages"})
 _SCHEMES = frozenset({b"bearer", b"dpop"})
 _MOST_LOGOUT = 64 * 1024  # bytes of a logout request, which anybody can send
 _LISTENS = b"subscriptions/listen"
+
+
+class SignInFront(Protocol):
+    """Signs people in for clients that know only the URL of the gateway."""
+
+    @property
+    def server(self) -> OwnTokens:
+        """Verifies the tokens that it issues."""
+        ...
+
+    @property
+    def paths(self) -> Collection[bytes]:
+        """The paths that are its own."""
+        ...
+
+    def route(self, head: RequestHead) -> Callable[[HttpRequest], ToDo] | None:
+        """The handler of a request that belongs to a sign-in; None for all others."""
+        ...
+
+
 Expand = Callable[[AccessSettings], AccessSettings]
 """Expands the variables in the settings; raises `ConfigError`."""
 
@@ -40,6 +61,7 @@ class ResourceServer:
         profiles: The current profiles, each of which is a resource at `/mcp/NAME`.
         expand: Expands the variables in the settings.
         make_verifier: Makes what decides about tokens; tests have clocks of their own.
+        make_sign_in: Makes what signs people in; None if the settings have nothing of it.
 
     Raises:
         ConfigError: There is no public URL.
@@ -53,6 +75,7 @@ class ResourceServer:
         *,
         expand: Expand = lambda access: access,
         make_verifier: Callable[[AccessSettings], Verifier] = Verifier,
+        make_sign_in: Callable[[AccessSettings, Verifier], SignInFront | None] | None = None,
     ) -> None:
         self.public_url = canonical_url(public_url)
         self.host = urlsplit(self.public_url).hostname or ""
@@ -61,8 +84,10 @@ class ResourceServer:
         self._profiles = profiles
         self._expand = expand
         self._make_verifier = make_verifier
+        self._make_sign_in = make_sign_in
         self._settings = access()
-        self.verifier = make_verifier(expand(self._settings))
+        self.sign_in: SignInFront | None = None
+        self.verifier = self._verifier_for(self._settings)
         self._proofs = Proofs()
         self._audiences: dict[bytes, frozenset[str]] = {}
 
@@ -73,7 +98,7 @@ class ResourceServer:
             return False
         self._settings = settings
         try:
-            verifier = self._make_verifier(self._expand(settings))
+            verifier = self._verifier_for(settings)
         except ConfigError as exc:
             logger.warning("keeping the previous access settings: %s", exc)
             return False
@@ -82,6 +107,14 @@ class ResourceServer:
         self.verifier = verifier
         self._audiences.clear()
         return True
+
+    def _verifier_for(self, settings: AccessSettings) -> Verifier:
+        expanded = self._expand(settings)
+        verifier = self._make_verifier(expanded)
+        if self._make_sign_in is not None:
+            self.sign_in = self._make_sign_in(expanded, verifier)
+        verifier.own = None if self.sign_in is None else self.sign_in.server
+        return verifier
 
     def admit_now(self, head: RequestHead) -> Admitted | Rejected | None:
         """Admit or reject a request by its token; None if a provider has to be asked first."""
@@ -164,10 +197,16 @@ class ResourceServer:
             resource_of(head.path), "insufficient_scope", description, [*owned, *scopes]
         )
 
+    def is_sign_in(self, head: RequestHead) -> bool:
+        """Whether a request belongs to a sign-in, which nobody needs a token for."""
+        return self.sign_in is not None and head.path in self.sign_in.paths
+
     def route(self, head: RequestHead) -> Callable[[HttpRequest], ToDo] | None:
         """The handler of a request that needs no credentials, if it is one of ours."""
         if head.path.startswith(WELL_KNOWN) and head.method in {b"GET", b"HEAD"}:
             return self._describe
+        if self.sign_in is not None and (handler := self.sign_in.route(head)) is not None:
+            return handler
         if head.path.startswith(LOGOUT) and head.method == b"POST":
             length = head.headers.get(b"content-length", b"")
             head.keeps_body = length.isdigit() and int(length) <= _MOST_LOGOUT
@@ -193,7 +232,10 @@ class ResourceServer:
         scopes = [*dict.fromkeys(scope for provider in providers for scope in provider.scopes)]
         document: dict[str, object] = {
             "resource": self.url_of(resource),
-            "authorization_servers": [provider.issuer for provider in providers],
+            # only ourselves if we can: clients choose one, and not each can use the provider
+            "authorization_servers": [provider.issuer for provider in providers]
+            if self.sign_in is None
+            else [self.public_url],
             "bearer_methods_supported": ["header"],
             "resource_name": "Multitap",
         }

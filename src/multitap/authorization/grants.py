@@ -1,0 +1,293 @@
+"""What a sign-in gives a client: a code, then tokens that are renewed one after the other.
+
+A sign-in is one record. Its access and refresh tokens only name it, sealed, so nobody can make one
+up, and nothing is stored for requests of strangers. Each refresh token works once: one that comes
+again was copied by somebody, and ends the whole sign-in.
+"""
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from multitap.authorization.records import SignInRecords
+from multitap.identity.sign_in import ProviderTokens, SignInAttempt
+from multitap.trust.single_use import Seal
+
+ACCESS_PREFIX, REFRESH_PREFIX = "mta_", "mtr_"
+"""How our tokens begin, so that scanners and people recognise them."""
+CODE_LIFE = 60.0
+"""Seconds to use a code: the client does so at once."""
+HOP_LIFE = 600.0
+"""Seconds to sign in at the provider."""
+_REPLAY = 600.0  # seconds for which a second use of a code is recognised
+_TRIES = 5  # attempts of a change that races with others
+
+Seals = Callable[[], Sequence[Seal]]
+"""The keys: the first one seals, all of them unseal."""
+_Sealed = TypeVar("_Sealed", bound=msgspec.Struct)
+
+
+class SignIn(msgspec.Struct, frozen=True, kw_only=True):
+    """One person who signed in with one client."""
+
+    provider: str
+    """The provider's name in the configuration."""
+    issuer: str
+    subject: str
+    client_id: str
+    client: str
+    """A short form of the client's id, for people and rules."""
+    scopes: tuple[str, ...]
+    resource: str
+    claims: Mapping[str, Any]
+    signed_in: float
+    tokens: ProviderTokens = ProviderTokens()
+    generation: int = 0
+    """How often it was renewed."""
+
+    def __repr__(self) -> str:
+        return f"<SignIn at {self.provider}>"
+
+
+class Code(msgspec.Struct, frozen=True, kw_only=True):
+    """What a code stands for."""
+
+    sign_in: SignIn | None
+    """None once it was used."""
+    id: str
+    """The sign-in that it begins."""
+    challenge: str
+    redirect_uri: str
+    is_explicit: bool
+    """Whether the request named the redirect URI."""
+    expires: float
+    client_id: str
+
+
+class AccessRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asked a person for."""
+
+    client_id: str
+    client: str
+    redirect_uri: str
+    is_explicit: bool
+    challenge: str
+    scopes: tuple[str, ...]
+    resource: str
+    state: str | None = None
+
+
+class Hop(msgspec.Struct, frozen=True, kw_only=True):
+    """A person who agreed and is at the provider now."""
+
+    request: AccessRequest
+    browser: str
+    """The value of the cookie of the browser in which they agreed."""
+    attempt: SignInAttempt
+
+
+class AccessClaim(msgspec.Struct, frozen=True, array_like=True):
+    """The content of an access token."""
+
+    id: str
+    expires: float
+    scopes: tuple[str, ...]
+
+
+class RefreshClaim(msgspec.Struct, frozen=True, array_like=True):
+    """The content of a refresh token."""
+
+    id: str
+    generation: int
+
+
+class Stolen(Exception):
+    """A token or code that was used already came again."""
+
+
+class Grants:
+    """Issues codes and tokens, and knows which sign-ins are valid.
+
+    Args:
+        records: Stores sign-ins, for all replicas.
+        seals: The keys.
+        life: Seconds for which a sign-in can be renewed, from its last renewal on.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        records: SignInRecords,
+        seals: Seals,
+        life: float,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._records = records
+        self._seals = seals
+        self._life = life
+        self.clock = clock
+
+    def seal(self, value: msgspec.Struct, purpose: str) -> str:
+        """A text that only we can read."""
+        return _encode(self._seals()[0].seal(msgspec.json.encode(value), purpose))
+
+    def unseal(
+        self, text: str, kind: type[_Sealed], purpose: str, life: float | None = None
+    ) -> _Sealed | None:
+        """The value in a text; None if it is not ours, for another purpose, or too old."""
+        for seal in self._seals():
+            opened = seal.unseal(_decode(text), purpose)
+            if opened is not None and (life is None or opened.time + life > self.clock()):
+                return msgspec.json.decode(opened.data, type=kind)
+        return None
+
+    def derive(self, purpose: str, name: str) -> str:
+        """A secret that belongs to a name, the same at every replica."""
+        return self._seals()[0].name(purpose, name)
+
+    async def take_once(self, kind: str, name: str, life: float) -> bool:
+        """Whether something is used for the first time, at any replica."""
+        return await self._records.swap(f"once/{kind}/{_digest(name)}", None, b"1", ttl=life)
+
+    async def issue_code(self, code: Code) -> str:
+        """A code for a client, to be used once."""
+        text = secrets.token_urlsafe(32)
+        key = f"code/{_digest(text)}"
+        await self._records.swap(key, None, self._pack(code, key), ttl=_REPLAY)
+        return text
+
+    async def take_code(self, text: str, client_id: str) -> Code | None:
+        """What a code stands for, once; None if there is no such code for this client.
+
+        One attempt counts, whatever is wrong with the rest of the request: a thief cannot try.
+
+        Raises:
+            Stolen: It was used before; whatever came of it is revoked.
+        """
+        key = f"code/{_digest(text)}"
+        stored = await self._records.read(key)
+        code = self._unpack(stored, Code, key)
+        if code is None or code.client_id != client_id:
+            return None
+        used = self._pack(msgspec.structs.replace(code, sign_in=None), key)
+        if code.sign_in is None or not await self._records.swap(key, stored, used, ttl=_REPLAY):
+            await self.revoke(code.id)
+            raise Stolen
+        return code
+
+    async def keep_hop(self, state: str, hop: "Hop") -> None:
+        """Remember why somebody is sent to the provider."""
+        key = f"hop/{_digest(state)}"
+        await self._records.swap(key, None, self._pack(hop, key), ttl=HOP_LIFE)
+
+    async def take_hop(self, state: str, browser: str) -> "Hop | None":
+        """Why somebody was sent to the provider, once, and only by the same browser."""
+        key = f"hop/{_digest(state)}"
+        hop = self._unpack(await self._records.read(key), Hop, key)
+        # another browser gets nothing, and takes nothing away from the right one
+        if hop is None or not hmac.compare_digest(hop.browser.encode(), browser.encode()):
+            return None
+        return hop if await self._records.delete(key) else None
+
+    async def begin(self, sign_in_id: str, sign_in: SignIn, life: float) -> None:
+        """Store a new sign-in."""
+        key = f"sign-in/{sign_in_id}"
+        await self._records.swap(key, None, self._pack(sign_in, key), ttl=life)
+
+    async def find(self, sign_in_id: str) -> SignIn | None:
+        """A sign-in; None if it has ended."""
+        key = f"sign-in/{sign_in_id}"
+        return self._unpack(await self._records.read(key), SignIn, key)
+
+    def access_token(self, sign_in_id: str, scopes: Sequence[str], life: float) -> str:
+        claim = AccessClaim(sign_in_id, self.clock() + life, tuple(scopes))
+        return ACCESS_PREFIX + self.seal(claim, "access token")
+
+    def refresh_token(self, sign_in_id: str, generation: int) -> str:
+        return REFRESH_PREFIX + self.seal(RefreshClaim(sign_in_id, generation), "refresh token")
+
+    def read_access(self, token: str) -> AccessClaim | None:
+        """The content of an access token; None if it is not ours, or expired."""
+        if not token.startswith(ACCESS_PREFIX):
+            return None
+        claim = self.unseal(token.removeprefix(ACCESS_PREFIX), AccessClaim, "access token")
+        return claim if claim is not None and claim.expires > self.clock() else None
+
+    def read_refresh(self, token: str) -> RefreshClaim | None:
+        """The content of a refresh token; None if it is not ours."""
+        if not token.startswith(REFRESH_PREFIX):
+            return None
+        return self.unseal(token.removeprefix(REFRESH_PREFIX), RefreshClaim, "refresh token")
+
+    async def claim_renewal(self, claim: RefreshClaim) -> SignIn | None:
+        """Use up a refresh token; None if its sign-in has ended.
+
+        Raises:
+            Stolen: It was used before; the sign-in is revoked.
+        """
+        key = f"sign-in/{claim.id}"
+        for _ in range(_TRIES):
+            stored = await self._records.read(key)
+            sign_in = self._unpack(stored, SignIn, key)
+            if sign_in is None:
+                return None
+            if sign_in.generation != claim.generation:
+                # its owner or a thief has the other copy, and nobody can tell which is which
+                await self.revoke(claim.id)
+                raise Stolen
+            renewed = msgspec.structs.replace(sign_in, generation=sign_in.generation + 1)
+            if await self._records.swap(key, stored, self._pack(renewed, key), ttl=self._life):
+                return renewed
+        return None
+
+    async def give_back(self, claim: RefreshClaim) -> None:
+        """Make a refresh token usable again, which was claimed in vain."""
+        key = f"sign-in/{claim.id}"
+        stored = await self._records.read(key)
+        sign_in = self._unpack(stored, SignIn, key)
+        if sign_in is not None and sign_in.generation == claim.generation + 1:
+            before = msgspec.structs.replace(sign_in, generation=claim.generation)
+            await self._records.swap(key, stored, self._pack(before, key), ttl=self._life)
+
+    async def save(self, sign_in_id: str, sign_in: SignIn, *, generation: int) -> bool:
+        """Store a changed sign-in, if it was not renewed or revoked in between."""
+        key = f"sign-in/{sign_in_id}"
+        stored = await self._records.read(key)
+        current = self._unpack(stored, SignIn, key)
+        if current is None or current.generation != generation:
+            return False
+        return await self._records.swap(key, stored, self._pack(sign_in, key), ttl=self._life)
+
+    async def revoke(self, sign_in_id: str) -> None:
+        """End a sign-in, with all of its tokens."""
+        await self._records.delete(f"sign-in/{sign_in_id}")
+
+    def _pack(self, value: msgspec.Struct, key: str) -> bytes:
+        return self._seals()[0].seal(msgspec.json.encode(value), key)
+
+    def _unpack(self, stored: bytes | None, kind: type[_Sealed], key: str) -> _Sealed | None:
+        for seal in self._seals() if stored is not None else ():
+            if (opened := seal.unseal(stored or b"", key)) is not None:
+                return msgspec.json.decode(opened.data, type=kind)
+        return None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _encode(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decode(text: str) -> bytes:
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    except ValueError:
+        return b""

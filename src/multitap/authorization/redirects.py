@@ -1,0 +1,80 @@
+"""Where a client may have people sent back to, and whether an address is one of those."""
+
+import re
+from collections.abc import Collection
+from urllib.parse import SplitResult, urlsplit
+
+from multitap.http.addresses import is_loopback
+
+LONGEST = 512
+"""Characters of a redirect URI."""
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
+_PLAIN = re.compile(r"[!-~]+")  # ASCII without spaces: browsers drop or convert others
+_DANGEROUS = frozenset(
+    {"javascript", "data", "vbscript", "file", "blob", "about", "filesystem", "view-source",
+     "ws", "wss", "ftp", "mailto", "tel", "intent", "content", "chrome", "resource", "jar"}
+)  # fmt: skip
+"""Schemes that run something in the browser, or belong to no program that could be a client."""
+
+
+def why_refused(uri: str) -> str | None:
+    """Why a client cannot have a redirect URI; None if it can."""
+    if len(uri) > LONGEST or not _PLAIN.fullmatch(uri) or "\\" in uri:
+        return "it is too long, or has characters that a URL cannot have"
+    if (url := _split(uri)) is None or not _SCHEME.fullmatch(url.scheme):
+        return "it is not a URL"
+    if "#" in uri or "@" in url.netloc or url.scheme in _DANGEROUS:
+        return "it has a fragment, a user name, or a scheme that is not allowed"
+    if url.scheme == "https" and not url.hostname:
+        return "it has no host"
+    if url.scheme == "http" and not is_loopback(url.hostname or ""):
+        return "http is allowed only on the person's own machine"
+    return None  # otherwise the scheme of a program, such as `cursor://`
+
+
+def is_registered(uri: str, registered: Collection[str]) -> bool:
+    """Whether a redirect URI is one of those that a client registered.
+
+    Exactly, apart from the port of a loopback address: a program gets a free one from the system
+    (RFC 8252).
+    """
+    if why_refused(uri) is not None:
+        return False
+    return any(uri == other or _same_loopback(uri, other) for other in registered)
+
+
+def describe_target(uri: str) -> str:
+    """Where a redirect URI leads, for people."""
+    url = urlsplit(uri)
+    if url.scheme == "http":
+        return f"a program on your own computer ({url.netloc})"
+    if url.scheme != "https":
+        return f"a program on your own computer ({url.scheme}:)"
+    return url.netloc
+
+
+def is_local(uri: str) -> bool:
+    """Whether any program of the person's computer could be at the other end."""
+    return urlsplit(uri).scheme != "https"
+
+
+def _same_loopback(uri: str, other: str) -> bool:
+    one, two = _split(uri), _split(other)
+    if one is None or two is None or one.scheme != "http" or two.scheme != "http":
+        return False
+    return (
+        is_loopback(one.hostname or "")
+        and one.hostname == two.hostname
+        # an empty path and `/` are the same address
+        and (one.path or "/") == (two.path or "/")
+        and one.query == two.query
+    )
+
+
+def _split(uri: str) -> SplitResult | None:
+    try:
+        url = urlsplit(uri)
+        _ = url.port  # raises for a port that is not a number
+    except ValueError:
+        return None
+    return url

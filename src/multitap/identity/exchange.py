@@ -1,0 +1,261 @@
+"""A person's token, exchanged at the organisation's provider for one that a server accepts."""
+
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Literal, NamedTuple
+
+import anyio
+from yarl import URL
+
+from multitap.config import HttpServer, OAuth
+from multitap.config.models import TokenExchange
+from multitap.errors import RequestFailed
+from multitap.http.client.messages import Headers, Response
+from multitap.identity.access_tokens import ProviderDown
+from multitap.identity.issuer import Issuer
+from multitap.oauth.discovery import find_issuer
+from multitap.oauth.endpoints import GuardedFetch
+from multitap.oauth.errors import LoginFailed
+from multitap.oauth.grants import JWT_BEARER, Grant, TokenEndpoint, id_jag_form
+from multitap.oauth.identity import configured_client
+from multitap.wire.http_origin import Challenge
+
+EARLY, SHORTEST = 60.0, 10.0
+"""Seconds before its expiry from which on a token is not used, and for which it is in any case."""
+_USUAL = 300.0  # seconds that a token is used whose expiry is not known
+_MOST = 4  # tokens of one person at one server: each of their clients may have brought another
+_MOST_PEOPLE = 10_000
+_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
+_TYPE = "urn:ietf:params:oauth:token-type:"
+
+Person = tuple[str, str]
+"""Issuer and subject."""
+SubjectKind = Literal["access_token", "id_token"]
+
+
+class SubjectToken(NamedTuple):
+    """What a person proved themselves with, in memory only."""
+
+    token: str
+    expires: float
+    """Seconds since 1970."""
+
+    def __repr__(self) -> str:
+        return "<SubjectToken>"
+
+
+class SubjectTokens:
+    """The tokens that people came in with, so that the provider can exchange them.
+
+    Args:
+        clock: Seconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._tokens: dict[tuple[Person, SubjectKind], SubjectToken] = {}
+
+    def note(self, person: Person, kind: SubjectKind, token: str, expires: float) -> None:
+        """Remember a token, if it lasts longer than the one that is known."""
+        known = self._tokens.get((person, kind))
+        if token and (known is None or expires > known.expires or known.expires <= self._clock()):
+            self._tokens[person, kind] = SubjectToken(token, expires)
+            if len(self._tokens) > _MOST_PEOPLE:
+                del self._tokens[next(iter(self._tokens))]
+
+    def find(self, person: Person, kind: SubjectKind) -> str | None:
+        """A token that is valid now; None if the person has none."""
+        known = self._tokens.get((person, kind))
+        return known.token if known is not None and known.expires > self._clock() else None
+
+    def forget(self, person: Person) -> None:
+        """Forget what a person came in with: they may no longer use it."""
+        for key in [key for key in self._tokens if key[0] == person]:
+            del self._tokens[key]
+
+
+class _Exchanged(NamedTuple):
+    headers: Headers
+    until: float
+
+
+class ExchangedAccount:
+    """One person's access to one server; see `Authorizer`.
+
+    What it got is remembered by the token that it was exchanged for, and belongs to one server with
+    one configuration: a changed one has another account.
+
+    Args:
+        name: The server.
+        config: Its configuration, with `exchange`.
+        person: Whose token is exchanged.
+        subjects: Has the tokens that people came in with.
+        issuer: The provider of that name; None if there is none.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: HttpServer,
+        *,
+        person: Person,
+        subjects: SubjectTokens,
+        issuer: Callable[[str], Issuer | None],
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.standing: Headers | None = None
+        self._name = name
+        self._config = config
+        self._exchange = config.exchange or TokenExchange(provider="")
+        self._person = person
+        self._subjects = subjects
+        self._issuer = issuer
+        self._clock = clock
+        self._exchanged: dict[bytes, _Exchanged] = {}
+        self._turn = anyio.Lock()
+        self.exchanges = 0
+        """How often the provider was asked."""
+
+    @property
+    def ready(self) -> Headers | None:
+        subject = self._subject
+        return None if subject is None else self._remembered(subject)
+
+    async def headers(self, method: str, url: URL) -> Headers:  # noqa: ARG002 - the protocol
+        subject = self._subject
+        if subject is None:
+            raise RequestFailed(
+                f"{self._name} is used with your own sign-in, which has ended: connect again",
+                sent=False,
+            )
+        async with self._turn:  # calls at the same time share one exchange
+            if (headers := self._remembered(subject)) is not None:
+                return headers
+            grant = await self._ask(subject)
+            self._config.redact.learn([grant.access_token])
+            now = self._clock()
+            until = (grant.expires_at or now + _USUAL) - EARLY
+            headers = {"Authorization": f"Bearer {grant.access_token}"}
+            if len(self._exchanged) >= _MOST:
+                del self._exchanged[next(iter(self._exchanged))]
+            self._exchanged[_digest(subject)] = _Exchanged(headers, max(until, now + SHORTEST))
+            return headers
+
+    async def answer(
+        self,
+        challenge: Challenge,
+        method: str,
+        url: URL,
+        *,
+        waits: bool,  # noqa: ARG002 - as above
+    ) -> Headers:
+        """TokenExchange again, once: the server may have forgotten the token."""
+        subject = self._subject
+        known = None if subject is None else self._remembered(subject)
+        if subject is not None and known is not None:
+            if known.get("Authorization") != challenge.authorization:
+                return known
+            self._exchanged.pop(_digest(subject), None)
+            headers = await self.headers(method, url)
+            if headers.get("Authorization") != challenge.authorization:
+                return headers
+        raise RequestFailed(
+            f"{self._name} does not accept the token that {self._exchange.provider} gives for you",
+            sent=True,
+        )
+
+    def on_response(self, response: Response) -> None:
+        """Nothing to learn from it."""
+
+    @property
+    def _subject(self) -> str | None:
+        is_id = self._exchange.subject == "id_token"
+        return self._subjects.find(self._person, "id_token" if is_id else "access_token")
+
+    def _remembered(self, subject: str) -> Headers | None:
+        exchanged = self._exchanged.get(_digest(subject))
+        return exchanged.headers if exchanged and exchanged.until > self._clock() else None
+
+    async def _ask(self, subject: str) -> Grant:
+        name = self._exchange.provider
+        if (issuer := self._issuer(name)) is None:
+            raise RequestFailed(f"there is no identity provider named {name!r}", sent=False)
+        self.exchanges += 1
+        try:
+            return await _KINDS[self._exchange.kind](self._exchange, issuer, subject, self._config)
+        except (LoginFailed, ProviderDown) as exc:
+            reason = self._config.redact(str(exc))
+            raise RequestFailed(
+                f"{name} gives no token for {self._name}: {reason}", sent=False
+            ) from None
+
+
+async def _exchange_token(
+    exchange: TokenExchange, issuer: Issuer, subject: str, config: HttpServer
+) -> Grant:
+    """RFC 8693."""
+    del config
+    form = {
+        "grant_type": _GRANT,
+        "subject_token": subject,
+        "subject_token_type": _TYPE + exchange.subject,
+        "requested_token_type": f"{_TYPE}access_token",
+    }
+    # never one that we make up: a provider answers `invalid_target`, or worse, issues a token
+    wanted = {
+        "audience": exchange.audience,
+        "resource": exchange.resource,
+        "scope": exchange.scope,
+    }
+    form |= {name: value for name, value in wanted.items() if value}
+    endpoint, address = await issuer.token_endpoint()
+    return await endpoint.grant(address, form)
+
+
+async def _act_on_behalf(
+    exchange: TokenExchange, issuer: Issuer, subject: str, config: HttpServer
+) -> Grant:
+    """Entra's on-behalf-of flow, which is not RFC 8693."""
+    del config
+    form = {
+        "grant_type": JWT_BEARER,
+        "assertion": subject,
+        "requested_token_use": "on_behalf_of",
+        "scope": exchange.scope or "",
+    }
+    endpoint, address = await issuer.token_endpoint()
+    return await endpoint.grant(address, form)
+
+
+async def _assert_identity(
+    exchange: TokenExchange, issuer: Issuer, subject: str, config: HttpServer
+) -> Grant:
+    """Both legs of ID-JAG: an assertion of the provider, then a token of the server's issuer."""
+    audience = exchange.audience or ""
+    endpoint, address = await issuer.token_endpoint()
+    form = id_jag_form(subject, audience, resource=exchange.resource, scope=exchange.scope)
+    assertion = await endpoint.assertion(address, form)
+    # from the configuration: a server could name any issuer, and get our assertion sent there
+    there = GuardedFetch(audience)
+    metadata = await find_issuer(there, audience)
+    client = configured_client(config.oauth or OAuth(), metadata)
+    if client is None:
+        raise LoginFailed("`oauth.client_id` is needed: our client at the issuer of the server")
+    form = {"grant_type": JWT_BEARER, "assertion": assertion}
+    if exchange.scope:
+        form["scope"] = exchange.scope
+    return await TokenEndpoint(there, metadata.issuer, client).grant(metadata.token_endpoint, form)
+
+
+_Ask = Callable[[TokenExchange, Issuer, str, HttpServer], Awaitable[Grant]]
+_KINDS: Mapping[str, _Ask] = {
+    "token-exchange": _exchange_token,
+    "on-behalf-of": _act_on_behalf,
+    "id-jag": _assert_identity,
+}
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

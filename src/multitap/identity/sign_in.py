@@ -1,0 +1,248 @@
+"""The sign-in of a person at the organisation's provider (OpenID Connect)."""
+
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+
+from multitap.config.documents import is_list
+from multitap.errors import RequestFailed
+from multitap.identity.access_tokens import ProviderDown, TokenRefused, check_times, read_jwt
+from multitap.identity.issuer import Issuer
+from multitap.oauth.discovery import IssuerMetadata
+from multitap.oauth.endpoints import GuardedFetch
+from multitap.oauth.errors import GrantRefused, LoginFailed, clean
+from multitap.oauth.grants import Grant, challenge_of
+
+_LARGEST = 64 * 1024  # bytes of what a provider says about a person
+_PROTOCOL = frozenset(
+    {"iss", "aud", "exp", "iat", "nbf", "nonce", "at_hash", "c_hash", "s_hash", "jti", "azp",
+     "auth_time", "typ", "scope", "scp", "client_id", "token_use", "cnf"}
+)  # fmt: skip
+"""Claims that are about a token, not about a person."""
+_LASTING = "offline_access"
+_NOTHING: Mapping[str, object] = {}
+
+
+class ProviderTokens(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of the person at the provider, which no client sees."""
+
+    access_token: str = ""
+    refresh_token: str | None = None
+    id_token: str | None = None
+    expires_at: float | None = None
+
+    def __repr__(self) -> str:
+        return "<ProviderTokens>"
+
+
+class SignInAttempt(msgspec.Struct, frozen=True):
+    """What has to be remembered while a person is at the provider."""
+
+    nonce: str
+    verifier: str
+    redirect: str
+    """Where the provider sends the person back to."""
+
+    def __repr__(self) -> str:
+        return "<SignInAttempt>"
+
+
+def new_attempt(redirect: str) -> SignInAttempt:
+    """A new attempt to sign in."""
+    return SignInAttempt(secrets.token_urlsafe(32), secrets.token_urlsafe(64), redirect)
+
+
+class SignInRefused(Exception):
+    """The provider, or what it says, does not let this person in; the message says why."""
+
+
+class SignedIn(msgspec.Struct, frozen=True):
+    """A person as the provider describes them."""
+
+    subject: str
+    claims: Mapping[str, Any]
+    tokens: ProviderTokens
+
+
+class ProviderSignIn:
+    """Sends people to one provider, and reads what comes back.
+
+    Args:
+        issuer: The provider.
+        scopes: What to ask it for; `offline_access` is added where the provider offers it.
+        clock: Seconds since 1970.
+
+    Raises:
+        SignInRefused: From every method: the person is not let in.
+        ProviderDown: The provider does not answer.
+    """
+
+    def __init__(
+        self,
+        issuer: Issuer,
+        scopes: Sequence[str] = ("openid", "profile", "email"),
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.issuer = issuer
+        self._scopes = scopes
+        self._fetch = GuardedFetch(issuer.provider.issuer)
+        self._clock = clock
+
+    async def page(self, attempt: SignInAttempt, state: str) -> str:
+        """The page on which a person signs in."""
+        metadata = await self.issuer.discover()
+        if metadata.authorization_endpoint is None:
+            raise ProviderDown(f"{self.issuer.name} has no page to sign in")
+        scopes = [*self._scopes]
+        query = {
+            "response_type": "code",
+            "client_id": self.issuer.provider.client_id or "",
+            "redirect_uri": attempt.redirect,
+            "state": state,
+            "nonce": attempt.nonce,
+            "code_challenge": challenge_of(attempt.verifier),
+            "code_challenge_method": "S256",
+        }
+        if _LASTING in (metadata.scopes_supported or ()) and _LASTING not in scopes:
+            scopes.append(_LASTING)
+        if _LASTING in scopes:
+            query["prompt"] = "consent"  # OpenID Connect gives no refresh token without
+        address = self._fetch.rules.check(metadata.authorization_endpoint)
+        mark = "&" if address.query_string else "?"
+        return f"{address}{mark}{urlencode({**query, 'scope': ' '.join(scopes)})}"
+
+    async def finish(self, attempt: SignInAttempt, answer: Mapping[str, str]) -> SignedIn:
+        """Who has signed in, from what the browser brings back."""
+        metadata = await self.issuer.discover()
+        _check_sender(metadata, answer.get("iss"))
+        if "error" in answer:
+            reason = answer.get("error_description") or answer["error"]
+            raise SignInRefused(f"{self.issuer.name} refuses: {clean(reason)}")
+        if not answer.get("code"):
+            raise SignInRefused(f"{self.issuer.name} sent no code")
+        form = {
+            "grant_type": "authorization_code",
+            "code": answer["code"],
+            "redirect_uri": attempt.redirect,
+            "code_verifier": attempt.verifier,
+        }
+        grant = await self._grant(form)
+        if grant.id_token is None:
+            raise SignInRefused(f"{self.issuer.name} does not say who signed in")
+        claims = await self._read_id_token(grant.id_token, attempt.nonce)
+        return await self._describe(metadata, grant, claims, str(claims["sub"]))
+
+    async def renew(self, subject: str, tokens: ProviderTokens) -> SignedIn:
+        """Ask again about a person who signed in before."""
+        if tokens.refresh_token is None:
+            raise SignInRefused(f"{self.issuer.name} cannot be asked again without the person")
+        metadata = await self.issuer.discover()
+        form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
+        grant = await self._grant(form)
+        claims: Mapping[str, Any] = {}
+        if grant.id_token is not None:
+            claims = await self._read_id_token(grant.id_token, None)
+            if claims["sub"] != subject:
+                raise SignInRefused(f"{self.issuer.name} answers about somebody else")
+        signed_in = await self._describe(metadata, grant, claims, subject)
+        kept = signed_in.tokens
+        # a provider that does not rotate its tokens sends no new ones
+        return msgspec.structs.replace(
+            signed_in,
+            tokens=msgspec.structs.replace(
+                kept,
+                refresh_token=kept.refresh_token or tokens.refresh_token,
+                id_token=kept.id_token or tokens.id_token,
+            ),
+        )
+
+    async def _grant(self, form: Mapping[str, str]) -> Grant:
+        endpoint, address = await self.issuer.token_endpoint()
+        try:
+            return await endpoint.grant(address, form)
+        except GrantRefused as exc:
+            if exc.error == "invalid_client":  # our configuration, not the person
+                raise ProviderDown(
+                    f"{self.issuer.name} does not accept our client: {exc}"
+                ) from None
+            raise SignInRefused(f"{self.issuer.name} refuses: {exc}") from None
+        except (LoginFailed, RequestFailed) as exc:
+            raise ProviderDown(f"{self.issuer.name} does not answer: {exc}") from None
+
+    async def _read_id_token(self, token: str, nonce: str | None) -> Mapping[str, Any]:
+        try:
+            jwt = read_jwt(token)
+            await self.issuer.check_signed(token, jwt)
+            check_times(jwt.claims)
+        except TokenRefused as exc:
+            raise SignInRefused(f"the ID token of {self.issuer.name}: {exc}") from None
+        claims, provider = jwt.claims, self.issuer.provider
+        audience = claims.get("aud")
+        audiences = audience if is_list(audience) else [audience]
+        is_ours = provider.client_id in audiences and (
+            len(audiences) == 1 or claims.get("azp") == provider.client_id
+        )
+        now = self._clock()
+        if claims.get("iss") != provider.issuer or not is_ours:
+            raise SignInRefused(f"the ID token of {self.issuer.name} is for somebody else")
+        if "exp" not in claims or now > claims["exp"] + provider.leeway:
+            raise SignInRefused(f"the ID token of {self.issuer.name} has expired")
+        sent = claims.get("nonce")
+        # or a token of another sign-in could be slipped in
+        if nonce is not None and not hmac.compare_digest(str(sent).encode(), nonce.encode()):
+            raise SignInRefused(f"the ID token of {self.issuer.name} is of another sign-in")
+        if not isinstance(claims.get("sub"), str) or not claims["sub"]:
+            raise SignInRefused(f"the ID token of {self.issuer.name} names nobody")
+        return claims
+
+    async def _describe(
+        self, metadata: IssuerMetadata, grant: Grant, claims: Mapping[str, Any], subject: str
+    ) -> SignedIn:
+        # many providers put groups only there, and asking shows that the person still exists
+        more = await self._user_info(metadata, grant.access_token, subject)
+        person = {
+            name: value for name, value in {**more, **claims}.items() if name not in _PROTOCOL
+        }
+        if len(msgspec.json.encode(person)) > _LARGEST:
+            raise SignInRefused(f"{self.issuer.name} says more about the person than fits")
+        tokens = ProviderTokens(
+            access_token=grant.access_token,
+            refresh_token=grant.refresh_token,
+            id_token=grant.id_token,
+            expires_at=grant.expires_at,
+        )
+        return SignedIn(subject, person, tokens)
+
+    async def _user_info(
+        self, metadata: IssuerMetadata, token: str, subject: str
+    ) -> Mapping[str, Any]:
+        if metadata.userinfo_endpoint is None:
+            return {}
+        try:
+            reply = await self._fetch.describe(
+                metadata.userinfo_endpoint, {"Authorization": f"Bearer {token}"}
+            )
+        except (LoginFailed, RequestFailed) as exc:
+            raise ProviderDown(f"{self.issuer.name} does not answer: {exc}") from None
+        if reply.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+            raise SignInRefused(f"{self.issuer.name} no longer knows the person")
+        claims = reply.decode_json() if reply.status == HTTPStatus.OK else _NOTHING
+        if not claims:  # an error, or a signed answer, which nobody asked for
+            raise ProviderDown(f"{self.issuer.name} says nothing about the person")
+        if claims.get("sub") != subject:
+            raise SignInRefused(f"{self.issuer.name} answers about somebody else")
+        return claims
+
+
+def _check_sender(metadata: IssuerMetadata, named: str | None) -> None:
+    """Check that an answer comes from the provider that was asked (RFC 9207, mix-up)."""
+    if named is None and metadata.authorization_response_iss_parameter_supported:
+        raise SignInRefused("the answer does not say which provider it is from")
+    if named is not None and named != metadata.issuer:
+        raise SignInRefused("the answer is from another provider")

@@ -1,0 +1,426 @@
+"""Every known failure of bridges like ours, by its name."""
+
+import socket
+
+import pytest
+from yarl import URL
+
+from multitap.authorization.clients import FETCHES, Clients
+from multitap.authorization.records import FILE_NAME
+from multitap.errors import RequestFailed
+from multitap.identity.access_tokens import TokenRefused
+from multitap.oauth.endpoints import AddressRules, GuardedFetch
+from tests.authorization.organisation import REDIRECT, Browser, Organisation, answer_in, sign_ins
+
+pytestmark = pytest.mark.anyio
+
+ACCEPT = "/authorize/consent"
+
+
+@pytest.fixture
+async def front(tmp_path):
+    async with sign_ins(tmp_path) as opened:
+        yield opened
+
+
+async def test_cve_2026_27124_a_consent_does_not_count_in_another_browser(front):
+    client_id = await front.register("https://attacker.example/cb")
+    question = front.question(client_id, redirect_uri="https://attacker.example/cb")
+    async with Browser() as attacker, Browser() as victim:
+        page = await front.agree(attacker, question)
+        at_provider = await victim.open(page.onward)
+        back = await victim.open(at_provider.headers["location"])
+
+    assert back.status == 403
+    assert "location" not in back.headers
+
+
+async def test_cve_2026_27124_a_form_of_another_browser_is_refused(front):
+    question = front.question(await front.register())
+    async with Browser() as attacker, Browser() as victim:
+        theirs = await attacker.open(question)
+        await victim.open(question)
+        page = await victim.send(f"{front.url}{ACCEPT}", {**theirs.form, "decision": "allow"})
+
+    assert page.status == 403
+    assert page.onward is None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://attacker.example"},
+        {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+    ],
+    ids=["origin", "site"],
+)
+async def test_a_form_that_another_site_sends_is_refused(front, headers):
+    async with Browser() as browser:
+        page = await browser.open(front.question(await front.register()))
+        page = await browser.send(
+            f"{front.url}{ACCEPT}", {**page.form, "decision": "allow"}, headers=headers
+        )
+
+    assert page.status == 403
+
+
+async def test_a_person_is_asked_every_time_before_the_provider_is(front):
+    """Also after an earlier consent: a stranger's page could use it (GHSA-6x8h-498w-gv8c)."""
+    client_id = await front.register()
+    async with Browser() as browser:
+        await front.sign_in(browser, front.question(client_id))
+        again = await browser.open(front.question(client_id))
+
+    assert again.status == 200
+    assert "Allow" in again
+    assert len(front.organisation.pages) == 1
+
+
+async def test_cve_2025_69196_a_token_for_another_resource_is_refused(front):
+    client_id = await front.register()
+    token = (await front.tokens(client_id))["access_token"]
+
+    with pytest.raises(TokenRefused, match="another audience"):
+        await front.server.verify(token, [f"{front.url}/mcp/admins"])
+    with pytest.raises(TokenRefused, match="another audience"):
+        await front.server.verify(token, ["https://other.example/mcp"])
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "https://other.example/mcp",
+        "{url}.evil.example/mcp",
+        "{url}/mcpx",
+        "{url}/mcp?x=1",
+        "{url}/mcp#x",
+        "{url}/mcp/a/../../x",
+        "not a url",
+    ],
+)
+async def test_cve_2025_69196_no_token_is_issued_for_a_resource_of_others(front, resource):
+    client_id = await front.register()
+    async with Browser() as browser:
+        question = front.question(client_id, resource=resource.format(url=front.url))
+        back = await browser.open(question)
+
+    assert answer_in(back)["error"] == "invalid_target"
+    assert answer_in(back)["iss"] == front.url
+
+
+async def test_cve_2025_62800_nothing_that_strangers_write_becomes_markup(front):
+    evil = '"><script>alert(1)</script>'
+    client_id = await front.register(client_name=evil)
+    async with Browser() as browser:
+        asked = await browser.open(front.question(client_id, state=evil))
+        unknown = await browser.open(front.question(evil))
+        back = await browser.open(
+            f"{front.url}/authorize/callback?error={evil}&error_description={evil}&state={evil}"
+        )
+        wrong = await browser.open(front.question(client_id, redirect_uri=f"https://x/{evil}"))
+
+    for page in (asked, unknown, back, wrong):
+        assert "<script" not in page
+        policy = page.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "script-src" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert page.headers["cache-control"] == "no-store"
+
+
+async def test_the_double_get_race_does_not_invalidate_the_page(front):
+    question = front.question(await front.register())
+    async with Browser() as browser:
+        first = await browser.open(question)
+        await browser.open(question)
+        page = await browser.send(f"{front.url}{ACCEPT}", {**first.form, "decision": "allow"})
+        twice = await browser.send(f"{front.url}{ACCEPT}", {**first.form, "decision": "allow"})
+        at_provider = await browser.open(page.onward)
+        back = await browser.open(at_provider.headers["location"])
+
+    assert (page.status, twice.status) == (200, 200)
+    assert "code" in answer_in(back)
+
+
+async def test_an_answer_of_the_provider_counts_once(front):
+    question = front.question(await front.register())
+    async with Browser() as browser:
+        page = await front.agree(browser, question)
+        location = (await browser.open(page.onward)).headers["location"]
+        first, second = await browser.open(location), await browser.open(location)
+
+    assert (first.status, second.status) == (302, 403)
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "javascript:alert(1)",
+        "data:text/html,x",
+        "http://evil.example/callback",
+        "http://localhost.evil.example/callback",
+        "http://127.0.0.1.evil.example/callback",
+        "https://user@evil.example/callback",
+        "https://evil.example/callback#x",
+        "file:///etc/passwd",
+        "https://",
+    ],
+)
+async def test_redirect_tricks_are_not_registered(front, uri):
+    status, answer = await front.post(
+        "/register", body={"redirect_uris": [uri], "token_endpoint_auth_method": "none"}
+    )
+
+    assert status == 400
+    assert answer["error"] in {"invalid_redirect_uri", "invalid_client_metadata"}
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "https://app.example.evil.example/cb",
+        "https://app.example/cb/../other",
+        "https://app.example/cb/",
+        "https://app.example/cb?x=1",
+        "https://app.example/cb%2f..",
+        "https://app.example@evil.example/cb",
+        "https://app.example\\@evil.example/cb",
+        "//app.example/cb",
+        "https://APP.example.evil/cb",
+        "https://app.example:444/cb",
+        "http://app.example/cb",
+        "",
+    ],
+)
+async def test_redirect_tricks_lead_nowhere(front, uri):
+    client_id = await front.register("https://app.example/cb")
+    async with Browser() as browser:
+        page = await browser.open(front.question(client_id, redirect_uri=uri))
+
+    assert page.status == 400
+    assert "location" not in page.headers
+
+
+async def test_a_program_may_listen_on_any_port_of_its_machine(front):
+    client_id = await front.register("http://127.0.0.1/callback")
+    async with Browser() as browser:
+        page = await browser.open(front.question(client_id))
+        other = await browser.open(
+            front.question(client_id, redirect_uri="http://localhost:7777/callback")
+        )
+
+    assert page.status == 200
+    assert other.status == 400
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"code_challenge_method": "plain"},
+        {"code_challenge_method": None},
+        {"code_challenge": None},
+        {"code_challenge": "short"},
+        {"response_type": "token"},
+    ],
+    ids=["plain", "no method", "no challenge", "short", "implicit"],
+)
+async def test_only_codes_with_s256_are_given(front, changes):
+    client_id = await front.register()
+    async with Browser() as browser:
+        back = await browser.open(front.question(client_id, **changes))
+
+    assert "error" in answer_in(back)
+    assert answer_in(back)["state"] == "of the client"
+
+
+async def test_a_repeated_parameter_is_refused(front):
+    question = front.question(await front.register())
+    async with Browser() as browser:
+        page = await browser.open(f"{question}&redirect_uri=https://evil.example/")
+
+    assert page.status == 400
+
+
+async def test_code_injection_fails_and_uses_up_the_code(front):
+    """A code that somebody else got is of no use in a client with another verifier."""
+    client_id = await front.register()
+    code = await front.code(client_id)
+
+    wrong = await front.post("/token", front.code_form(client_id, code, code_verifier="v" * 43))
+    right = await front.post("/token", front.code_form(client_id, code))
+
+    assert (wrong[0], wrong[1]["error"]) == (400, "invalid_grant")
+    assert (right[0], right[1]["error"]) == (400, "invalid_grant")
+
+
+async def test_a_code_of_another_client_is_of_no_use(front):
+    client_id, thief = await front.register(), await front.register()
+    code = await front.code(client_id)
+
+    stolen = await front.post("/token", front.code_form(thief, code))
+    own = await front.post("/token", front.code_form(client_id, code))
+
+    assert (stolen[0], own[0]) == (400, 200)
+
+
+async def test_a_code_that_is_used_twice_ends_what_came_of_it(front):
+    client_id = await front.register()
+    code = await front.code(client_id)
+    _, tokens = await front.post("/token", front.code_form(client_id, code))
+    again = await front.post("/token", front.code_form(client_id, code))
+
+    assert again[0] == 400
+    with pytest.raises(TokenRefused):
+        await front.server.verify(tokens["access_token"], [f"{front.url}/mcp"])
+    assert (await front.refresh(client_id, tokens["refresh_token"]))[0] == 400
+
+
+async def test_mix_up_an_answer_of_another_provider_is_refused(tmp_path):
+    organisation = Organisation(iss="https://other.example")
+    async with sign_ins(tmp_path, organisation=organisation) as front, Browser() as browser:
+        back = await front.sign_in(browser, front.question(await front.register()))
+
+    assert back.status == 403
+    assert not organisation.forms
+
+
+async def test_mix_up_an_answer_without_a_name_is_refused(tmp_path):
+    async with sign_ins(tmp_path) as front, Browser() as browser:
+        page = await front.agree(browser, front.question(await front.register()))
+        location = (await browser.open(page.onward)).headers["location"]
+        back = await browser.open(location.partition("&iss=")[0])
+
+    assert back.status == 403
+    assert not front.organisation.forms
+
+
+async def test_an_id_token_of_another_sign_in_is_refused(tmp_path):
+    organisation = Organisation(nonce="another")
+    async with sign_ins(tmp_path, organisation=organisation) as front, Browser() as browser:
+        back = await front.sign_in(browser, front.question(await front.register()))
+
+    assert back.status == 403
+
+
+async def test_a_stolen_refresh_token_ends_its_family(front):
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    _, renewed = await front.refresh(client_id, tokens["refresh_token"])
+
+    stolen = await front.refresh(client_id, tokens["refresh_token"])
+
+    assert (stolen[0], stolen[1]["error"]) == (400, "invalid_grant")
+    for access in (tokens["access_token"], renewed["access_token"]):
+        with pytest.raises(TokenRefused):
+            await front.server.verify(access, [f"{front.url}/mcp"])
+    assert (await front.refresh(client_id, renewed["refresh_token"]))[0] == 400
+
+
+async def test_a_refresh_token_of_another_client_is_of_no_use(front):
+    client_id, thief = await front.register(), await front.register()
+    tokens = await front.tokens(client_id)
+
+    assert (await front.refresh(thief, tokens["refresh_token"]))[0] == 400
+    assert (await front.refresh(client_id, tokens["refresh_token"]))[0] == 200
+
+
+async def test_a_refresh_gives_no_scope_that_was_not_granted(front):
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+
+    status, answer = await front.refresh(client_id, tokens["refresh_token"], scope="tools admin")
+
+    assert (status, answer["error"]) == (400, "invalid_scope")
+
+
+async def test_tokens_are_not_interchangeable(front):
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+
+    with pytest.raises(TokenRefused):
+        await front.server.verify(tokens["refresh_token"], [f"{front.url}/mcp"])
+    assert (await front.refresh(client_id, tokens["access_token"]))[0] == 400
+    sealed = "mta_" + tokens["refresh_token"].removeprefix("mtr_")
+    with pytest.raises(TokenRefused):
+        await front.server.verify(sealed, [f"{front.url}/mcp"])
+
+
+DOCUMENT = "https://client.example/oauth.json"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://127.0.0.1/client.json",
+        "https://[::1]/client.json",
+        "https://169.254.169.254/latest/meta-data",
+        "https://10.0.0.1/client.json",
+        "https://192.168.1.1/client.json",
+        "https://[::ffff:127.0.0.1]/client.json",
+        "https://0x7f000001/client.json",
+        "https://2130706433/client.json",
+    ],
+)
+async def test_ssrf_by_metadata_documents_is_refused(front, address):
+    async with Browser() as browser:
+        page = await browser.open(front.question(address))
+
+    assert page.status == 400
+
+
+async def test_ssrf_by_a_name_that_leads_inside_is_refused(tmp_path):
+    connected = []
+
+    async def resolve(loop, host, port):
+        connected.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    fetch = GuardedFetch("https://192.0.2.1")
+    fetch.rules = AddressRules(URL("https://192.0.2.1"), resolve=resolve)
+    async with sign_ins(tmp_path, fetch=fetch) as front, Browser() as browser:
+        page = await browser.open(front.question(DOCUMENT))
+
+    assert page.status == 400
+    assert "client.example" in connected
+
+
+async def test_a_flood_of_registrations_leaves_nothing(front, tmp_path):
+    ids = {await front.register() for _ in range(300)}
+
+    assert len(ids) == 300
+    assert not (tmp_path / FILE_NAME).exists()
+
+
+async def test_a_registration_is_bounded(front):
+    many = {"redirect_uris": [f"https://a.example/{n}" for n in range(9)]}
+    long = {"redirect_uris": ["https://a.example/" + "x" * 600]}
+    large = {"redirect_uris": [REDIRECT], "client_name": "x" * 20_000}
+
+    assert (await front.post("/register", body=many))[0] == 400
+    assert (await front.post("/register", body=long))[0] == 400
+    async with Browser() as browser:
+        page = await browser.send(f"{front.url}/register", None, json=large)
+    assert page.status == 413
+
+
+class Unreachable:
+    """Fetches nothing, and counts."""
+
+    fetches = 0
+
+    async def describe(self, address, headers):
+        self.fetches += 1
+        raise RequestFailed(f"{address} is away, whatever {headers}", sent=False)
+
+
+async def test_a_flood_of_documents_causes_few_fetches(front):
+    """Strangers choose the addresses, and each fetch is a request to somebody."""
+    fetch = Unreachable()
+    clients = Clients(front.server.settings, front.grants, fetch, clock=lambda: 1000.0)
+    for number in range(500):
+        assert await clients.find(f"https://a.example/{number}") is None
+    before = fetch.fetches
+    for _ in range(10):  # a failure is remembered, too
+        await clients.find("https://a.example/0")
+
+    assert before == fetch.fetches <= FETCHES.requests

@@ -177,8 +177,7 @@ class TaskServer:
         name = params["name"]
         declared = _declared(params)
         if SUPPORT[name] == "required" and not declared:
-            needs = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
-            raise Failure(-32021, "Missing required client capability", needs)
+            raise _undeclared()
         given = params.get("inputResponses", {})
         if name == "test_tool_with_task":
             if "who" not in given:
@@ -226,11 +225,11 @@ class TaskServer:
         related = {f"{_META}related-task": {"taskId": task.id}}
         while task.status not in ENDED:
             changed = task.changed
-            if task.questions:
-                key, question = next(iter(task.questions.items()))
-                asked = {**question, "params": {**question["params"], "_meta": related}}
-                task.answer(key, await ask(asked))
-            else:
+            async with anyio.create_task_group() as asking:
+                for key, question in task.questions.items():
+                    asked = {**question, "params": {**question["params"], "_meta": related}}
+                    asking.start_soon(_pass_on, task, key, ask, asked)
+            if not changed.is_set():
                 await changed.wait()
         if task.status == "cancelled":
             raise Failure(-32603, "the task was cancelled")
@@ -246,7 +245,7 @@ class TaskServer:
 
     def _find(self, params):
         if self.era == "new" and not _declared(params):
-            raise Failure(-32021, "Missing required client capability")
+            raise _undeclared()
         task = self.tasks.get(params["taskId"])
         if task is None:
             raise Failure(-32602, "no such task")
@@ -312,6 +311,15 @@ class TaskServer:
             f"pollInterval{suffix}": self.poll,
         }
         return told if task.message is None else {**told, "statusMessage": task.message}
+
+
+async def _pass_on(task, key, ask, question):
+    task.answer(key, await ask(question))
+
+
+def _undeclared():
+    needs = {"requiredCapabilities": {"extensions": {TASKS: {}}}}
+    return Failure(-32021, "Missing required client capability", needs)
 
 
 async def _unknown(*_):

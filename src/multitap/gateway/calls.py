@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from multitap.gateway import scripts as script_runner
 
 Encoded = Raw | bytes
+_TASKS = jsonrpc.TASKS.encode()
 _HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # read once: enum attributes are slow
 
 
@@ -119,6 +120,18 @@ class JobRunner:
             await self._check_seat(request.client, link.name)
         return await self._private.link(request.client, link)
 
+    async def make(
+        self, request: ClientRequest, job: Job, context: CallContext, since: float
+    ) -> Encoded:
+        """Run a job in turn, in a context; the result is in the format of its server's era."""
+        deadline, holder = job.limit(context, since), request.client.holder
+        async with self._exclusive_use.turn(
+            job.link, job.subject, context, holder, deadline
+        ) as found:
+            result = await job.do(found, context, deadline)
+        references = self._view(request.client.audience).references(job.link.name)
+        return result if references is None else references.in_result(result)
+
     async def run(self, request: ClientRequest, job: Job, since: float | None) -> Result:
         """Run a job in turn, with a round for each set of questions to the client."""
         link = job.link
@@ -127,13 +140,7 @@ class JobRunner:
             nonlocal since
             # its time starts again after a person has visited a URL
             began, since = since or anyio.current_time(), None
-            deadline, holder = job.limit(context, began), request.client.holder
-            async with self._exclusive_use.turn(
-                link, job.subject, context, holder, deadline
-            ) as found:
-                result = await job.do(found, context, deadline)
-            references = self._view(request.client.audience).references(link.name)
-            return result if references is None else references.in_result(result)
+            return await self.make(request, job, context, began)
 
         subject = f"{job.method} {job.name}"
         if request.is_stateless and self._parked_calls.issued(request.params.request_state):
@@ -365,6 +372,10 @@ class ToolCalls:
         self.traces: RequestTraces | None = None
         """Records some of the requests; None if traces are off."""
 
+        self.take_task: Callable[[ClientRequest, Route, float | None], Awaitable[Result]] | None
+        self.take_task = None
+        """Makes a call for a client that takes a task instead of the result."""
+
     def answer(self, request: ClientRequest) -> Awaitable[Result]:
         """The result of the tool that a client calls.
 
@@ -411,6 +422,10 @@ class ToolCalls:
         try:
             if route is None:
                 route = await self._find_route(request)
+            # what shapes the result, or runs in a script, waits for it
+            is_direct = not is_inner and request.script is None
+            if is_direct and self.take_task is not None and _takes_task(request):
+                return await self.take_task(request, route, since)
             if not self._is_plain(request, route):
                 return await self._call_in_turn(request, route, since)
             link = route.link
@@ -556,7 +571,12 @@ class ToolCalls:
     async def _call_in_turn(
         self, request: ClientRequest, route: Route, since: float | None
     ) -> Result:
-        link, arguments = await self._jobs.session(request, route.link), request.params.arguments
+        link = await self._jobs.session(request, route.link)
+        return await self._jobs.run(request, self.job(request, route, link), since)
+
+    def job(self, request: ClientRequest, route: Route, link: Link) -> Job:
+        """A client's call of a tool, over one of the links to its server."""
+        arguments = request.params.arguments
 
         async def call(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
             meta, extra = extra_members(request, link)
@@ -566,7 +586,7 @@ class ToolCalls:
             )
             return await _selected(route, called.raw)
 
-        job = Job(
+        return Job(
             method="tools/call",
             name=route.tool.name,
             link=link,
@@ -575,7 +595,13 @@ class ToolCalls:
             do=call,
             may_ask=_is_asked_between(route),
         )
-        return await self._jobs.run(request, job, since)
+
+
+def _takes_task(request: ClientRequest) -> bool:
+    """Whether a client takes a task instead of a result."""
+    if request.is_stateless:
+        return request.capabilities != EMPTY and _TASKS in bytes(request.capabilities)
+    return len(request.params.task) > 0
 
 
 def _is_asked_between(route: Route) -> bool:

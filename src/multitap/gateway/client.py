@@ -462,7 +462,8 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
 
     @property
     def can_be_asked_now(self) -> bool:
-        return not self.is_stateless
+        # one that can answer nothing has nothing to be asked
+        return not self.is_stateless or self.capabilities == EMPTY
 
     @property
     def holder(self) -> str:

@@ -111,6 +111,11 @@ def admit(
     if (twice := inbound.find_duplicated_routing_header(text)) is not None:
         raise RpcError(jsonrpc.HEADER_MISMATCH, f"{twice} header appears more than once")
     _examine(message, dict(text))
+    # the SDK does not know this one
+    if jsonrpc.NAMING_PARAMS.get(message.method) == "taskId" and (
+        inbound.decode_header_value(dict(text).get(jsonrpc.NAME_HEADER, "")) != params.task_id
+    ):
+        raise RpcError(jsonrpc.HEADER_MISMATCH, "Mcp-Name does not match the body's taskId")
 
 
 def admit_unheaded(message: ClientMessage, params: RequestParams) -> bool:
@@ -139,8 +144,18 @@ def _agrees(
     if headers.get(_METHOD) != message.method.encode():
         return False
     key = jsonrpc.NAMING_PARAMS.get(message.method)
-    name = params.name if key == "name" else params.uri
-    return key is None or headers.get(_NAME) == name.encode()
+    return key is None or headers.get(_NAME) == _name(params, key).encode()
+
+
+def _name(params: RequestParams, key: str) -> str:
+    """The parameter that is also sent as a header."""
+    match key:
+        case "taskId":
+            return params.task_id
+        case "uri":
+            return params.uri
+        case _:
+            return params.name
 
 
 def _examine(message: ClientMessage, headers: Mapping[str, str] | None) -> None:

@@ -36,6 +36,9 @@ from multitap.gateway.quotas import Quotas
 from multitap.gateway.readiness import report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.subscriptions import Subscriptions
+from multitap.gateway.task_calls import TaskCalls
+from multitap.gateway.task_dialects import TaskIds
+from multitap.gateway.tasks import ClientTasks
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
@@ -52,7 +55,7 @@ from multitap.wire.jsonrpc import EMPTY, UNPARSABLE, ClientMessage, Result, RpcE
 if TYPE_CHECKING:
     from multitap.cluster import bus as replica_bus
 
-_CAPABILITIES = {
+_CAPABILITIES: Mapping[str, Any] = {
     "tools": {"listChanged": True},
     "resources": {"subscribe": True, "listChanged": True},
     "prompts": {"listChanged": True},
@@ -62,6 +65,7 @@ _CAPABILITIES = {
 _NOT_PASSED = frozenset({jsonrpc.TASKS})
 """Extensions of servers that clients do not see: what they name would lead nowhere through us."""
 _SHOWS_PAGES = Raw(jsonrpc.encode(SHOWS_PAGES))
+_TASKS: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 _LATEST = jsonrpc.HANDSHAKE_VERSIONS[-1]
 _HANDSHAKE = 64 * 1024
 """Bytes of a client's handshake, which are kept as long as the client is connected."""
@@ -108,10 +112,16 @@ class Introduction:
             except MultitapError:
                 client.version = ""  # or it would be unknown
                 raise
-        return jsonrpc.encode({"protocolVersion": version, **self._describe(request)})
+        description = self._describe(request)
+        if version == _LATEST:
+            description["capabilities"] = {**description["capabilities"], "tasks": _TASKS}
+        return jsonrpc.encode({"protocolVersion": version, **description})
 
     async def discover(self, request: ClientRequest, _: Raw) -> Result:
         description = self._describe(request)
+        capabilities = description["capabilities"]
+        extensions: dict[str, Any] = {**capabilities.get("extensions", {}), jsonrpc.TASKS: {}}
+        description["capabilities"] = {**capabilities, "extensions": extensions}
         info = description.pop("serverInfo")
         return jsonrpc.encode(
             {
@@ -251,6 +261,13 @@ class Gateway:
         if quotas.is_limited:
             self.calls.quotas = quotas
             tasks.start_soon(quotas.run)
+        ids, is_alive = TaskIds(key, state), None if bus is None else bus.is_alive
+        self.task_calls = TaskCalls(hub.runs, self.calls, jobs, self.parked_calls, ids)
+        """Makes tasks of calls."""
+        self.calls.take_task = self.task_calls.call
+        self.client_tasks = ClientTasks(hub, self.view, jobs, ids, is_alive=is_alive)
+        """Answers what clients ask about their tasks."""
+        self.subscriptions.tasks = self.client_tasks
         offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
         self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""
@@ -267,6 +284,7 @@ class Gateway:
             "resources/subscribe": offers.subscribe,
             "resources/unsubscribe": offers.unsubscribe,
             "subscriptions/listen": offers.listen,
+            **self.client_tasks.methods,
         }
 
     @property

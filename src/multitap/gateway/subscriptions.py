@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 import msgspec
@@ -104,6 +104,8 @@ MOST_URIS = 1000
 """Resources that one client may subscribe to; in the stateless era, further ones are ignored."""
 MOST_FOLLOWED = 50_000
 """Resources that all clients together may subscribe to."""
+MOST_TASKS = 100
+"""Tasks that one stream of a client may follow; further ones are ignored."""
 LONGEST_URI = 8192
 """Characters of a URI, which is kept as long as the subscription."""
 
@@ -117,12 +119,25 @@ class WantedNotifications(msgspec.Struct, rename="camel"):
     prompts_list_changed: bool | None = None
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
+    task_ids: list[str] | None = None
 
 
 Find = Callable[[str], Awaitable[tuple[Link, str]]]
 """Resolves a client's URI to the link that has the resource, and its URI there."""
 
 parse_wanted = msgspec.json.Decoder(WantedNotifications, strict=False).decode
+
+
+class WatchedTasks(Protocol):
+    """Tells clients of their tasks."""
+
+    async def known(self, request: ClientRequest, task_ids: Sequence[str]) -> Sequence[str]:
+        """Those of the ids that are of the client's tasks."""
+        ...
+
+    async def watch(self, request: ClientRequest, task_id: str, tell: Callable[..., None]) -> None:
+        """Tell of every change of a task until it ends."""
+        ...
 
 
 class Listener:
@@ -209,6 +224,8 @@ class Subscriptions:
         """The views that clients of an audience may have seen since the last notification."""
         self._is_listed = False
         """Whether any client can have received a list yet."""
+        self.tasks: WatchedTasks | None = None
+        """Clients' tasks, whose changes they may follow."""
         self.knows_all = True
         """Whether there are no clients at other replicas."""
 
@@ -307,8 +324,15 @@ class Subscriptions:
                 acknowledged["resourceSubscriptions"] = uris
             # acknowledged only afterwards: from then on the client relies on every notification
             await self._follow_all(listener, uris, find)
+            task_ids = (notifications.task_ids or [])[:MOST_TASKS]
+            if task_ids and self.tasks is not None:
+                acknowledged["taskIds"] = await self.tasks.known(request, task_ids)
             listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
-            await listener.ended.wait()
+            async with anyio.create_task_group() as watchers:
+                for task_id in acknowledged.get("taskIds", ()):
+                    watchers.start_soon(self._watch_task, request, task_id, listener)
+                await listener.ended.wait()
+                watchers.cancel_scope.cancel()
         finally:
             self._streams.discard(listener)
             self._stream_shares.give(holder)
@@ -317,6 +341,13 @@ class Subscriptions:
             with anyio.CancelScope(shield=True), anyio.move_on_after(5):
                 await self._forget(listener)
         return jsonrpc.encode({"resultType": "complete", "_meta": meta})
+
+    async def _watch_task(self, request: ClientRequest, task_id: str, listener: Listener) -> None:
+        assert self.tasks is not None  # noqa: S101 - only such ids are acknowledged
+        try:
+            await self.tasks.watch(request, task_id, listener.tell)
+        except (MultitapError, RpcError) as exc:
+            logger.info("a task is not followed any longer: %s", exc)
 
     async def follow(self) -> None:
         """Notify clients of what changes at the servers, until cancelled."""

@@ -12,6 +12,7 @@ from multitap.catalog.addresses import AddressDirectory
 from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import FLAT_PAGE, Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
+from multitap.config.documents import is_table
 from multitap.config.models import Serve
 from multitap.gateway.client_errors import ScopeNeeded
 from multitap.gateway.own_tools import code_tools, reading_tool, search_tools
@@ -274,6 +275,8 @@ class View:
         if (encoded := self._encoded.get(key)) is None:
             if (content := self._content(method)) is None:
                 return None
+            if method == "tools/list":
+                content = {"tools": [_with_tasks(tool, stateless) for tool in content["tools"]]}
             extra = _FRESH if stateless else {}
             # once for each view: some clients list before every call
             encoded = self._encoded[key] = jsonrpc.encode({**extra, **content})
@@ -372,6 +375,19 @@ class View:
                 return {"resourceTemplates": _definitions(self.templates, "uriTemplate")}
             case _:
                 return None
+
+
+def _with_tasks(definition: Mapping[str, Any], stateless: bool) -> Mapping[str, Any]:  # noqa: FBT001 - one of two eras
+    """A tool as clients of an era know tasks."""
+    execution = definition.get("execution")
+    if not is_table(execution):
+        return definition
+    rest = {key: value for key, value in definition.items() if key != "execution"}
+    support = execution.get("taskSupport")
+    if stateless or support not in {"required", "optional"}:
+        return rest
+    # even a tool that only runs as a task can be called without one: the gateway waits for it
+    return {**rest, "execution": {**execution, "taskSupport": "optional"}}
 
 
 def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition]:

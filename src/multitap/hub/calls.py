@@ -180,10 +180,10 @@ class Calls:
             )
             sent = perf_counter()
             link = route.link
-            if route.task_support != "forbidden" or context.takes_task or link.task_tools:
+            if route.task_support != "forbidden" or context.on_task or link.task_tools:
                 _prepare_task(route, request, context)
             raw: Raw | None = None
-            if route.cache_for and not extra and not context.takes_task:
+            if route.cache_for and not extra and context.on_task is None:
                 cached = cache_key(route, given, context)
                 raw = None if cached is None else self._cached.find(cached)
                 # a result that is given again does not become younger
@@ -199,7 +199,7 @@ class Calls:
             answered = perf_counter()
             result = _look_at(route, raw)
             if result is None and (created := _created_task(route, raw)) is not None:
-                cached, result = None, await _follow(route, request, raw, created)
+                cached, result = None, await _follow(route, request, context, raw, created)
                 answered = perf_counter()
             elif result is None:
                 result = await _vet(route, raw)
@@ -323,11 +323,10 @@ class Calls:
 
 def _prepare_task(route: Route, request: Request, context: CallContext) -> None:
     """Let the server make a task of a call if that is wanted, or if it does nothing else."""
+    is_wanted = context.on_task is not None
     is_refused = route.tool.raw_name in route.link.task_tools and _can_wait(context)
-    request.takes_task = context.takes_task or is_refused
-    if route.task_support == "required" or (
-        route.task_support == "optional" and context.takes_task
-    ):
+    request.takes_task = is_wanted or is_refused
+    if route.task_support == "required" or (route.task_support == "optional" and is_wanted):
         request.params = tasks.as_task(request.params)
 
 
@@ -355,17 +354,17 @@ def _created_task(route: Route, raw: Raw) -> tasks.TaskState | None:
         raise BadAnswer(route.tool.server, str(exc)) from None
 
 
-async def _follow(route: Route, request: Request, raw: Raw, created: tasks.TaskState) -> ToolResult:
+async def _follow(
+    route: Route, request: Request, context: CallContext, raw: Raw, created: tasks.TaskState
+) -> ToolResult:
     """The result of a task once it has ended; the task itself, if the caller takes it.
 
     Raises:
         UpstreamError: The task failed.
     """
-    context, tool = request.call, route.tool
-    if not isinstance(context, CallContext) or context.takes_task:
+    tool = route.tool
+    if context.on_task is not None and await context.on_task(created.id):
         return ToolResult(raw, server=tool.server, tool=tool.raw_name, is_error_known=False)
-    if context.on_task is not None:
-        await context.on_task(created.id)
     task = tasks.ServerTask(route.link, created.id, call=context, slot_holder=request.slot_holder)
     has_limit = context.timeout is not None or context.hard_timeout is not None
     ended = await task.wait(created, request, may_extend=not has_limit)

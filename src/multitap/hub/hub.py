@@ -61,6 +61,7 @@ from multitap.hub.reload import (
 )
 from multitap.hub.routes import LIBRARY, CallDefaults, Route, route_to
 from multitap.hub.supervisor import Plan, StateEvents, Supervisor
+from multitap.hub.task_runs import TaskRuns
 from multitap.hub.traces import open_spans
 from multitap.hub.vetting import PackageLookup, PinKeeper, ToolScans, open_pins
 from multitap.oauth.storage import Login, Logins
@@ -332,6 +333,8 @@ class Hub(ResourcesAndPrompts):
         )
         """Makes all calls."""
         self.calls.is_traced = spans is not None
+        self.runs = TaskRuns(tasks, store.tasks)
+        """Calls that outlive their request."""
 
         if logins is not None:
             logins.on_change = self._supervisor.login_changed

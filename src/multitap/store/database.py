@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from multitap.principal import system_user
-from multitap.store import tables
+from multitap.store import tables, task_records
 from multitap.store.audit_log import (
     AuditBatch,
     AuditFile,
@@ -43,6 +43,7 @@ from multitap.store.tables import (
     encodable,
     insert,
 )
+from multitap.store.task_records import TaskRecord
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 3
@@ -190,6 +191,23 @@ class Archive:
             connection.execute(tables.TRIM_LOG, (tables.MAX_RECORDS,))
 
         self._write(write)
+
+    def write_task(self, record: TaskRecord) -> None:
+        row = (record.id, record.created, record.until, task_records.encode_task(record))
+
+        def write(connection: sqlite3.Connection) -> None:
+            connection.execute(task_records.REPLACE_TASK, row)
+            connection.execute(task_records.TRIM_TASKS, (time.time(), task_records.MOST_TASKS))
+
+        self._write(write)
+
+    def read_task(self, task_id: str) -> TaskRecord | None:
+        rows = self._rows(task_records.SELECT_TASK, (task_id,))
+        return task_records.decode_task(rows[0][0]) if rows else None
+
+    def read_tasks(self) -> list[TaskRecord]:
+        rows = self._rows(task_records.SELECT_TASKS, (time.time(), task_records.MOST_TASKS))
+        return [task_records.decode_task(body) for (body,) in rows]
 
     def write_audit(
         self,

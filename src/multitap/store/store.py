@@ -15,7 +15,7 @@ import msgspec
 
 from multitap.config.models import Audit, LogLevel
 from multitap.config.sources import state_directory
-from multitap.errors import counted, quoted, ungrouped
+from multitap.errors import MultitapError, counted, quoted, ungrouped
 from multitap.events import Outcome
 from multitap.store import tables
 from multitap.store.audit_log import AuditBatch, AuditRecord, bodies_of
@@ -40,6 +40,7 @@ from multitap.store.tables import (
     RecordedExchange,
     StoredCatalog,
 )
+from multitap.store.task_records import TaskRecord
 
 FLUSH_INTERVAL = 0.5
 """Seconds between two transactions, which cost more than their rows."""
@@ -135,6 +136,8 @@ class Store:
         """Takes the entries in a cluster, where one replica writes those of all."""
         self.servers = ServerNotes(archive, troubles, self._pending)
         """Knowledge about servers from earlier runs."""
+        self.tasks = StoredTasks(thread.run, archive)
+        """Records of tasks, which are written at once."""
         self._noted = 0
         """How many lost entries are already reported."""
 
@@ -455,6 +458,38 @@ class ServerNotes:
         # of one would call tools that the other names differently.
         elif not agreed and self.on_disagreement is not None:
             self.on_disagreement()
+
+
+class StoredTasks:
+    """Records in the database of this machine.
+
+    Args:
+        run: Runs a piece of work in the store's thread.
+        archive: The database.
+    """
+
+    def __init__(self, run: Callable[..., Awaitable[Any]], archive: Archive) -> None:
+        self._run = run
+        self._archive = archive
+
+    async def save(self, record: TaskRecord) -> None:
+        await self._try(self._archive.write_task, record)
+
+    async def load(self, task_id: str) -> TaskRecord | None:
+        record: TaskRecord | None = await self._try(self._archive.read_task, task_id)
+        return None if record is None or record.until < time.time() else record
+
+    async def recent(self) -> list[TaskRecord]:
+        return await self._try(self._archive.read_tasks)
+
+    async def _try(self, work: Callable[..., _T], *args: Any) -> _T:
+        try:
+            result: _T = await self._run(work, *args)
+        except (sqlite3.Error, TimeoutError) as exc:
+            raise MultitapError(
+                f"tasks cannot be stored: {exc}", hint="`multitap status` says more"
+            ) from None
+        return result
 
 
 class RecordBacklog(Generic[_T]):

@@ -28,6 +28,7 @@ from multitap.events import (
 )
 from multitap.principal import Principal
 from multitap.redaction import MARK, Redactor
+from multitap.store.task_records import TASKS_TABLE
 
 if TYPE_CHECKING:
     import sqlite3
@@ -183,7 +184,7 @@ DELETE FROM choices WHERE id NOT IN (SELECT id FROM choices ORDER BY id DESC LIM
 
 CREATE_ALL = (
     *(CALLS_TABLE, CALLS_INDEX, LOG_TABLE, LOG_INDEX, EXCHANGES_TABLE),
-    *(CATALOGS_TABLE, STARTS_TABLE, ASKING_TABLE, CHOICES_TABLE),
+    *(CATALOGS_TABLE, STARTS_TABLE, ASKING_TABLE, CHOICES_TABLE, TASKS_TABLE),
 )
 
 LogKind = Literal["call", "server", "state", "warning", "configuration"]

@@ -89,10 +89,10 @@ class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
     """Whether a person has already approved what the policy asks about."""
     client: OnBehalfOf | None = None
     """The client whose request it is, if it is not the host's own."""
-    takes_task: bool = False
-    """Whether the caller takes a task instead of the result, and follows it."""
-    on_task: Callable[[str], Awaitable[None]] | None = None
-    """Awaited with the server's id of the task that a call became, if the call waits for it."""
+    on_task: Callable[[str], Awaitable[bool]] | None = None
+    """Awaited with the server's id of the task that a call became. If it returns True, the caller
+    follows the task itself, else the call waits for its end. None: a task is made only if the
+    server does nothing else."""
 
     @property
     def owner(self) -> object:

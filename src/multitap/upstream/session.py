@@ -358,6 +358,19 @@ def _strip_tasks(capabilities: Raw) -> Raw:
     return Raw(jsonrpc.encode({**declared, "extensions": others}))
 
 
+def _without_task(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A question without the server's own id of the task that asks it: nobody else knows that."""
+    meta = params.get("_meta")
+    if not is_table(meta) or jsonrpc.RELATED_TASK_KEY not in meta:
+        return params
+    rest = {key: value for key, value in meta.items() if key != jsonrpc.RELATED_TASK_KEY}
+    return (
+        {**params, "_meta": rest}
+        if rest
+        else {key: params[key] for key in params if key != "_meta"}
+    )
+
+
 def _may_ask_back(result: Raw) -> bool:
     """Whether a result may ask back, by a search for the key: results can be long."""
     data = bytes(result)
@@ -419,6 +432,7 @@ class _FromServer:
         except jsonrpc.UNPARSABLE as exc:
             raise RpcError(jsonrpc.INVALID_PARAMS, f"Invalid params: {exc}") from None
         if is_table(decoded):
+            decoded = _without_task(decoded)
             decoded = screen_question(self._handlers, self._name, method, decoded, for_client=False)
         await load_answers()
         from multitap.upstream import host_answers  # noqa: PLC0415 - imported just above

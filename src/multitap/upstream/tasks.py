@@ -8,7 +8,7 @@ and return the result by `tasks/get`. Here both are one `TaskState`.
 import random
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -22,6 +22,7 @@ from multitap.errors import (
     Unavailable,
     ungrouped,
 )
+from multitap.store.task_records import ENDED, TaskStatus
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
 from multitap.wire import jsonrpc
@@ -37,9 +38,6 @@ from multitap.wire.jsonrpc import (
 )
 from multitap.wire.request import Deadline, Request, make_request
 
-TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
-ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-"""The states that a task never leaves."""
 MISSING_EXTENSION: Final[Mapping[str, Any]] = {
     "requiredCapabilities": {"extensions": {jsonrpc.TASKS: {}}}
 }
@@ -325,7 +323,11 @@ class ServerTask:
 
     def _outcome(self, state: TaskState) -> Raw:
         if state.status == "completed" and len(state.result):
-            return plain_result(state.result)
+            result = plain_result(state.result)
+            # inside a task it may be missing; clients of this era refuse a call's result without
+            if b'"resultType"' in bytes(result):
+                return result
+            return Raw(jsonrpc.encode({"resultType": "complete", **parse_table(result)}))
         raise self._failure(state)
 
     def _failure(self, state: TaskState) -> ServerError:

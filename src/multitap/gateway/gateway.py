@@ -193,7 +193,7 @@ class Gateway:
         bus: The other replicas of a cluster.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - puts everything together
         self,
         hub: Hub,
         tasks: Tasks,

@@ -2,7 +2,9 @@
 
 import json
 
+import mcp_types as types
 import pytest
+from mcp import Client
 from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
 
@@ -10,7 +12,7 @@ from multitap import Settings
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
 from multitap.gateway import shaping
-from tests.gateway.talking import Talker, gate
+from tests.gateway.talking import MODES, Talker, gate
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -165,3 +167,19 @@ async def test_only_the_last_results_are_kept(settings, era):
 
         assert first.is_error
         assert not second.is_error
+
+
+@pytest.mark.parametrize(("tools", "expected"), [("auto", True), ("search", False)])
+async def test_programs_that_search_by_themselves_get_all_tools(
+    settings, issues, era, tools, expected
+):
+    program = types.Implementation(name="claude-code", version="2.1")
+    configured = settings(token_budget=10, tools=tools)
+    async with gate(configured) as opened:
+        client = Client(at(opened, "small"), mode=MODES[era], client_info=program, cache=None)
+        async with client:
+            listed = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+        assert ("github_list_issues" in listed) is expected
+        assert ("search_tools" in listed) is not expected
+        assert all(tool.output_schema is None for tool in listed.values())

@@ -45,6 +45,8 @@ ASK_TIMEOUT = 600.0
 MOST_ASKED = 64
 """Requests to one client that may be unanswered at the same time."""
 
+DEFERRING = frozenset({"claude-code", "codex-mcp-client", "opencode", "Visual Studio Code"})
+"""Programs that search tools by themselves, by the names that they give themselves."""
 _MOST_APPS = 64  # callers of one stateless client whose pages are remembered
 _LONGEST_WORD = 100  # characters of a client's name that are shown
 _ABILITIES = {
@@ -454,6 +456,18 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     """Whether a person has approved this call of a script."""
     head: RequestHead | None = None
     """The head of its HTTP request; None on a stream."""
+
+    @property
+    def program(self) -> str:
+        """The name that the client gives itself; empty if it gives none."""
+        info: Mapping[str, Any] = self.client.info
+        if (encoded := self.params.meta.get(jsonrpc.CLIENT_INFO_KEY)) is not None:
+            try:
+                info = msgspec.json.decode(encoded, type=dict[str, Any])
+            except jsonrpc.UNPARSABLE:
+                return ""
+        name = info.get("name")
+        return name if isinstance(name, str) else ""
 
     @property
     def drives_rounds(self) -> bool:

@@ -17,6 +17,7 @@ from multitap.events import LinkState, withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.calls import ClientLookup, JobRunner, OfferRequests, ToolCalls
 from multitap.gateway.client import (
+    DEFERRING,
     SHOWS_PAGES,
     Client,
     ClientRequest,
@@ -369,7 +370,8 @@ class Gateway:
             await self._complete_view.wait()
             await self.variants.wait_ready(request.client.audience.declared)
             view = self.view(request.client.audience)
-            listed = view.list_result(method, stateless=request.is_stateless)
+            defers = view.lists_by_size and request.program in DEFERRING
+            listed = view.list_result(method, stateless=request.is_stateless, defers=defers)
         except MultitapError as exc:
             raise client_errors.refusal_of(exc) from None
         except UNPARSABLE as exc:

@@ -186,7 +186,7 @@ class View:
         self._has_budget = bool(budgets)
         self.result_room = round(self._budget * BYTES_PER_TOKEN)
         """Bytes that a shaped result may take."""
-        self._encoded: dict[tuple[str, bool], bytes] = {}
+        self._encoded: dict[tuple[str, bool, bool], bytes] = {}
         self._marked: frozenset[str] | None = None
 
     def shows(self, tool: Tool) -> bool:
@@ -269,11 +269,19 @@ class View:
                 self.routes[tool.name] = route
         return route
 
-    def list_result(self, method: str, *, stateless: bool) -> bytes | None:
-        """The result of a list request; None if it is not one of ours."""
-        key = (method, stateless)
+    def list_result(self, method: str, *, stateless: bool, defers: bool = False) -> bytes | None:
+        """The result of a list request; None if it is not one of ours.
+
+        Args:
+            method: The method of the request.
+            stateless: Whether the client belongs to the stateless era.
+            defers: Whether the client searches tools by itself, which two searches would slow down.
+        """
+        is_whole = defers and self.lists_by_size and method == "tools/list"
+        key = (method, stateless, is_whole)
         if (encoded := self._encoded.get(key)) is None:
-            if (content := self._content(method)) is None:
+            content = self._whole_list() if is_whole else self._content(method)
+            if content is None:
                 return None
             if method == "tools/list":
                 content = {"tools": [_with_tasks(tool, stateless) for tool in content["tools"]]}
@@ -281,6 +289,11 @@ class View:
             # once for each view: some clients list before every call
             encoded = self._encoded[key] = jsonrpc.encode({**extra, **content})
         return encoded
+
+    @property
+    def lists_by_size(self) -> bool:
+        """Whether what clients list depends on its size, and not on the operator alone."""
+        return self._listing in {"auto", "auto-code"}
 
     def differences(self, earlier: "View") -> frozenset[str]:
         """The lists that differ from an earlier view: `tools`, `prompts`, `resources`."""
@@ -293,8 +306,9 @@ class View:
             kind
             for kind, methods in kinds.items()
             if any(
-                self.list_result(method, stateless=False)
-                != earlier.list_result(method, stateless=False)
+                # by what a client may see at most: some list everything where others search
+                self.list_result(method, stateless=False, defers=True)
+                != earlier.list_result(method, stateless=False, defers=True)
                 for method in methods
             )
         )
@@ -342,14 +356,20 @@ class View:
         """Whether anything of a server is visible."""
         return self.limits.has(server)
 
+    def _whole_list(self) -> dict[str, Sequence[Mapping[str, Any]]]:
+        if not self.shapes_results:
+            return {"tools": self._all_tools()}
+        tools = [self._tool(tool, is_shaped=True) for tool in self.tools.values()]
+        return {"tools": [*tools, reading_tool()]}
+
     def _all_tools(self) -> list[Definition]:
         return [self._tool(tool) for tool in self.tools.values()]
 
-    def _tool(self, tool: Tool) -> dict[str, Any]:
+    def _tool(self, tool: Tool, *, is_shaped: bool = False) -> dict[str, Any]:
         definition = {**tool.definition, "name": tool.name}
         if tool.description != definition.get("description", ""):
             definition["description"] = tool.description
-        if self._has_budget or tool.raw_name in tool.link.config.select:
+        if is_shaped or tool.raw_name in tool.link.config.select:
             # clients refuse results that do not match it
             definition.pop("outputSchema", None)
         if (references := self.references(tool.server)) and "_meta" in definition:
@@ -364,8 +384,7 @@ class View:
                     # pages call their tools directly, and their hosts know only what is listed
                     of_pages = (tool for tool in self.tools.values() if not tool.is_for_model)
                     return {"tools": [*own, *map(self._tool, of_pages)]}
-                own = [reading_tool()] if self.shapes_results else []
-                return {"tools": [*self._all_tools(), *own]}
+                return self._whole_list()
             case "prompts/list":
                 named = self.prompts.items()
                 return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}

@@ -473,11 +473,22 @@ class ToolCalls:
 
         seal = self._parked_calls.seal
         runner = script_runner.ScriptRunner(
-            self._hub, self._view, self.answer, self._search, self._shaper, lambda: seal
+            self._hub, self._view, self._answer_script, self._search, self._shaper, lambda: seal
         )
         if self.shared is not None:
             runner.share(*self.shared)
         return runner
+
+    async def _answer_script(self, request: ClientRequest, *, is_inner: bool) -> Result:
+        """A call of a script, which counts for the quota of its principal like any other."""
+        if (quotas := self.quotas) is None:
+            return await self._answer(request, is_inner=is_inner)
+        principal = request.principal.key or request.principal.name
+        await quotas.admit(principal)
+        result = await self._answer(request, is_inner=is_inner)
+        size = sum(map(len, result)) if isinstance(result, tuple) else len(result)
+        await quotas.on_result(principal, size)
+        return result
 
     async def close(self) -> None:
         """End what code mode has started."""
@@ -493,6 +504,8 @@ class ToolCalls:
         if not view.answers_searches and not view.shapes_results:
             return result  # a server has a tool of that name
         tool = self._lookup.shown_tool(request, name)
+        if tool is not None and not tool.is_for_model:
+            return result  # for a page, which expects what its server sends
         return await self._shaper.shape(request, () if tool is None else (tool,), result, selector)
 
     async def _enter(self, request: ClientRequest) -> Result:

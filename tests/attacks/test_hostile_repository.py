@@ -41,6 +41,7 @@ OTHERS = (
         "generate run",
     ),
     "cluster status --cluster redis://127.0.0.1:1",
+    "state check",
 )
 ASKS_OTHERS = {"search", "demo", "self"}
 """Commands that have nothing to do with servers of a project: one asks a registry by design."""

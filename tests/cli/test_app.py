@@ -124,7 +124,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
         "trust",
         "undo",
     }
-    without = ("cluster", "secret", "token", "search", "self", "uninstall")
+    without = ("cluster", "secret", "state", "token", "search", "self", "uninstall")
     without_files = line in alone or line.startswith(without)
     assert "MULTITAP_CONFIG" in ended.out or without_files
 
@@ -358,7 +358,7 @@ def test_a_shell_completes_commands_servers_and_known_tools(multitap, configure,
         monkeypatch.setenv("COMP_CWORD", str(len(words.split(" "))))
         return [line.partition(",")[2] for line in multitap("").lines if line]
 
-    assert completed("stat") == ["status", "stats"]
+    assert completed("stat") == ["status", "stats", "state"]
     assert completed("doctor z") == ["zoo", "zebra"]
     assert completed("call zoo_a") == ["zoo_add", "zoo_ask"]
     assert completed("call none") == []

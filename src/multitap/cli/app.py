@@ -77,6 +77,7 @@ Problems
   logs       logs       Print a server's stderr, or the event log
   trace      trace      Print the messages to and from a server as they pass
   config     config     Inspect the configuration
+  state      state      Back up configuration and state, restore and check them
 Trust
   trust      trust      Review what the project in PATH would run and send, and trust it
   login      login      Log in to a server

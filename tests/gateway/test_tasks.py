@@ -324,3 +324,43 @@ async def test_a_client_that_does_not_declare_tasks_may_not_ask_for_them(tmp_pat
     assert refused.value.code == -32021
     assert refused.value.data["requiredCapabilities"]["extensions"]
     assert mismatched.value.code == -32020
+
+
+@pytest.mark.parametrize(("client_era", "server_era"), [*product(("old", "new"), ("old", "new"))])
+async def test_a_task_of_a_server_elsewhere_survives_the_gateway(tmp_path, client_era, server_era):
+    with served(task_server.app(server_era)) as url:
+        servers = {"s": HttpServer(url=f"{url}/mcp")}
+        settings = Settings(state_dir=tmp_path, servers=servers)
+        async with gate(settings) as gateway, CLIENTS[client_era](gateway.url) as client:
+            task = await client.begin("s_slow_compute", {"seconds": 2, "label": "on"})
+            # a task is known at its server before its gateway ends
+            await client.get(task)
+        async with gate(settings) as gateway, CLIENTS[client_era](gateway.url) as client:
+            result = await client.finish(task)
+
+    assert text_of(result) == "computed on"
+
+
+@pytest.mark.parametrize(
+    ("transport", "client_era", "tool"),
+    [
+        ("stdio", "new", "s_endless"),
+        ("stdio", "old", "s_endless"),
+        ("http", "old", "s_plain_sleep"),
+    ],
+)
+async def test_what_ended_with_the_gateway_has_failed(tmp_path, transport, client_era, tool):
+    async with (
+        opened(tmp_path, transport, "old") as gateway,
+        CLIENTS[client_era](gateway.url) as client,
+    ):
+        task = await client.begin(tool, {"seconds": 60})
+    async with (
+        opened(tmp_path, transport, "old") as gateway,
+        CLIENTS[client_era](gateway.url) as client,
+    ):
+        states = [await client.get(task), await client.get(task)]
+
+    for state in states:
+        assert (state["taskId"], state["status"]) == (task, "failed")
+        assert "restarted" in state["statusMessage"]

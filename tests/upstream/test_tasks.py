@@ -6,9 +6,9 @@ import anyio
 import mcp_types as types
 import pytest
 
-from multitap import Settings, open_hub
+from multitap import Settings, SyncHub, open_hub
 from multitap.config import HttpServer, StdioServer
-from multitap.errors import CallTimeout
+from multitap.errors import CallTimeout, MultitapError
 from multitap.upstream.questions import CallContext, Handlers
 from multitap.upstream.tasks import plain_result, read_created, read_state
 from tests.gateway import task_server
@@ -127,3 +127,30 @@ def test_the_id_of_a_task_does_not_stay_in_its_result():
     result = b'{"content":[],"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"1"},"a":1}}'
 
     assert bytes(plain_result(result)) == b'{"content":[],"_meta":{"a":1}}'
+
+
+@cells
+async def test_a_started_call_is_followed_by_its_handle(tmp_path, transport, era):
+    with settings(tmp_path, transport, era) as given:
+        async with open_hub(given) as hub:
+            with anyio.fail_after(30):
+                first = await hub.start("s_slow_compute", {"label": "x"})
+                result = await first.result()
+                endless = await hub.start("s_endless")
+                while endless.message != "for ever":
+                    await anyio.sleep(0.05)
+                assert endless.status == "working"
+                await endless.cancel()
+                with pytest.raises(MultitapError, match="cancelled"):
+                    await endless.result()
+
+    assert (first.status, result.text) == ("completed", "computed x")
+    assert endless.status == "cancelled"
+
+
+def test_a_started_call_of_a_synchronous_hub_is_followed_too(tmp_path):
+    with settings(tmp_path, "stdio", "old") as given, SyncHub(given) as hub:
+        started = hub.start("s_greet", {"name": "Ada"})
+
+        assert started.result().text == "Hello, Ada!"
+        assert started.status == "completed"

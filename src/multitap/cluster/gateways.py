@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import secrets
+import time
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from multitap.hub.hub import Hub
 from multitap.identity.people import Revocation
 from multitap.store import Store
 from multitap.store.audit_log import AuditBatch
+from multitap.store.task_records import TaskRecord, decode_task, encode_task
 from multitap.trust.single_use import WINDOW
 
 if TYPE_CHECKING:
@@ -24,10 +26,39 @@ if TYPE_CHECKING:
     from multitap.gateway.fronts.resource_server import ResourceServer
     from multitap.gateway.fronts.tokens import TokenSources
 
+_TASK = "task:"
 SEAT_LIFE = 3600.0
 """Seconds that a client is bound to a replica after its last call.
 
 More than `private_links.IDLE`: by then the session there has ended."""
+
+
+class SharedTasks:
+    """Records of tasks that all replicas share, sealed; a `TaskRecords`."""
+
+    def __init__(self, bus: ReplicaBus) -> None:
+        self._records = bus.coordinator.records
+        self._seal = bus.seal
+
+    async def save(self, record: TaskRecord) -> None:
+        key = f"{_TASK}{record.id}"
+        life = max(1.0, record.until - time.time())
+        await self._records.write(key, self._seal.seal(encode_task(record), key), ttl=life)
+
+    async def load(self, task_id: str) -> TaskRecord | None:
+        key = f"{_TASK}{task_id}"
+        sealed = await self._records.read(key)
+        return None if sealed is None else self._unseal(key, sealed)
+
+    async def recent(self) -> list[TaskRecord]:
+        sealed = await self._records.scan(_TASK)
+        records = [self._unseal(key, value) for key, value in sealed.items()]
+        present = [record for record in records if record is not None]
+        return sorted(present, key=lambda record: record.created, reverse=True)
+
+    def _unseal(self, key: str, sealed: bytes) -> TaskRecord | None:
+        opened = self._seal.unseal(sealed, key)
+        return None if opened is None else decode_task(opened.data)
 
 
 class SessionAffinity:

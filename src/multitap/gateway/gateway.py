@@ -496,6 +496,7 @@ async def open_gateway(
                 from multitap.cluster import gateways  # noqa: PLC0415 - in a cluster only
 
                 gateways.share_restarts(bus, hub)
+                hub.runs.records, hub.runs.runner = gateways.SharedTasks(bus), bus.name
                 hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
                 gateway.calls.shared = bus.coordinator.records, bus.seal
                 hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)

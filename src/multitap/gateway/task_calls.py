@@ -199,7 +199,9 @@ class TaskCalls:
                     await self._runs.records.save(run.record)
                 return False
 
-            context = CallContext(client=asker, on_progress=on_progress, on_task=on_task)
+            context = CallContext(
+                client=asker, on_progress=on_progress, on_task=on_task, outlives_us=run.is_kept
+            )
 
             async def work() -> Raw | bytes:
                 raw = await self._jobs.make(request, job, context, since)

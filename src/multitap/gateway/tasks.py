@@ -363,7 +363,7 @@ class ClientTasks:
         def working(run: TaskRun) -> Work:
             run.is_task = True
             asker = TaskAsker(request, None, run)
-            context = CallContext(client=asker, on_progress=run.report)
+            context = CallContext(client=asker, outlives_us=run.is_kept)
 
             async def work() -> Raw | bytes:
                 task = ServerTask(link, record.upstream, call=context)

@@ -32,6 +32,7 @@ from multitap.errors import (
     LONGEST_QUOTE,
     BadAnswer,
     HubClosed,
+    MultitapError,
     Unavailable,
     UnknownName,
     quoted,
@@ -61,7 +62,7 @@ from multitap.hub.reload import (
 )
 from multitap.hub.routes import LIBRARY, CallDefaults, Route, route_to
 from multitap.hub.supervisor import Plan, StateEvents, Supervisor
-from multitap.hub.task_runs import TaskRuns
+from multitap.hub.task_runs import StartedCall, TaskRun, TaskRuns, Work, new_record
 from multitap.hub.traces import open_spans
 from multitap.hub.vetting import PackageLookup, PinKeeper, ToolScans, open_pins
 from multitap.oauth.storage import Login, Logins
@@ -470,6 +471,52 @@ class Hub(ResourcesAndPrompts):
                 raise HubClosed("the hub was closed during the call") from None
             raise
         return result.capped(cap_of(tool, self.settings.result_cap), self._long_results)
+
+    async def start(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> StartedCall:
+        """Call a tool without waiting for its result; servers that can make a task of it.
+
+        The returned handle has its `status`, its `result()` and `cancel()`. What the server asks
+        goes to the hub's handlers, as with `call`. The call ends with the hub; its record stays,
+        and says so.
+
+        Raises:
+            UnknownName: There is no such tool, or it is hidden from this caller.
+            MultitapError: Too many run, or the record cannot be stored.
+        """
+        self.check_open()
+        tool = self.catalog.tools.get(name) or await self.lookup.find_tool(name, context=context)
+
+        def working(run: TaskRun) -> Work:
+            async def on_task(task_id: str) -> bool:
+                run.become(run.record.status, run.record.message, upstream=task_id)
+                return False
+
+            def on_progress(done: float, total: float | None, message: str | None) -> None:
+                run.report(done, total, message)
+                if context.on_progress is not None:
+                    context.on_progress(done, total, message)
+
+            inner = replace(context, on_progress=on_progress, on_task=on_task)
+
+            async def work() -> Raw | bytes:
+                return (await self.call(name, arguments, context=inner)).raw
+
+            return work
+
+        record = new_record(tool.server, tool.raw_name, name)
+        run = self.runs.begin(record, working, holder="")
+        try:
+            await self.runs.publish(run)
+        except MultitapError:
+            run.scope.cancel()  # what nobody can find again should not go on
+            raise
+        return StartedCall(self.runs, run)
 
     @cached_property
     def tools(self) -> ToolRegistry:

@@ -20,7 +20,9 @@ from multitap.hub.hub import Hub, HubSource, open_hub
 from multitap.hub.metrics import Metrics
 from multitap.hub.reload import warn_of_untrusted
 from multitap.hub.supervisor import Plan
+from multitap.hub.task_runs import StartedCall
 from multitap.results import KeptResult, ToolResult
+from multitap.store.task_records import TaskStatus
 from multitap.upstream.questions import NOBODY, CallContext, Handlers
 
 if TYPE_CHECKING:
@@ -112,6 +114,17 @@ class SyncHub:
             lambda hub: hub.call(name, arguments, timeout=timeout, context=context)
         )
 
+    def start(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        context: CallContext = NOBODY,
+    ) -> SyncStartedCall:
+        """See `Hub.start`."""
+        started = self._thread.wait(lambda hub: hub.start(name, arguments, context=context))
+        return SyncStartedCall(self._thread, started)
+
     @property
     def tools(self) -> SyncTools:
         """The tools of all servers, for models; see `Hub.tools`."""
@@ -166,6 +179,34 @@ class SyncHub:
     def submit(self, verb: Callable[[Hub], Awaitable[_T]]) -> concurrent.futures.Future[_T]:
         """Run `verb(hub)` on the hub's loop; returns its future without waiting."""
         return self._thread.submit(verb)
+
+
+class SyncStartedCall:
+    """A call that runs by itself; see `StartedCall`."""
+
+    def __init__(self, thread: _HubThread, started: StartedCall) -> None:
+        self._thread = thread
+        self._started = started
+
+    @property
+    def id(self) -> str:
+        return self._started.id
+
+    @property
+    def status(self) -> TaskStatus:
+        return self._started.status
+
+    @property
+    def message(self) -> str | None:
+        return self._started.message
+
+    def result(self) -> ToolResult:
+        """Its result, once it has ended."""
+        return self._thread.wait(lambda _: self._started.result())
+
+    def cancel(self) -> None:
+        """Cancel it."""
+        self._thread.wait(lambda _: self._started.cancel())
 
 
 class SyncTools:

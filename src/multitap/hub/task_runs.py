@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from multitap.errors import MultitapError, Overloaded, ServerError
+from multitap.errors import MultitapError, Overloaded, ServerError, quoted
 from multitap.limits import Shares
+from multitap.results import ToolResult
 from multitap.store.task_records import TaskRecord, TaskRecords, TaskStatus
 from multitap.tasks import Bell, CancelHandle, Tasks
 from multitap.wire import jsonrpc
@@ -107,6 +108,10 @@ class TaskRun:
         """What waits for its client, by key."""
         return {key: question for key, (question, _) in self._questions.items()}
 
+    def is_kept(self) -> bool:
+        """Whether it goes on after this process: its record is kept, and nobody cancelled it."""
+        return self.is_task and not self.scope.stopped
+
     def report(self, progress: float, total: float | None, message: str | None) -> None:
         """Show the progress of the call as its status."""
         if message is None:
@@ -154,6 +159,47 @@ class TaskRun:
         while not self.record.has_ended:
             await self.changed.wait()
         return self.record
+
+
+class StartedCall:
+    """A call that runs by itself; made by `Hub.start`."""
+
+    def __init__(self, runs: "TaskRuns", run: TaskRun) -> None:
+        self._runs = runs
+        self._run = run
+
+    @property
+    def id(self) -> str:
+        """Its id, by which `multitap tasks` shows it."""
+        return self._run.id
+
+    @property
+    def status(self) -> TaskStatus:
+        """Whether it works, waits for an answer, or has ended, and how."""
+        return self._run.record.status
+
+    @property
+    def message(self) -> str | None:
+        """What it last said about its progress."""
+        return self._run.record.message
+
+    async def result(self) -> ToolResult:
+        """Its result, once it has ended.
+
+        Raises:
+            MultitapError: It failed, or was cancelled.
+        """
+        record = await self._run.ended()
+        if self._run.failure is not None:
+            raise self._run.failure
+        if record.status != "completed":
+            raise MultitapError(f"the call of {quoted(record.name)} was cancelled")
+        return ToolResult(record.result, server=record.server, tool=record.tool)
+
+    async def cancel(self) -> None:
+        """Cancel it, at the server too; one that has ended stays as it is."""
+        if not self._run.record.has_ended:
+            await self._runs.cancel(self._run)
 
 
 class TaskRuns:

@@ -93,6 +93,8 @@ class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
     """Awaited with the server's id of the task that a call became. If it returns True, the caller
     follows the task itself, else the call waits for its end. None: a task is made only if the
     server does nothing else."""
+    outlives_us: Callable[[], bool] | None = None
+    """Whether the task goes on if the wait for it is cancelled: somebody will follow it again."""
 
     @property
     def owner(self) -> object:

@@ -25,6 +25,7 @@ from multitap.errors import (
 from multitap.store.task_records import ENDED, TaskStatus
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
+from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
     INVALID_PARAMS,
@@ -252,10 +253,16 @@ class ServerTask:
                 return await self._poll(state, request)
         except BaseException as exc:
             # the server would go on working for nobody
-            if not isinstance(exc, ServerError):
+            if not isinstance(exc, ServerError) and not self._is_left(exc):
                 with anyio.CancelScope(shield=True), anyio.move_on_after(_CANCEL_TIMEOUT):
                     await self._try_cancel()
             raise
+
+    def _is_left(self, exc: BaseException) -> bool:
+        """Whether somebody will follow it again, because only this process ends."""
+        outlives_us = self._call.outlives_us if isinstance(self._call, CallContext) else None
+        is_cancelled = isinstance(exc, anyio.get_cancelled_exc_class())
+        return is_cancelled and outlives_us is not None and outlives_us()
 
     async def _poll(self, state: TaskState, request: Request) -> Raw:
         """Poll a task of the extension, and answer what it asks."""

@@ -8,6 +8,7 @@ import pytest
 from msgspec import Raw
 
 from multitap import Settings, open_hub
+from multitap.config.access import AccessSettings, OidcIssuer
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.sources import state_directory
 from multitap.control.service import ControlService
@@ -15,6 +16,7 @@ from multitap.errors import BadArguments, Denied, MultitapError, UnknownName
 from multitap.gateway.client import Client
 from multitap.gateway.gateway import open_gateway
 from multitap.http.server.request import EventWriter
+from multitap.identity.people import People, PersonRecord
 from multitap.principal import token_principal
 from multitap.screens.view import RecentCalls, client_rows
 from tests.gateway.talking import PATIENCE, zoo
@@ -54,6 +56,31 @@ async def test_tokens_are_created_shown_without_their_secret_and_revoked():
         rows = (await control.audit("kind:token.*")).records
         assert [row.record.kind for row in rows] == ["token.revoked", "token.created"]
         assert made.id in rows[0].record.detail
+
+
+async def test_people_are_shown_with_their_rules_and_clients_and_can_be_revoked():
+    issuer = "https://login.example.com"
+    People().note(
+        [
+            PersonRecord(
+                provider="corp", issuer=issuer, subject="ann", clients={"c": 1.0}, rules=("d",)
+            )
+        ]
+    )
+    access = AccessSettings(oidc={"corp": OidcIssuer(issuer=issuer)})
+    async with open_desk(access=access) as control:
+        (before,) = (await control.access()).people
+        await control.revoke_person("corp:ann")
+        (after,) = (await control.access()).people
+        await control.revoke_person("corp:ann", undo=True)
+        (restored,) = (await control.access()).people
+
+        assert (before.label, before.rules, before.clients) == ("corp:ann", ("d",), ("c",))
+        assert [before.state, after.state, restored.state] == ["active", "revoked", "active"]
+        with pytest.raises(UnknownName):
+            await control.revoke_person("corp:nobody")
+    async with open_desk() as control:
+        assert (await control.access()).people == ()
 
 
 async def test_a_client_is_shown_with_the_name_of_its_token():

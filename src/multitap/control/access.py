@@ -16,6 +16,7 @@ from multitap.control.overview import (
     AuditPage,
     AuditRow,
     NewTokenText,
+    PersonLine,
     PinnedTool,
     PinReview,
     TokenLine,
@@ -33,6 +34,8 @@ from multitap.trust.tokens import AccessTokens, TokenNames
 
 MOST_TOOLS, MOST_LINES, LONGEST_LINE = 200, 400, 2_000
 """Tools, lines and characters shown of one review; `multitap pins review` shows everything."""
+MOST_PEOPLE = 500
+"""People in one answer; `multitap access list` shows everybody."""
 MOST_ENTRIES = 500
 """Entries of the audit log in one answer."""
 _LOOKED_AT = 50_000
@@ -95,7 +98,40 @@ class AccessControl(Control):
             pins = self._pin_reviews()
         except (MultitapError, OSError) as exc:
             trouble.append(str(exc))
-        return AccessOverview(tokens, pins, tuple(trouble))
+        people: tuple[PersonLine, ...] = ()
+        try:
+            people = self._people_lines()
+        except (MultitapError, OSError) as exc:
+            trouble.append(str(exc))
+        return AccessOverview(tokens, pins, tuple(trouble), people)
+
+    def _people_lines(self) -> tuple[PersonLine, ...]:
+        if not self.gateway.hub.settings.access.oidc:
+            return ()
+        from multitap.identity.people import People  # noqa: PLC0415 - few have providers
+
+        people = People()
+        revocations = people.revocations()
+        return tuple(
+            PersonLine(
+                label=person.label,
+                name=person.name,
+                state="revoked" if revocations.refuses_person(person) else "active",
+                rules=person.rules,
+                clients=tuple(person.clients),
+                last_use=person.last_use,
+            )
+            for person in people.all()[:MOST_PEOPLE]
+        )
+
+    async def revoke_person(self, label: str, *, undo: bool = False) -> None:
+        await to_thread.run_sync(self._revoke_person, label, undo)
+
+    def _revoke_person(self, label: str, undo: bool) -> None:  # noqa: FBT001 - for a thread
+        from multitap.identity.people import People  # noqa: PLC0415 - few have providers
+
+        people = People()
+        people.revoke(people.find(label), undo=undo)
 
     async def token_names(self) -> TokenNames:
         """Shows tokens by name; by id if their file cannot be read."""

@@ -326,6 +326,10 @@ class Control:
         """Revoke a token by its id, or all those of a name; returns their ids."""
 
     @method
+    async def revoke_person(self, label: str, *, undo: bool = False) -> None:
+        """Refuse a person of an identity provider from now on, or let them come back."""
+
+    @method
     async def accept_pins(self, server: str, digest: str) -> None:
         """Pin what a `PinReview` showed."""
 

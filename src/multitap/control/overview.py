@@ -89,6 +89,19 @@ class TokenLine(msgspec.Struct, frozen=True):
     """Whether it opens the web console, and nothing else."""
 
 
+class PersonLine(msgspec.Struct, frozen=True):
+    """Somebody who came with a token of an identity provider."""
+
+    label: str
+    """The provider's name and the subject."""
+    name: str
+    state: str
+    """`active` or `revoked`."""
+    rules: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+    last_use: float | None = None
+
+
 class PinnedTool(msgspec.Struct, frozen=True):
     """One tool that differs from what is pinned."""
 
@@ -113,12 +126,13 @@ class PinReview(msgspec.Struct, frozen=True):
 
 
 class AccessOverview(msgspec.Struct, frozen=True):
-    """Tokens, and changed servers that wait for a review."""
+    """Tokens, people, and changed servers that wait for a review."""
 
     tokens: tuple[TokenLine, ...] = ()
     pins: tuple[PinReview, ...] = ()
     trouble: tuple[str, ...] = ()
     """Files that cannot be read, in words."""
+    people: tuple[PersonLine, ...] = ()
 
 
 class NewTokenText(msgspec.Struct, frozen=True):

@@ -104,6 +104,10 @@ class Revocations:
         entry = self._blocked.get((issuer, subject, "" if subject else client))
         return entry is not None and entry.kind == "revoked"
 
+    def refuses_person(self, person: PersonRecord) -> bool:
+        """Whether somebody who was here may not come back."""
+        return self.is_blocked(person.issuer, person.subject, next(iter(person.clients), ""))
+
     def refusal(self, token: VerifiedToken, digest: str) -> str | None:
         """Why a valid token is refused all the same; None if it is not."""
         if digest in self._tokens or self.is_blocked(token.issuer, token.subject, token.client):
@@ -211,6 +215,23 @@ class People:
             labels = ", ".join(person.label for person in meant)
             raise UnknownName(f"several are called {quoted(text)}", hint=f"use one of: {labels}")
         return meant[0]
+
+    def revoke(self, person: PersonRecord, *, undo: bool = False) -> None:
+        """Refuse a person or machine from now on, or let it come back.
+
+        Raises:
+            PeopleError: That cannot be stored.
+        """
+        client = "" if person.subject else next(iter(person.clients), "")
+        self.decide(
+            Revocation(
+                kind="restored" if undo else "revoked",
+                at=time.time(),
+                issuer=person.issuer,
+                subject=person.subject,
+                client=client,
+            )
+        )
 
     def decide(self, *entries: Revocation) -> None:
         """Store decisions; running gateways apply them within a second.

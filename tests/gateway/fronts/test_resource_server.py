@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import time
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 
 import anyio
 import pytest
@@ -17,6 +17,8 @@ from multitap.errors import ConfigError
 from multitap.gateway.fronts.access import AccessRules, open_access
 from multitap.gateway.fronts.resource_server import ResourceServer, canonical_url
 from multitap.identity.people import People, Revocation
+from multitap.store.audit_log import AuditFile
+from multitap.trust.audit import lines
 from multitap.trust.tokens import AccessTokens
 from tests.gateway.hostile.raw import call, hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import open_stage
@@ -322,6 +324,19 @@ async def test_cve_2026_52870_a_parked_question_is_of_no_use_to_others(tmp_path)
             assert "error" in (await ask(stage, stolen)).message
         renewed = stateless(3, "tools/call", headers=bearer(issuer.token()), **answered)
         assert "result" in (await ask(stage, renewed)).message
+
+
+async def test_the_audit_log_has_issuer_subject_client_and_rules(tmp_path):
+    rules = (AccessRule(name="dev", groups=("dev",)), AccessRule(name="all"))
+    async with guarded(tmp_path, *rules) as (issuer, stage):
+        asked = {"name": "counts_echo", "arguments": {"said": 1}}
+        await ask(stage, stateless(1, "tools/call", headers=bearer(issuer.token()), **asked))
+        await stage.gateway.hub.store.write_audit()
+        with closing(AuditFile(tmp_path / "state")) as file:
+            [line] = [line.record for line in lines(file, lambda record: record.kind == "call")]
+
+        assert (line.issuer, line.user, line.client_id) == (issuer.url, "alice", "claude")
+        assert (line.principal, line.access) == ("alice", "dev,all")
 
 
 async def test_the_rate_of_a_rule_counts_for_all_tokens_of_a_person(tmp_path):

@@ -93,16 +93,7 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool) -> int:
         note("revoked this token; new ones of the same person are accepted")
         return Exit.DONE
     person = _person(people, load_configuration(options), who)
-    client = "" if person.subject else next(iter(person.clients), "")
-    people.decide(
-        Revocation(
-            kind="restored" if undo else "revoked",
-            at=now,
-            issuer=person.issuer,
-            subject=person.subject,
-            client=client,
-        )
-    )
+    people.revoke(person, undo=undo)
     note(f"{person.label} may come back" if undo else f"revoked {person.label}, with all tokens")
     return Exit.DONE
 
@@ -268,6 +259,4 @@ def _row(person: PersonRecord, revocations: Revocations) -> tuple[str, ...]:
 
 
 def _state(person: PersonRecord, revocations: Revocations) -> str:
-    client = next(iter(person.clients), "")
-    is_out = revocations.is_blocked(person.issuer, person.subject, client)
-    return "revoked" if is_out else "active"
+    return "revoked" if revocations.refuses_person(person) else "active"

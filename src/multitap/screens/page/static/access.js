@@ -41,6 +41,14 @@ export default function access(app) {
     { title: "Expires", cell: (one) => moment(one.expires) },
     { title: "Last use", cell: (one) => moment(one.last_use) },
   ], { label: "Tokens", key: (one) => one.id, tone: () => "quiet", empty: "There are no tokens.", actions: (one) => (one.state === "active" ? [["Revoke", revoke]] : []) });
+  const people = new Table([
+    { title: "Person", cell: (one) => one.label },
+    { title: "Name", cell: (one) => one.name },
+    { title: "State", class: "state", cell: (one) => one.state },
+    { title: "Rules", class: "words", cell: (one) => one.rules.join(", ") },
+    { title: "Clients", class: "words", cell: (one) => one.clients.join(", ") },
+    { title: "Last use", cell: (one) => moment(one.last_use) },
+  ], { label: "People", key: (one) => one.label, tone: () => "quiet", empty: "Nobody has signed in with an identity provider.", actions: (one) => (one.state === "active" ? [["Revoke", revokePerson]] : [["Let back in", restorePerson]]) });
   const questions = h("div", { class: "cards" });
   const pins = h("div", { class: "cards" });
   const audit = new Table([
@@ -56,6 +64,7 @@ export default function access(app) {
     h("section", {}, h("h2", {}, "Waiting for you"), questions),
     h("section", {}, h("h2", {}, "Changed tools"), pins),
     h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Tokens"), button("New token", () => create(look))), tokens.node),
+    h("section", {}, h("h2", {}, "People"), people.node),
     h("section", {}, h("h2", {}, "Audit"), audit.node));
   let shownQuestions = "";
   let shownPins = "";
@@ -65,12 +74,22 @@ export default function access(app) {
     if (await confirm(`Revoke ${one.name} (${one.id})?`, words, "Revoke")) { await attempt(() => ask("revoke_token", { name: one.id }), `${one.name} is revoked.`); look(); }
   }
 
+  async function revokePerson(one) {
+    if (await confirm(`Revoke ${one.label}?`, "All their sessions and calls end at once, and new tokens are refused.", "Revoke")) { await attempt(() => ask("revoke_person", { label: one.label }), `${one.label} is revoked.`); look(); }
+  }
+
+  async function restorePerson(one) {
+    await attempt(() => ask("revoke_person", { label: one.label, undo: true }), `${one.label} may come back.`);
+    look();
+  }
+
   async function look() {
     const picture = await attempt(() => ask("access"));
     const entries = await attempt(() => ask("audit", { query: app.filter, limit: 100 }));
     if (picture) {
       trouble.replaceChildren(...picture.trouble.map((words) => h("p", { class: "note error" }, words)));
       tokens.show([...picture.tokens].reverse());
+      people.show(picture.people ?? []);
       drawPins(picture.pins);
     }
     if (entries) audit.show(entries.records);

@@ -17,8 +17,9 @@ from multitap.errors import MultitapError
 
 PATIENCE = 40.0
 """Seconds for an answer: more than a gateway takes, so that it can say why it has none."""
-FIRST = 2.0
-"""Seconds for a gateway to say which one it is."""
+FIRST = 10.0
+"""Seconds for a gateway to say which one it is: a command that takes a busy one for dead starts all
+of its servers again."""
 MAX_ANSWER = 256 * 1024 * 1024
 """Bytes of an answer: more than the largest result that a server may send."""
 

@@ -34,6 +34,7 @@ OTHERS = (
         "sandbox learn run",
         "policy explain run_echo",
         "access list",
+        "access check",
         "access explain somebody",
         "audit",
         "audit --verify",

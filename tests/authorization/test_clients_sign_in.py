@@ -191,3 +191,44 @@ async def test_a_client_of_the_sdk_signs_in_with_the_url_alone(tmp_path):
     assert "calc_add" in {tool.name for tool in listed.tools}
     assert person.questions in {1, 2}
     assert CALLBACK in organisation.pages[0]["redirect_uri"]
+
+
+@pytest.mark.slow  # the gateway notes every ten seconds who was there
+async def test_a_person_whose_access_is_revoked_is_out_within_a_second(tmp_path):
+    memory = Memory()
+    async with (
+        organisation_at_work() as organisation,
+        gateway(tmp_path, organisation) as (public, env),
+        Browser() as browser,
+    ):
+        person = Person(browser, public)
+        async with session_of(public, client_of(public, person, memory)) as session:
+            await session.list_tools()
+        await wait_until_seen(env)
+        command = [sys.executable, "-m", "multitap", "access", "revoke", "org:alice"]
+        done = await anyio.run_process(command, env=env, check=False)
+        assert done.returncode == 0, done.stderr
+        bearer = {"Authorization": f"Bearer {memory.tokens.access_token}"}
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": memory.tokens.refresh_token,
+            "client_id": memory.client.client_id,
+            "client_secret": memory.client.client_secret,
+        }
+        async with httpx2.AsyncClient() as client:
+            with anyio.fail_after(20):
+                while (
+                    await client.post(f"{public}/mcp", headers=bearer, json={})
+                ).status_code < 401:
+                    await anyio.sleep(0.1)
+            renewed = await client.post(f"{public}/token", data=form)
+
+    assert (renewed.status_code, renewed.json()["error"]) == (400, "invalid_grant")
+
+
+async def wait_until_seen(env):
+    """Wait until the gateway has noted who was there."""
+    command = [sys.executable, "-m", "multitap", "access", "list", "--json"]
+    with anyio.fail_after(40):
+        while b"alice" not in (await anyio.run_process(command, env=env)).stdout:
+            await anyio.sleep(0.5)

@@ -91,6 +91,13 @@ class SdkResponse(Protocol):
     def body(self) -> bytes | memoryview: ...
 
 
+SdkHandler = Callable[[Any], Awaitable[SdkResponse]]
+
+
+async def _ask(handler: SdkHandler, request: SdkRequest) -> SdkResponse:
+    return await handler(request)
+
+
 class ConsentQuestion(msgspec.Struct, frozen=True):
     """A question to the user of one browser."""
 
@@ -206,12 +213,12 @@ class AuthorizationEndpoints:
     async def _pass_on(
         self,
         http_request: HttpRequest,
-        handle: Callable[[Any], Awaitable[SdkResponse]],
+        handle: SdkHandler,
         fields: Mapping[str, str],
     ) -> None:
         """Have the SDK answer a request of a client."""
         try:
-            response = await handle(SdkRequest("POST", fields, http_request.body))
+            response = await _ask(handle, SdkRequest("POST", fields, http_request.body))
         except ProviderDown as exc:
             logger.warning("a sign-in cannot be renewed: %s", exc)
             _say_error(http_request, "temporarily_unavailable", str(exc), status=503)
@@ -230,8 +237,7 @@ class AuthorizationEndpoints:
             return
         # without a method, `plain` is meant (RFC 7636), which is not offered
         fields.setdefault("code_challenge_method", "plain")
-        authorize: Callable[[Any], Awaitable[SdkResponse]] = self._authorize.handle
-        response = await authorize(SdkRequest("GET", fields))
+        response = await _ask(self._authorize.handle, SdkRequest("GET", fields))
         location = response.headers.get("location", "")
         here = f"{self.server.issuer}{CONSENT}?request="
         if location.startswith(here):
@@ -398,6 +404,7 @@ def open_sign_in(
         clients=Clients(settings, grants),
         grants=grants,
         provider=ProviderSignIn(verifier.issuers[provider.issuer], settings.scopes),
+        is_blocked=lambda issuer, subject: verifier.revocations.is_blocked(issuer, subject, ""),
     )
     return AuthorizationEndpoints(server)
 

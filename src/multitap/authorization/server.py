@@ -3,7 +3,7 @@
 import logging
 import re
 import secrets
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from mcp.server.auth.provider import (
     AccessToken,
@@ -72,6 +72,7 @@ class AuthorizationServer:
         clients: The clients.
         grants: Codes and tokens.
         provider: Where people sign in.
+        is_blocked: Whether a person, by issuer and subject, may not use the gateway any more.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class AuthorizationServer:
         clients: Clients,
         grants: Grants,
         provider: ProviderSignIn,
+        is_blocked: Callable[[str, str], bool] = lambda _issuer, _subject: False,
     ) -> None:
         self.settings = settings
         self.issuer = public_url.rstrip("/")
@@ -90,6 +92,7 @@ class AuthorizationServer:
         self.clients = clients
         self.grants = grants
         self.provider = provider
+        self._is_blocked = is_blocked
 
     async def get_client(self, client_id: str) -> SignInClient | None:
         return await self.clients.find(client_id)
@@ -239,6 +242,9 @@ class AuthorizationServer:
             raise TokenError("invalid_grant", "this refresh token was used before") from None
         if sign_in is None:
             raise TokenError("invalid_grant", "refresh token does not exist")
+        if self._is_blocked(sign_in.issuer, sign_in.subject):
+            await self.grants.revoke(claim.id)
+            raise TokenError("invalid_grant", "this access was revoked at the gateway")
         try:
             signed_in = await self.provider.renew(sign_in.subject, sign_in.tokens)
         except SignInRefused as exc:

@@ -12,6 +12,7 @@ from multitap.cli.configuration import load_configuration
 from multitap.cli.options import CommandGroup, CommonOptions, config_options, json_option
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import Exit, note, say, say_json, table
+from multitap.cli.trust.access_check import check_access
 from multitap.config import Loaded
 from multitap.config.variables import expand_access
 from multitap.errors import ConfigError, MultitapError, UnknownName, quoted
@@ -29,6 +30,9 @@ _MACHINE = "(machine)"
 @click.group(cls=CommandGroup)
 def access() -> None:
     """Show who may use a shared gateway, and why; revoke access"""
+
+
+access.add_command(check_access)
 
 
 @access.command("list")

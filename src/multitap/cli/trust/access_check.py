@@ -243,7 +243,7 @@ class ClientWalk:
 @config_options
 @json_option
 def check_access(options: CommonOptions, *, as_json: bool) -> int:
-    """Go the way of a client that knows only the URL, and say what to fix
+    """Go the way of a new client, and say what to fix
 
     Asks the gateway at `serve.public_url` and the identity providers, and stops where a client
     would.

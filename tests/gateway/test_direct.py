@@ -124,7 +124,8 @@ async def test_capabilities_that_mcp_does_not_define_are_shown(pair):
 
     if pair.era == "new" or "extensions" in through:
         for name in ("extensions", "experimental", "events"):
-            assert through[name] == direct[name]
+            # the gateway has extensions of its own
+            assert through[name].items() >= direct[name].items()
 
 
 async def test_requests_that_mcp_does_not_define_are_answered(pair):

@@ -32,6 +32,7 @@ from multitap.gateway.parked_calls import ParkedCalls
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.quotas import Quotas
 from multitap.gateway.shaping import ResultShaper
+from multitap.gateway.skills import SCHEME, with_address
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
 from multitap.gateway.tool_search import ToolSearch, refusal
 from multitap.gateway.traces import RequestTraces
@@ -675,7 +676,11 @@ class OfferRequests:
         if address.startswith(PAGE_SCHEME):
             # it may call tools of its own server by their bare names from now on
             request.on_page_read(link.name)
-        return await self._request(request, link, "resources/read", {"uri": uri}, uri, since)
+        result = await self._request(request, link, "resources/read", {"uri": uri}, uri, since)
+        if address != uri and address.startswith(SCHEME):
+            # its skill is known by this address, whether or not the server has to share its own
+            return with_address(result, uri, address)
+        return result
 
     async def complete(self, request: ClientRequest, params: Raw) -> Result:
         completion = msgspec.json.decode(params, type=_Complete)

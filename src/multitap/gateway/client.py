@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
-from multitap.config.documents import is_table
+from multitap.config.documents import is_list, is_table
 from multitap.http.server.request import RequestHead
 from multitap.principal import ANONYMOUS, Principal
 from multitap.upstream.questions import CallContext
@@ -331,8 +331,10 @@ def _declared_in(capabilities: bytes) -> str:
         declared["experimental"] = experimental
     declared = {name: value for name, value in declared.items() if value}
     if declared.keys() == {"extensions"} and declared["extensions"].keys() == {UI}:
-        types = declared["extensions"][UI].get("mimeTypes") or [APP_PAGE]
-        if APP_PAGE in types:
+        settings = declared["extensions"][UI]
+        types = settings.get("mimeTypes") if is_table(settings) else None
+        # without types, the usual one is meant
+        if not is_list(types) or APP_PAGE in types:
             return _SHOWS_PAGES
     return msgspec.json.encode(declared, order="sorted").decode() if declared else ""
 

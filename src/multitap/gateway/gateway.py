@@ -36,6 +36,7 @@ from multitap.gateway.quotas import FILE as QUOTA_FILE
 from multitap.gateway.quotas import Quotas
 from multitap.gateway.readiness import report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
+from multitap.gateway.skills import SKILLS, SkillRequests
 from multitap.gateway.subscriptions import Subscriptions
 from multitap.gateway.task_calls import TaskCalls
 from multitap.gateway.task_dialects import TaskIds
@@ -63,8 +64,8 @@ _CAPABILITIES: Mapping[str, Any] = {
     "completions": {},
     "logging": {},
 }
-_NOT_PASSED = frozenset({jsonrpc.TASKS})
-"""Extensions of servers that clients do not see: what they name would lead nowhere through us."""
+_NOT_PASSED = frozenset({jsonrpc.TASKS, SKILLS})
+"""Extensions of servers that clients do not see as such: we have them ourselves, or not at all."""
 _SHOWS_PAGES = Raw(jsonrpc.encode(SHOWS_PAGES))
 _TASKS: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
 _LATEST = jsonrpc.HANDSHAKE_VERSIONS[-1]
@@ -90,11 +91,13 @@ class Introduction:
         view: Callable[[Audience], View],
         info: Mapping[str, str],
         pass_through: PassThrough,
+        skills: SkillRequests,
     ) -> None:
         self._hub = hub
         self._view = view
         self._info = info
         self._pass_through = pass_through
+        self._skills = skills
 
     async def initialize(self, request: ClientRequest, params: Raw) -> Result:
         if len(params) > _HANDSHAKE:
@@ -136,11 +139,12 @@ class Introduction:
         )
 
     def _describe(self, request: ClientRequest) -> dict[str, Any]:
+        audience = request.client.audience
+        others = self._pass_through.capabilities(audience, _NOT_PASSED)
+        if (settings := self._skills.capability(audience)) is not None:
+            others["extensions"] = {**others.get("extensions", {}), SKILLS: settings}
         description: dict[str, Any] = {
-            "capabilities": {
-                **self._pass_through.capabilities(request.client.audience, _NOT_PASSED),
-                **_CAPABILITIES,
-            },
+            "capabilities": {**others, **_CAPABILITIES},
             "serverInfo": self._info,
         }
         if instructions := self._instructions(request.client.audience):
@@ -272,7 +276,8 @@ class Gateway:
         offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
         self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""
-        introduction = Introduction(hub, self.view, info, self.pass_through)
+        skills = SkillRequests(self.view, self.variants)
+        introduction = Introduction(hub, self.view, info, self.pass_through, skills)
         self._views: dict[Audience, View] = {}
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
             "initialize": introduction.initialize,
@@ -286,6 +291,9 @@ class Gateway:
             "resources/unsubscribe": offers.unsubscribe,
             "subscriptions/listen": offers.listen,
             **self.client_tasks.methods,
+            "skills/list": skills.list,
+            "skills/get": skills.get,
+            "resources/directory/read": skills.read_directory,
         }
 
     @property

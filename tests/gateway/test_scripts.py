@@ -2,6 +2,7 @@
 
 import json
 
+import anyio
 import mcp_types as types
 import pytest
 from mcp.server import MCPServer
@@ -36,7 +37,13 @@ class Shop:
         self.cancelled = []
         self.read = []
         self.server = MCPServer("shop")
-        for function in (self.list_orders, self.get_order, self.cancel_order, self.secret):
+        for function in (
+            self.list_orders,
+            self.get_order,
+            self.cancel_order,
+            self.wait,
+            self.secret,
+        ):
             self.server.add_tool(function)
 
     def list_orders(self, status: str = "open") -> dict[str, list[int]]:
@@ -54,6 +61,11 @@ class Shop:
         """Cancel an order."""
         self.cancelled.append(id)
         return {"cancelled": True}
+
+    async def wait(self) -> str:
+        """Take a while."""
+        await anyio.sleep(0.3)
+        return "done"
 
     def secret(self) -> str:
         """Hidden from code."""
@@ -201,3 +213,33 @@ async def test_a_refusal_is_an_error_in_the_script(settings, shop, era):
         assert result.is_error
         assert "shop_cancel_order: a person refused this call" in words(result)
         assert shop.cancelled == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import time\ntime.sleep(9)", "for n in range(9):\n    shop_wait()", "while True:\n    pass"],
+    ids=["sleep", "calls", "work"],
+)
+async def test_one_clock_covers_work_calls_and_sleep(settings, shop, era, code):
+    async with (
+        gate(settings(serve=Serve(tools="code", timeout=1.0))) as opened,
+        Talker(era, opened.url) as talker,
+    ):
+        with anyio.fail_after(30):
+            result = await run(talker, code)
+            after = await run(talker, "shop_list_orders()['orders']")
+
+        assert result.is_error
+        assert words(after) == "[1,2,3]"
+
+
+async def test_a_long_result_is_cut_and_read_on_in_a_script(settings, era):
+    serve = Serve(tools="code", token_budget=200)
+    async with gate(settings(serve=serve)) as opened, Talker(era, opened.url) as talker:
+        result = await run(talker, "shop_list_orders()\n[{'n': n} for n in range(500)]")
+        note = json.loads(words(result))["_cut"]
+        more = f"read_result(result='{note['result']}', select='[499].n')"
+        rest = await run(talker, more)
+
+        assert note["of"] == 500
+        assert words(rest) == "499"

@@ -37,7 +37,7 @@ from multitap.code.messages import (
 )
 from multitap.code.pool import ScriptPool, ScriptProcess
 from multitap.errors import BadArguments, MultitapError, NotAllowed, counted, quoted, shortened
-from multitap.gateway.client import ClientRequest, able
+from multitap.gateway.client import ClientRequest, OnOtherReplica, able
 from multitap.gateway.own_tools import (
     CALL_TOOL,
     READ_RESULT,
@@ -285,6 +285,9 @@ class ScriptRunner:
         except (MultitapError, RpcError) as exc:
             progress.made.append(f"{name} in line {call.line} (failed)")
             return CallAnswer(call.id, error=shortened(str(exc), _LONGEST_ERROR))
+        except OnOtherReplica:
+            # a script cannot move in the middle, and its client can make this call by itself
+            return CallAnswer(call.id, error="the client's session with the server is elsewhere")
         raw = b"".join(result) if isinstance(result, tuple) else bytes(result)
         answer = _checked(call.id, raw)
         tool = self._view(request.client.audience).tools.get(name)

@@ -127,9 +127,12 @@ class Unavailable(UpstreamError):
         *,
         hint: str | None = None,
         failure: "Failure | None" = None,
+        wants_login: bool = False,
     ) -> None:
         super().__init__(server, message, hint=hint)
         self.failure = failure
+        self.wants_login = wants_login
+        """Whether it is connected, and refused this request for want of a login."""
 
     @classmethod
     def because(cls, server: str, failure: "Failure | None", otherwise: str) -> "Unavailable":

@@ -1,8 +1,10 @@
 """Who asks: a local user, the holder of one of our tokens, or a subject of an identity provider."""
 
 import getpass
+import hashlib
 import os
 from functools import cache
+from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -13,6 +15,31 @@ TOKEN_ISSUER = "multitap:tokens"  # noqa: S105 - a name
 """Issues the tokens of `multitap token create`; the subject is the token's id."""
 FILE_ISSUER = "multitap:token-file"
 """Issues the tokens of a token file; the subject is the token's name."""
+
+
+class Person(NamedTuple):
+    """The owner of accounts and secrets: one subject of one issuer.
+
+    One person has the same with every client. Never use a name or an address instead: those are
+    given to others later, and two issuers may use the same subject.
+    """
+
+    issuer: str
+    subject: str
+
+    @property
+    def mark(self) -> str:
+        """A digest for the names of files and records: it reveals neither issuer nor subject."""
+        whole = f"{len(self.issuer)} {self.issuer} {self.subject}"
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+    def __str__(self) -> str:
+        is_own = self.issuer in {LOCAL_ISSUER, TOKEN_ISSUER, FILE_ISSUER}
+        return self.subject if is_own else f"{self.subject} at {self.issuer}"
+
+
+NO_PERSON = Person("", "")
+"""Stands for programs that sign in for themselves: nobody's accounts are theirs."""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -41,13 +68,18 @@ class Principal(msgspec.Struct, frozen=True):
     """The names of the access rules that admit it, for the audit log."""
 
     @property
-    def person(self) -> tuple[str, str] | None:
-        """Issuer and subject: the owner of accounts and secrets; None for machines and strangers.
+    def person(self) -> Person | None:
+        """The owner of accounts and secrets; None for machines and strangers."""
+        return None if self.is_machine or not self.subject else Person(self.issuer, self.subject)
 
-        One person has the same with every client. Never use a name or an address instead: those
-        are given to others later, and two issuers may use the same subject.
+    @property
+    def account_owner(self) -> Person | None:
+        """Whose accounts it uses at servers where people have their own.
+
+        None for the user who runs the gateway, whose accounts are the gateway's; `NO_PERSON` for
+        machines and strangers.
         """
-        return None if self.is_machine or not self.subject else (self.issuer, self.subject)
+        return None if self.issuer == LOCAL_ISSUER else self.person or NO_PERSON
 
     @property
     def name(self) -> str:

@@ -29,6 +29,7 @@ OTHERS = (
     *("install cursor", "uninstall cursor", "enable run", "disable run", "rename run other"),
     *("undo", "set run timeout 3", "remove run", "undo", "tokens", "chat hello", "console"),
     *("calls", "stop", "token list", "help", "trace run", "login web", "logout web", "secret list"),
+    *("vault list", "vault rotate"),
     *("pins list", "pins review", "pins review --accept", "pins reset run", "sandbox show run"),
     *(
         "sandbox learn run",

@@ -124,7 +124,7 @@ def test_help_is_short_and_without_full_stop(multitap, line):
         "trust",
         "undo",
     }
-    without = ("cluster", "secret", "state", "token", "search", "self", "uninstall")
+    without = ("cluster", "secret", "state", "token", "search", "self", "uninstall", "vault")
     without_files = line in alone or line.startswith(without)
     assert "MULTITAP_CONFIG" in ended.out or without_files
 

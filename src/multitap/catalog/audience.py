@@ -7,6 +7,7 @@ from multitap.catalog.catalog import allowed
 from multitap.config import Profile
 from multitap.identity.grants import ToolGrant
 from multitap.names import ToolNames, matches_any
+from multitap.principal import Person
 
 _NOTHING = Profile(servers=(), agents=())
 """Stands for a profile that no longer exists: it shows nothing."""
@@ -111,6 +112,8 @@ class Audience(NamedTuple):
     grants: tuple[ToolGrant, ...] | None = None
     """What access rules give; None if there are no rules for this client."""
     deny: tuple[str, ...] = ()
+    person: Person | None = None
+    """Whose accounts are used; None for those of the user who runs the gateway."""
 
     @classmethod
     def of(

@@ -83,6 +83,7 @@ Trust
   login      login      Log in to a server
   logout     login      Forget the login to a server
   secret     secret     Keep secrets for `${auth:NAME}` in a configuration
+  vault      vault      Show the accounts that people connected, and change their key
   pins       pins       Review tools that changed since they were first seen
   sandbox    sandbox    Choose how much a server is confined, and what it may use
   policy     policy     Show which calls are allowed, asked about or denied

@@ -191,6 +191,13 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
             yield "tool_names", "two tools with the same name"
         if self.select:
             yield from self._bad_selectors()
+        if self.service_account and self.credentials == "shared":
+            yield "service_account", 'needs `credentials = "per-user"`'
+
+    @property
+    def is_per_user(self) -> bool:
+        """Whether people use accounts of their own."""
+        return self.credentials == "per-user"
 
     def _bad_selectors(self) -> Iterator[FieldMistake]:
         from multitap.selectors import Selector  # noqa: PLC0415 - few configurations select
@@ -276,6 +283,13 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     """`per-client`: each client of the gateway gets its own session, and so its own process."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """Which protocol era to speak; `auto` asks the server and remembers."""
+    credentials: Literal["shared", "per-user"] = "shared"
+    """`per-user`: everyone who signs in at the gateway uses an account of their own here: a login,
+    or their own values of the `${auth:NAME}` in this entry. Each person then has a session, and so
+    a process, for themselves."""
+    service_account: bool = False
+    """With `credentials = "per-user"`: whether the gateway's own account makes the list that people
+    see before they connect theirs, and serves programs that sign in without a person."""
 
 
 class TokenExchange(ConfigModel, frozen=True, kw_only=True):

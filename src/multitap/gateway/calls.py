@@ -25,6 +25,7 @@ from multitap.errors import (
 from multitap.events import withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
+from multitap.gateway.connections import AccountConnections, NeedsAccount
 from multitap.gateway.eras import to_handshake, to_stateless
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.own_tools import READ_RESULT, RUN_CODE
@@ -34,11 +35,12 @@ from multitap.gateway.quotas import Quotas
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.skills import SCHEME, with_address
 from multitap.gateway.subscriptions import Subscriptions, parse_wanted
-from multitap.gateway.tool_search import ToolSearch, refusal
+from multitap.gateway.tool_search import ToolSearch, refusal, text_answer
 from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
+from multitap.hub.personal_servers import is_connect
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
 from multitap.results.select import shape
 from multitap.selectors import Selector
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 
 Encoded = Raw | bytes
 _TASKS = jsonrpc.TASKS.encode()
+_SHOWN = 20  # tools that are named once an account is connected
 _HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # read once: enum attributes are slow
 
 
@@ -146,6 +149,9 @@ class JobRunner:
         subject = f"{job.method} {job.name}"
         if request.is_stateless and self._parked_calls.issued(request.params.request_state):
             return await self._parked_calls.resume(request, subject)
+        if link.person is not None and request.client.log_level is not None:
+            # one person's session: the level is not that of all clients of the server
+            await self._subscriptions.log_levels.ensure_level(request.client.log_level, link)
         if not request.is_stateless or (link.era is _STATELESS and not job.may_ask):
             return for_client(request, link, await work(request.context()))
 
@@ -312,12 +318,19 @@ class ClientLookup:
         self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None
     ) -> _Found | None:
         """What `find` returns once the servers that may have the name are up."""
-        await self._variants.wait_ready(request.client.audience.declared)
+        audience, people, links_now = request.client.audience, self._hub.people, None
+        if audience.person is not None and people is not None and people.is_needed:
+            if find() is None:
+                await people.wait_ready(audience.person)
+            links_now = lambda: self._view(audience).catalog.links  # noqa: E731
+        else:
+            await self._variants.wait_ready(audience.declared)
         return await self._hub.lookup.wait_for(
             find,
             name,
             defaults=self._hub.gateway_defaults,
-            has=lambda server: self._view(request.client.audience).has(server),
+            has=lambda server: self._view(audience).has(server),
+            links_now=links_now,
         )
 
 
@@ -343,6 +356,7 @@ class ToolCalls:
         logins: Sends a client's user to log in.
         search: Answers the three tools of search mode.
         shaper: Shapes results for models.
+        connections: Has people connect their own accounts.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -356,6 +370,7 @@ class ToolCalls:
         logins: ClientLogins,
         search: ToolSearch,
         shaper: ResultShaper,
+        connections: AccountConnections,
     ) -> None:
         self._hub = hub
         self._view = view
@@ -372,6 +387,7 @@ class ToolCalls:
         """Limits what principals use; None without quotas."""
         self.traces: RequestTraces | None = None
         """Records some of the requests; None if traces are off."""
+        self._connections = connections
 
         self.take_task: Callable[[ClientRequest, Route, float | None], Awaitable[Result]] | None
         self.take_task = None
@@ -448,6 +464,8 @@ class ToolCalls:
             failed = client_errors.failed_call(exc)
             return to_stateless(failed) if request.is_stateless else failed
         except Unavailable as exc:
+            if self._connections.concerns(request, exc):
+                return await self._call_after_connecting(request, exc)
             if not self._logins.may_ask(request, exc):
                 raise
             return await self._call_after_login(request, exc.server)
@@ -552,6 +570,44 @@ class ToolCalls:
             return await work(request.context())
         return await self._parked_calls.begin(request, _subject(request.params.name), work)
 
+    async def _call_after_connecting(self, request: ClientRequest, exc: Unavailable) -> Result:
+        """The result of a call after its person has connected an account at the server."""
+        server, name = exc.server, request.params.name
+        reason = _why(exc)
+
+        async def work(context: CallContext) -> Result:
+            asker = context.client or request
+            try:
+                await self._connections.connect(
+                    request, server, asker, context.on_progress, reason=reason
+                )
+                route = await self._find_route(request)
+            except NeedsAccount as needs:
+                # in words: the model passes them on to the person
+                text = f"{needs}; {needs.hint}" if needs.hint else str(needs)
+                return text_answer(request, text, is_error=True)
+            except UnknownName:
+                return text_answer(request, self._describe_offers(request, server))
+            link = route.link
+            if is_connect(route.tool):
+                return text_answer(request, self._describe_offers(request, server))
+            meta, extra = extra_members(request, link)
+            # its time starts again: a person had to come first
+            called = await self._hub.calls.make(
+                route, request.params.arguments, context, meta=meta, extra=extra
+            )
+            return self._translate(request, link, await _selected(route, called.raw))
+
+        if not request.is_stateless:
+            return await work(request.context())
+        return await self._parked_calls.begin(request, _subject(name), work)
+
+    def _describe_offers(self, request: ClientRequest, server: str) -> str:
+        tools = self._view(request.client.audience).tools.values()
+        names = [tool.name for tool in tools if tool.server == server and not is_connect(tool)]
+        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        return f"Your account at {server} is connected. Its tools: {shown or 'none'}."
+
     def _translate(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
         """A result in the format of its client's era, with the addresses that the client uses."""
         references = self._view(request.client.audience).references(link.name)
@@ -585,6 +641,11 @@ class ToolCalls:
     async def _call_in_turn(
         self, request: ClientRequest, route: Route, since: float | None
     ) -> Result:
+        if route.link.person is not None and is_connect(route.tool):
+            state = request.params.request_state
+            if request.is_stateless and self._parked_calls.issued(state):
+                return await self._parked_calls.resume(request, _subject(request.params.name))
+            return await self._call_after_connecting(request, Unavailable(route.link.name, ""))
         link = await self._jobs.session(request, route.link)
         return await self._jobs.run(request, self.job(request, route, link), since)
 
@@ -634,6 +695,13 @@ async def _selected(route: Route, raw: Encoded) -> Encoded:
     return raw if expression is None else await shape(raw, Selector(expression))
 
 
+def _why(exc: Unavailable) -> str:
+    """Why an account does not work, without the name of its server."""
+    if exc.failure is not None:
+        return exc.failure.message
+    return str(exc).removeprefix(f"{exc.server}: ")
+
+
 def _subject(name: str) -> str:
     """The subject of a parked call; the same as in `JobRunner.run`."""
     return f"tools/call {name}"
@@ -648,19 +716,23 @@ class _Complete(msgspec.Struct):
 class OfferRequests:
     """Answers requests for what servers offer besides tools, one method for each."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made in one place
         self,
         hub: Hub,
         lookup: ClientLookup,
         jobs: JobRunner,
         subscriptions: Subscriptions,
         shaper: ResultShaper,
+        parked_calls: ParkedCalls,
+        connections: AccountConnections,
     ) -> None:
         self._hub = hub
         self._lookup = lookup
         self._jobs = jobs
         self._subscriptions = subscriptions
         self._shaper = shaper
+        self._parked_calls = parked_calls
+        self._connections = connections
 
     async def prompt(self, request: ClientRequest, _: Raw) -> Result:
         name, since = request.params.name, anyio.current_time()
@@ -716,6 +788,43 @@ class OfferRequests:
         repeatable: bool = True,
     ) -> Result:
         """Send a request to a server; a read-only one may be sent again."""
+
+        def send(link: Link, since: float | None) -> Awaitable[Result]:
+            return self._send(
+                client_request, link, method, params, name, since, repeatable=repeatable
+            )
+
+        try:
+            return await send(link, since)
+        except Unavailable as exc:
+            if not self._connections.concerns(client_request, exc):
+                raise
+            server, reason = exc.server, _why(exc)
+
+        async def work(context: CallContext) -> Result:
+            asker = context.client or client_request
+            await self._connections.connect(
+                client_request, server, asker, context.on_progress, reason=reason
+            )
+            people, person = self._hub.people, client_request.client.audience.person
+            own = None if people is None else people.link(person, server)
+            return await send(own or link, None)
+
+        if not client_request.is_stateless:
+            return await work(client_request.context())
+        return await self._parked_calls.begin(client_request, f"{method} {name}", work)
+
+    async def _send(  # noqa: PLR0917 - as above
+        self,
+        client_request: ClientRequest,
+        link: Link,
+        method: str,
+        params: dict[str, Any],
+        name: str,
+        since: float | None,
+        *,
+        repeatable: bool,
+    ) -> Result:
         # a server with a session per client answers this client only on that one
         link = await self._jobs.session(client_request, link)
         defaults = self._hub.gateway_defaults

@@ -145,7 +145,8 @@ class Client:
         self.outlet = outlet
         self.principal = principal
         self.holder = holder or principal.key
-        self.audience = audience
+        owner = principal.account_owner
+        self.audience = audience if owner is None else audience._replace(person=owner)
         self.slot_holder: object = None if only else principal.key or self
         """Its name among those that use the same server; None if there are no others.
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import EVERYBODY, Audience
+from multitap.catalog.catalog import Catalog
 from multitap.config.sources import state_directory
 from multitap.errors import LONGEST_QUOTE, MultitapError, shortened, ungrouped
 from multitap.events import LinkState, withheld_note
@@ -25,6 +27,7 @@ from multitap.gateway.client import (
     log_level,
     shows_pages,
 )
+from multitap.gateway.connections import AccountConnections, ConnectLinks
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.metrics import GatewayMetrics
 from multitap.gateway.parked_calls import TTL, ParkedCalls
@@ -47,6 +50,7 @@ from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
+from multitap.principal import Person
 from multitap.tasks import Tasks
 from multitap.upstream.link import Link
 from multitap.upstream.questions import Handlers
@@ -156,8 +160,8 @@ class Introduction:
         view = self._view(audience)
         sections = [
             f"# {link.name}\n{text}"
-            for link in self._hub.links.values()
-            if view.has(link.name) and (text := _about(link, self._hub.catalog.mute))
+            for link in view.catalog.links.values()
+            if view.has(link.name) and (text := _about(link, view.catalog.mute))
         ]
         if note := withheld_note(self._hub.withheld):
             sections.append(f"# multitap\n{note}.")
@@ -246,6 +250,8 @@ class Gateway:
         self._complete_view = anyio.Event()  # set once the first lists can be sent
         shaper = ResultShaper(self.view, self.metrics.on_shaped, replica=name)
         self.logins = ClientLogins(hub, tasks)
+        self.connections = AccountConnections(hub, ConnectLinks(key or os.urandom(32)))
+        """Has people connect their own accounts at servers."""
         self.calls = ToolCalls(
             hub,
             self.view,
@@ -256,6 +262,7 @@ class Gateway:
             self.logins,
             ToolSearch(hub, self.view, self._complete_view.wait),
             shaper,
+            self.connections,
         )
         """Answers `tools/call`."""
         self._traces = None if hub.spans is None else RequestTraces(hub.spans)
@@ -273,7 +280,9 @@ class Gateway:
         self.client_tasks = ClientTasks(hub, self.view, jobs, ids, is_alive=is_alive)
         """Answers what clients ask about their tasks."""
         self.subscriptions.tasks = self.client_tasks
-        offers = OfferRequests(hub, lookup, jobs, self.subscriptions, shaper)
+        offers = OfferRequests(
+            hub, lookup, jobs, self.subscriptions, shaper, self.parked_calls, self.connections
+        )
         self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""
         skills = SkillRequests(self.view, self.variants)
@@ -306,16 +315,41 @@ class Gateway:
         view, hub = self._views.get(audience), self.hub
         if (
             view is None
-            or view.catalog is not self.variants.catalog(audience.declared)
+            or view.catalog
+            is not (
+                self.variants.catalog(audience.declared)
+                if audience.person is None
+                else self._catalog(audience)
+            )
             or view.profiles is not hub.settings.profiles
             or view.defaults is not hub.gateway_defaults
         ):
             view = self._renew_view(audience, view)
         return view
 
+    def _catalog(self, audience: Audience) -> Catalog:
+        """The catalog of an audience: a person's own, or that for the extensions they declare."""
+        people = self.hub.people
+        if audience.person is not None and people is not None and people.is_needed:
+            return people.catalog(audience.person, self.hub.catalog)
+        return self.variants.catalog(audience.declared)
+
+    async def _wait_complete(self, audience: Audience) -> None:
+        """Wait until the lists of an audience can be sent."""
+        people = self.hub.people
+        if audience.person is not None and people is not None and people.is_needed:
+            await people.wait_ready(audience.person)
+        else:
+            await self.variants.wait_ready(audience.declared)
+
     def _renew_view(self, audience: Audience, view: View | None) -> View:
         hub, profiles = self.hub, self.hub.settings.profiles
-        catalog, defaults = self.variants.catalog(audience.declared), hub.gateway_defaults
+        catalog, defaults = self._catalog(audience), hub.gateway_defaults
+        if audience.person is not None and not (hub.people and hub.people.is_needed):
+            # nothing is this person's own: all with the same rights share one view
+            view = self._views[audience] = self.view(audience._replace(person=None))
+            self.subscriptions.on_shown(audience, view)
+            return view
         limits = audience.limits(profiles)
         if (
             view is not None
@@ -376,7 +410,7 @@ class Gateway:
             if is_custom(method):
                 return await self.pass_through.answer(request, method, params)
             await self._complete_view.wait()
-            await self.variants.wait_ready(request.client.audience.declared)
+            await self._wait_complete(request.client.audience)
             view = self.view(request.client.audience)
             defers = view.lists_by_size and request.program in DEFERRING
             listed = view.list_result(method, stateless=request.is_stateless, defers=defers)
@@ -446,8 +480,12 @@ class _ConnectedClients:
     def __init__(self) -> None:
         self.gateway: Gateway | None = None
 
-    def only(self, server: str) -> Client | None:
-        return self.gateway.subscriptions.only(server) if self.gateway else None
+    def only(self, server: str, person: Person | None = None) -> Client | None:
+        return self.gateway.subscriptions.only(server, person) if self.gateway else None
+
+    def handlers_for(self, person: Person) -> Handlers:
+        # no client of another person, and not the one who runs the gateway, is asked
+        return ServerRequests(partial(self.only, person=person), self.sees).handlers()
 
     def on_rooted(self, server: str) -> None:
         if self.gateway is not None:
@@ -511,6 +549,8 @@ async def open_gateway(
                 tasks.start_soon(audit.run)
                 tasks.start_soon(audit.keep_sending)
                 await bus.wait_listening()
+            if hub.people is not None:
+                hub.people.common.handlers_for = clients.handlers_for
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)
             tasks.start_soon(gateway.watch_start)

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import anyio
 import msgspec
 
+from multitap.config import ServerConfig
 from multitap.errors import BadArguments, CallTimeout, MultitapError, Overloaded, ServerError
 from multitap.events import LinkState
 from multitap.gateway.client import Client, level_of
@@ -98,7 +99,7 @@ class PrivateLinks:
             Overloaded: There are too many.
         """
         self._claim(shared, holder)
-        link = self._hub.make_link(shared.name, shared.config, extensions=shared.extensions)
+        link = self._another(shared, shared.config)
         self._start((link, shared.name), _PrivateLink(link, self._root(shared), holder))
         return link
 
@@ -124,7 +125,21 @@ class PrivateLinks:
 
     def _root(self, link: Link) -> Link:
         """The shared link of a server, also for one that stands in for it."""
-        return self._hub.links.get(link.name, link)
+        # a person's link stands in for nobody else's
+        return link if link.person is not None else self._hub.links.get(link.name, link)
+
+    def _another(self, link: Link, config: ServerConfig) -> Link:
+        """Another session with a link's server, with the account that it uses."""
+        people = self._hub.people
+        if link.person is not None and people is not None:
+            return people.of(link.person).make_link(link.name, config)
+        return self._hub.make_link(link.name, config, extensions=link.extensions)
+
+    def _is_current(self, link: Link) -> bool:
+        people = self._hub.people
+        if link.person is not None:
+            return people is not None and people.link(link.person, link.name) is link
+        return self._hub.links.get(link.name) is link
 
     def has(self, link: Link) -> bool:
         """Whether a private link is still open."""
@@ -141,7 +156,7 @@ class PrivateLinks:
             await self._hub.changed.wait()
             for key, private in tuple(self._links.items()):
                 # by identity: a replaced server has the same name, and another link
-                if self._hub.links.get(private.shared.name) is not private.shared:
+                if not self._is_current(private.shared):
                     self._forget(key)
                     self._tasks.start_soon(self._retire, private)
 
@@ -181,14 +196,18 @@ class PrivateLinks:
         key = (owner, shared.name)
         wanted = shared.config if era is None else shared.config.replace(era=era)
         private = self._links.get(key)
-        if private is not None and private.link.config == wanted:
+        if (
+            private is not None
+            and private.link.config == wanted
+            and private.shared is self._root(shared)  # or it has the account of another link
+        ):
             return private.link
         if private is not None:
             private.scope.cancel()
             holder = private.holder  # it takes over the share
         else:
             self._claim(shared, holder)
-        link = self._hub.make_link(shared.name, wanted, extensions=shared.extensions)
+        link = self._another(shared, wanted)
         self._start(key, _PrivateLink(link, self._root(shared), holder))
         return link
 

@@ -23,6 +23,7 @@ from multitap.gateway.client import USUAL_LEVEL, Client, ClientRequest, Outlet, 
 from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
+from multitap.principal import Person
 from multitap.tasks import Tasks
 from multitap.upstream.link import Link
 from multitap.wire import jsonrpc
@@ -244,12 +245,22 @@ class Subscriptions:
             if visible[audience]:
                 yield client
 
-    def only(self, server: str) -> Client | None:
-        """The only connected client that sees a server; None if there are none or several."""
+    def only(self, server: str, person: Person | None = None) -> Client | None:
+        """The only connected client that sees a server; None if there are none or several.
+
+        Where people have their own sessions, only clients of the `person` count.
+        """
         if not self.knows_all:
             return None
-        clients = [*islice(self.seeing(server), 2)]
+        clients = [*islice(self._using(server, person), 2)]
         return clients[0] if len(clients) == 1 else None
+
+    def _using(self, server: str, person: Person | None) -> Iterator[Client]:
+        config = self._hub.settings.servers.get(server)
+        is_per_user = config is not None and config.is_per_user
+        for client in self.seeing(server):
+            if not is_per_user or client.audience.person == person:
+                yield client
 
     def on_joined(self, client: Client) -> None:
         """Notify a client of changes from now on: its handshake is done."""

@@ -269,7 +269,7 @@ class ClientTasks:
         """The state of a task at its server, as its client may see it."""
         records = self._hub.runs.records
         record = await records.load(task.record)
-        if task.server not in self._hub.links:
+        if self._link(request, task) is None:
             return _lost(task, f"the server {quoted(task.server)} is no longer configured")
         route = await self._permit(request, task, record)
         link = await self._session(request, task)
@@ -302,7 +302,7 @@ class ClientTasks:
             Denied: It is.
         """
         view = self._view(request.client.audience)
-        tool = self._tool(task)
+        tool = self._tool(view, task)
         if tool is None:
             return None  # its server is gone for now
         if not view.shows(tool):
@@ -315,8 +315,13 @@ class ClientTasks:
                 self._hub.calls.permissions.check(route, ruling)
         return route
 
-    def _tool(self, task: TaskId) -> Tool | None:
-        catalog = self._hub.catalog
+    def _link(self, request: ClientRequest, task: TaskId) -> Link | None:
+        # of the view: people may have sessions of their own with the server
+        return self._view(request.client.audience).catalog.links.get(task.server)
+
+    @staticmethod
+    def _tool(view: View, task: TaskId) -> Tool | None:
+        catalog = view.catalog
         hidden = (hides.tool for hides in catalog.hidden.values())
         if any((tool.server, tool.raw_name) == (task.server, task.tool) for tool in hidden):
             raise Denied(f"the tool {quoted(task.tool)} of {quoted(task.server)} is hidden now")
@@ -324,7 +329,7 @@ class ClientTasks:
         return next((tool for tool in tools if tool.server == task.server), None)
 
     async def _session(self, request: ClientRequest, task: TaskId) -> Link:
-        link = self._hub.links.get(task.server)
+        link = self._link(request, task)
         if link is None:
             raise Unavailable(task.server, "it is no longer configured")
         return await self._jobs.session(request, link)
@@ -351,7 +356,7 @@ class ClientTasks:
                 raise OnOtherReplica(found.runner)
         elif not runs.is_lost(found):
             return found
-        link = self._hub.links.get(task.server)
+        link = self._link(request, task)
         # a program ends with its gateway, a server elsewhere goes on
         if found.upstream and link is not None and isinstance(link.config, HttpServer):
             return self._resume(request, found, link)
@@ -376,7 +381,10 @@ class ClientTasks:
                 )
                 state = TaskState(id=record.upstream)
                 raw = await task.wait(state, request, may_extend=True)
-                tool = self._tool(TaskId(record.id, record.server, record.tool))
+                tool = self._tool(
+                    self._view(asker_audience),
+                    TaskId(record.id, record.server, record.tool),
+                )
                 if tool is not None:
                     route = self._view(asker_audience).route(tool)
                     raw = Raw(bytes((await self._hub.calls.vet(route.over(link), raw)).raw))

@@ -52,7 +52,9 @@ from multitap.hub.calls import Calls, cap_of
 from multitap.hub.catalog_builder import CatalogBuilder, ServerMemory
 from multitap.hub.lookup import Lookup
 from multitap.hub.metrics import Metrics
+from multitap.hub.people import Members
 from multitap.hub.permissions import AuditTrail, Permissions
+from multitap.hub.personal_servers import CommonServers, LinkParts
 from multitap.hub.reload import (
     Reloader,
     auto_reload,
@@ -265,7 +267,7 @@ class Hub(ResourcesAndPrompts):
     on_restart: Callable[[str], None] | None = None
     """Called with the name of each server whose restart was requested, once that has begun."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - what a hub consists of, in its order
         self,
         tasks: Tasks,
         settings: Settings,
@@ -320,6 +322,11 @@ class Hub(ResourcesAndPrompts):
         make = partial(self.make_link, on_change=self._link_changed, place=place)
         self._supervisor = Supervisor(tasks, make, self._rebuild)
         self._states = StateEvents(self.events, self._supervisor)
+
+        self.people = (
+            None if not isinstance(dial, Dialer) else self._open_people(tasks, dial, place)
+        )
+        """Those who have accounts of their own at servers; None if `dial` was given."""
 
         # from a name to an answer
         self._trail = AuditTrail(store)
@@ -603,11 +610,30 @@ class Hub(ResourcesAndPrompts):
             self._builder.vet_again(server)
             self._rebuild()
 
+    def _open_people(self, tasks: Tasks, dialer: Dialer, place: Placements) -> Members:
+        def on_change() -> None:
+            # gateways compare what people see; the hub's own catalog is the same
+            self.events.publish(CatalogChanged(self.catalog.revision))
+            self.changed.ring()
+
+        parts = LinkParts(
+            dialer=dialer,
+            expand=self._expand,
+            starts=self._starts,
+            events=self.events,
+            screen=self._handlers.screen,
+            health_interval=lambda: self.settings.health_interval,
+        )
+        common = CommonServers(tasks, self._builder, parts, on_change)
+        return Members(common, sharing=place.logins, changed=self.changed)
+
     def _rebuild(self) -> None:
         """Publish a new catalog if anything in it differs."""
         last = self.catalog
         self.catalog = self.lookup.catalog = fresh = self._builder.build(self.links, last)
         self._scans.look_again()
+        if self.people is not None:
+            self.people.apply(self.links)
         if fresh.revision != last.revision:
             self._routes = {}
             self.events.publish(CatalogChanged(fresh.revision))

@@ -1,6 +1,6 @@
 """Resolves names and addresses, waiting for servers that are still starting."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -135,6 +135,7 @@ class Lookup:
         defaults: CallDefaults,
         context: CallContext = NOBODY,
         has: Callable[[str], bool] = lambda _: True,
+        links_now: Callable[[], Mapping[str, Link]] | None = None,
     ) -> _Found | None:
         """What `find` returns, once the starting servers that may have it are up.
 
@@ -147,6 +148,7 @@ class Lookup:
             defaults: Time limits for servers that do not set their own.
             context: The caller and its limits.
             has: Whether a server is visible to the caller.
+            links_now: Returns the links that the caller uses, if not the hub's own.
 
         Raises:
             Unavailable: The server that may have it failed, or is not up in time.
@@ -161,7 +163,8 @@ class Lookup:
         since = anyio.current_time()
         deadline: Deadline | None = None
         while True:
-            links = self._supervisor.links  # replaced with each change of the settings
+            # replaced with each change of the settings
+            links = self._supervisor.links if links_now is None else links_now()
             names = [*(known or links)]
             if name is not None:
                 names = likely_owners(name, names, self._builder.registries.naming)

@@ -332,6 +332,11 @@ class Account:
         return self._now.token is not None
 
     @property
+    def changed_at(self) -> float:
+        """When the login was granted or renewed, by the system's clock; 0 without one."""
+        return 0.0 if self._now.login is None else self._now.login.changed_at
+
+    @property
     def ready(self) -> Headers | None:
         """The headers of the next request, if they are known without waiting."""
         return None if not self._is_loaded or self._is_due() else self._now.shared_headers
@@ -346,7 +351,7 @@ class Account:
             await self._load()
         if self._is_due():
             try:
-                await self._work.wait("renew", self._renew)
+                await self._work.wait("renew", self._renew, self._now.token)
             except WireFault:
                 if self._now.is_expired:
                     raise
@@ -433,7 +438,7 @@ class Account:
             await self._work.wait("grant", self._grant, challenge.header)
             return
         if challenge.status == HTTPStatus.UNAUTHORIZED and self._can_renew():
-            await self._work.wait("renew", self._renew)
+            await self._work.wait("renew", self._renew, self._now.token)
             return
         scope = _scope_to_request(self.settings, challenge, self._now.login)
         needs_more = challenge.status == HTTPStatus.FORBIDDEN
@@ -466,9 +471,11 @@ class Account:
             self._on_change(self)
             raise AuthRequired(self._refusal, hint=_hint(self.name))
 
-    async def _renew(self) -> None:
-        """Renew the tokens; one of all processes does it, the others use its result."""
-        before = self._now.token
+    async def _renew(self, before: str | None) -> None:
+        """Renew the tokens, unless they are no longer those with the access token `before`.
+
+        One of all processes does it, the others use its result.
+        """
         with anyio.CancelScope() as scope:
             async with self._storage.renewing(self._stored_as, self.config.url) as permit:
                 # checked again: it may have been renewed while we waited
@@ -540,7 +547,11 @@ class Account:
             login = await self._storage.find(self._stored_as, self.config.url, self._now.login)
         except MultitapError as exc:
             raise AuthRequired(str(exc), hint=exc.hint) from None
-        if not self._is_loaded or login != self._now.login:
+        current = self._now.login
+        # read before another caller renewed it: its refresh token is used up
+        if login is not None and current is not None and login.changed_at < current.changed_at:
+            return
+        if not self._is_loaded or login != current:
             self._use(login)
 
     def _use(self, login: StoredLogin | None) -> None:

@@ -67,6 +67,34 @@ class LoginSharing(Protocol):
         ...
 
 
+class LoginStore(Protocol):
+    """Logins on disk, by server name and URL; its methods may wait, and are called in threads."""
+
+    def find(self, server: str, url: str) -> StoredLogin | None:
+        """The login of a server, with its secrets; None if there is none for that URL."""
+        ...
+
+    def add(self, login: StoredLogin) -> None:
+        """Store a login that a person just granted, with an audit entry."""
+        ...
+
+    def save(self, login: StoredLogin) -> None:
+        """Store a login, in place of an earlier one of that server."""
+        ...
+
+    def remove(self, server: str, url: str) -> bool:
+        """Forget a login; returns whether there was one."""
+        ...
+
+    def note_failure(self, server: str, reason: str) -> None:
+        """Record a failed login and its reason."""
+        ...
+
+    def renewing(self, server: str, url: str) -> AbstractAsyncContextManager[None]:
+        """Lock a login: while entered, no other process renews it."""
+        ...
+
+
 class _UnsharedPermit(msgspec.Struct, frozen=True):
     """See `RenewalPermit`; the lock on the file is enough on one machine."""
 
@@ -76,7 +104,7 @@ class _UnsharedPermit(msgspec.Struct, frozen=True):
 class LoginStorage:
     """Reads and stores logins; the later of disk and shared record wins."""
 
-    def __init__(self, store: TokenStore, sharing: LoginSharing | None = None) -> None:
+    def __init__(self, store: LoginStore, sharing: LoginSharing | None = None) -> None:
         self._store = store
         self._sharing = sharing
 
@@ -123,6 +151,13 @@ class LoginStorage:
         await self._tell(login)
         return login
 
+    async def remove(self, server: str, url: str) -> bool:
+        """Forget a login, at all replicas; returns whether there was one."""
+        found = await to_thread.run_sync(self._store.remove, server, url)
+        if self._sharing is not None:
+            await self._sharing.tell(server, url, SharedLogin(None, time.time()))
+        return found
+
     async def note_failure(self, server: str, reason: str) -> None:
         """Record a failed login in the audit log."""
         await to_thread.run_sync(self._store.note_failure, server, reason)
@@ -157,10 +192,23 @@ class LoginStorage:
 
 
 class Logins:
-    """The accounts at all servers; notices changes by other processes, such as `multitap login`."""
+    """The accounts at all servers; notices changes by other processes, such as `multitap login`.
+
+    Args:
+        tasks: Runs renewals and logins.
+        login: Sends a person to log in; None if there is nobody.
+        sharing: Shares the logins with other replicas.
+        storage: Has the logins of one person, whose changes others notice; by default, those of
+            the gateway itself.
+    """
 
     def __init__(
-        self, tasks: Tasks, login: Login | None, sharing: LoginSharing | None = None
+        self,
+        tasks: Tasks,
+        login: Login | None,
+        sharing: LoginSharing | None = None,
+        *,
+        storage: LoginStorage | None = None,
     ) -> None:
         self.on_change: Callable[[str, bool], None] | None = None
         """Called when a server's login changes or fails, with whether there is one now."""
@@ -168,7 +216,8 @@ class Logins:
         self._login = login
         self._store = TokenStore()
         self._sharing = sharing
-        self._storage = LoginStorage(self._store, sharing)
+        self._is_watched = storage is None
+        self._storage = storage or LoginStorage(self._store, sharing)
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
 
     def account(self, name: str, config: HttpServer) -> "Account | None":
@@ -178,10 +227,10 @@ class Logins:
             return None
         key = (config.login_name(name), config.url, config.oauth)
         if (account := self._accounts.get(key)) is None:
-            if not self._accounts:
+            if not self._accounts and self._is_watched:
                 self._tasks.start_soon(self._watch, name="token store")
                 if self._sharing is not None:
-                    self._tasks.start_soon(self._sharing.follow, self._reload)
+                    self._tasks.start_soon(self._sharing.follow, self.reload)
             # imports the HTTP client, which a hub of programs alone does not need
             from multitap.oauth.account import Account  # noqa: PLC0415
 
@@ -220,9 +269,10 @@ class Logins:
             if (fresh := self._store.stamp()) == stamp:
                 continue
             stamp = fresh
-            await self._reload()
+            await self.reload()
 
-    async def _reload(self) -> None:
+    async def reload(self) -> None:
+        """Read all logins again; those that have changed are used from now on."""
         for account in tuple(self._accounts.values()):
             # unreadable now: read again when it is needed
             with contextlib.suppress(AuthRequired):

@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Literal
@@ -40,6 +40,8 @@ class LoginSecrets(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     """The secret of a client that was registered for this login; not a configured one."""
     proof_key: str | None = None
     """The private key that the tokens are bound to (DPoP), as PEM."""
+    keys: Mapping[str, str] = {}
+    """Instead of tokens: the secrets that a person typed for a server, by name."""
 
     def __repr__(self) -> str:
         return "<LoginSecrets>"
@@ -156,20 +158,28 @@ class TokenStore:
     @asynccontextmanager
     async def renewing(self, server: str, url: str) -> AsyncGenerator[None]:
         """Lock a login: while entered, no other process renews it."""
-        # one lock per login: a slow authorization server does not delay others
-        digest = hashlib.sha256(_key(server, url).encode()).hexdigest()[:16]
-        path = self._file.path.with_name(f"login-{digest}.lock")
-        lock = await anyio.to_thread.run_sync(self._file.open_lock, path)
-        try:
-            # polled: a thread that waits for a lock cannot be cancelled
-            while not _taken(lock):
-                await anyio.sleep(_LOOK_AGAIN)
+        async with holding_lock(self._file.path.parent, _key(server, url)):
             yield
-        finally:
-            os.close(lock)
 
     def _read(self) -> _Content:
         return self._file.load(_Content, repair="move it away, and log in again")
+
+
+@asynccontextmanager
+async def holding_lock(folder: Path, login: str) -> AsyncGenerator[None]:
+    """While entered, no other process holds the lock of the same login."""
+    # one lock per login: a slow authorization server does not delay others
+    digest = hashlib.sha256(login.encode()).hexdigest()[:16]
+    path = folder / f"login-{digest}.lock"
+    file = PrivateFile(path, TokenStoreError)
+    lock = await anyio.to_thread.run_sync(file.open_lock, path)
+    try:
+        # polled: a thread that waits for a lock cannot be cancelled
+        while not _taken(lock):
+            await anyio.sleep(_LOOK_AGAIN)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _keep_secrets(login: StoredLogin) -> bool:

@@ -222,6 +222,11 @@ class Dialer:
         self._log_dir = log_dir
         self._logins = logins
 
+    def for_person(self, logins: Logins, mark: str) -> "Dialer":
+        """Opens wires for one person, with their logins and log files of their own."""
+        log_dir = None if self._log_dir is None else self._log_dir / f"person-{mark}"
+        return Dialer(self._spawner, log_dir, logins, self._sandboxes, self._env)
+
     def __call__(self, name: str, config: ServerConfig) -> AbstractAsyncContextManager[Wire]:
         # the other wires are imported on first use: that takes longer than many servers to start
         match config:

@@ -23,6 +23,7 @@ from multitap.errors import (
     sole,
 )
 from multitap.events import Event, Failure, FailureCode, LinkState, Phase, ServerSnapshot
+from multitap.principal import Person
 from multitap.tasks import now
 from multitap.telemetry.metrics import OPERATION_BOUNDS, Histogram
 from multitap.upstream.availability import Availability
@@ -104,11 +105,14 @@ class Link:
         restarts: Restarts | None = None,
         tracing: Tracing | None = None,
         extensions: Mapping[str, Any] | None = None,
+        person: Person | None = None,
     ) -> None:
         self.name = name
         self.extensions = extensions
         """What it declares to the server besides MCP's capabilities; None: as the handlers say."""
         self.config = config
+        self.person = person
+        """Whose account it uses; None for the gateway's own."""
         self.era = remembered.era
         self.was_up = remembered.was_up
         """Whether its last start succeeded, in this run or an earlier one; None if unknown."""

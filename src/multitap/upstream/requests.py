@@ -348,7 +348,9 @@ class RequestPath:
                 )
             case AuthRequired():
                 failure = self._availability.failure
-                return Unavailable(name, message, hint=fault.hint, failure=failure)
+                return Unavailable(
+                    name, message, hint=fault.hint, failure=failure, wants_login=True
+                )
             case _:
                 if isinstance(fault, OwnerChanged):
                     message = f"the connection was lost during {method!r}: {message}"

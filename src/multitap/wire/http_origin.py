@@ -263,13 +263,19 @@ class HttpOrigin:
         extra: Headers | None,
         message: bytes,
         pending: PendingRequest,
+        head: bytes,
     ) -> Response:
-        """Send a refused message again with new authorization; see `post`."""
+        """Send a refused message again with new authorization; see `post`.
+
+        `head` is the one that it was sent with.
+        """
         authorizer = self._authorizer
         if authorizer is None:
             return refused
         asking = _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending)
-        request = asking._replace(headers=self._with(headers, self._granted))
+        # the token that was refused: another request may have got a new one meanwhile
+        granted = {"Authorization": sent} if (sent := _authorization_in(head)) else _NONE
+        request = asking._replace(headers=merge(headers, granted))
         return await self._convince(authorizer, asking, request, refused)
 
     async def _convince(
@@ -319,6 +325,15 @@ class HttpOrigin:
             target = _follow(asking.method, asking.url, response.status, location)
             asking = asking._replace(url=target)
         raise RequestFailed(f"{self.name} redirects in a loop", sent=True)
+
+
+def _authorization_in(head: bytes) -> str:
+    """The `Authorization` in an encoded head; empty if it has none."""
+    for line in head.split(b"\r\n"):
+        name, _, value = line.partition(b":")
+        if name.lower() == b"authorization":
+            return value.strip().decode("latin-1")
+    return ""
 
 
 def _challenge(response: Response, request: _OutgoingRequest) -> Challenge | None:

@@ -102,7 +102,7 @@ class StreamableWire(HttpWire):
                     raise
                 response: Response = pending.reply
                 answer = self._plain_answer(response, pending) or await self._answer(
-                    response, pending, request, message
+                    response, pending, request, message, head
                 )
         except BaseException as exc:
             exchange.fail(pending, exc, self._call_off if request.cancellable else None)
@@ -129,7 +129,12 @@ class StreamableWire(HttpWire):
             return await self._answer_in(response, pending, EventParser(self._origin.limit))
 
     async def _answer(
-        self, response: Response, pending: PendingRequest, request: Request, message: bytes
+        self,
+        response: Response,
+        pending: PendingRequest,
+        request: Request,
+        message: bytes,
+        head: bytes,
     ) -> Envelope:
         """The answer in a response; needs a task only if it has to wait."""
         stream = EventParser(self._origin.limit)
@@ -150,6 +155,7 @@ class StreamableWire(HttpWire):
                     extra=request.headers,
                     message=message,
                     pending=pending,
+                    head=head,
                 )
             return await self._answer_in(response, pending, stream)
 

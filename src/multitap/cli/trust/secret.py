@@ -1,6 +1,7 @@
 """`multitap secret`: stores secrets in the vault, lists their names, deletes them."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from multitap.cli.change.entries import (
     setting_edit,
 )
 from multitap.cli.completion import complete_server
-from multitap.cli.configuration import load_configuration
+from multitap.cli.configuration import load_configuration, require
 from multitap.cli.edits import (
     entry_places,
     run_edits,
@@ -26,11 +27,14 @@ from multitap.cli.options import (
     json_option,
 )
 from multitap.cli.terminal import Exit, note, say_json, table
-from multitap.config import HttpServer, StdioServer
+from multitap.config import HttpServer, Settings, StdioServer
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.secrets import without_secrets
 from multitap.config.models import OAuth
-from multitap.errors import counted
+from multitap.errors import ConfigError, counted
+from multitap.principal import TOKEN_ISSUER, Person
+from multitap.trust.personal_vault import PersonalVault, account_place, keys_of
+from multitap.trust.tokens import AccessTokens
 from multitap.trust.vault import LONGEST_VALUE, Secret, Vault
 
 
@@ -55,11 +59,28 @@ def secret() -> None:
     metavar="URL",
     help="Send it only to this origin, such as https://api.example.com (repeatable)",
 )
-def set_secret(name: str, servers: tuple[str, ...], origins: tuple[str, ...]) -> int:
+@click.option(
+    "--for",
+    "user",
+    metavar="USER",
+    help="Store it for one person, at a server where people have their own accounts",
+)
+@click.option("--issuer", metavar="URL", help="The identity provider that knows USER")
+@config_options
+def set_secret(  # noqa: PLR0917 - one for each option
+    options: CommonOptions,
+    name: str,
+    servers: tuple[str, ...],
+    origins: tuple[str, ...],
+    user: str | None,
+    issuer: str | None,
+) -> int:
     """Store a secret, or replace it
 
     The value comes from a prompt or from standard input, never from the command line.
     """
+    if user is not None:
+        return _set_personal(options, name, servers, user, issuer)
     vault = Vault()
     secret = vault.set(name, _read_secret(name), servers=servers, origins=origins)
     note(f"stored {name!r} in {_place(vault, secret)}; use it as `${{auth:{name}}}`")
@@ -148,6 +169,52 @@ def remove_secret(name: str) -> int:
     Vault().remove(name)
     note(f"deleted {name!r}")
     return Exit.DONE
+
+
+def _set_personal(
+    options: CommonOptions, name: str, servers: tuple[str, ...], user: str, issuer: str | None
+) -> int:
+    if len(servers) != 1:
+        raise ConfigError("a person's secret is for one server", hint="add `--server NAME`")
+    loaded = load_configuration(options)
+    require(loaded, servers[0])
+    config = loaded.settings.servers[servers[0]]
+    if not config.is_per_user:
+        raise ConfigError(
+            f"people have no accounts of their own at {servers[0]!r}",
+            hint='set `credentials = "per-user"` for it',
+        )
+    if name not in keys_of(config):
+        known = ", ".join(f"`{key}`" for key in keys_of(config)) or "none"
+        raise ConfigError(
+            f"{servers[0]!r} does not use the secret {name!r}", hint=f"it uses {known}"
+        )
+    person = find_person(loaded.settings, user, issuer)
+    PersonalVault().set_key(person, *account_place(servers[0], config), name, _read_secret(name))
+    note(f"stored {name!r} of {user} for {servers[0]!r}; running gateways use it by themselves")
+    return Exit.DONE
+
+
+def find_person(settings: Settings, user: str, issuer: str | None) -> Person:
+    """The person that a command names.
+
+    Raises:
+        ConfigError: It is unclear who that is.
+    """
+    if issuer is not None:
+        return Person(issuer, user)
+    tokens = [token for token in AccessTokens().all() if user in {token.name, token.id}]
+    active = {token.id for token in tokens if token.state(time.time()) == "active"}
+    if len(active) == 1:
+        return Person(TOKEN_ISSUER, *active)
+    providers = [*settings.access.oidc.values()]
+    if not active and len(providers) == 1:
+        return Person(providers[0].issuer, user)
+    several = f"{len(active)} tokens have that name" if active else "no token has that name"
+    raise ConfigError(
+        f"it is unclear who {user!r} is: {several}",
+        hint="name the identity provider with `--issuer URL`, or a token by its id",
+    )
 
 
 def _read_secret(name: str) -> str:

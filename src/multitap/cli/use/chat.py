@@ -165,7 +165,7 @@ def model_named(name: str | None, configured: ModelConfig | None) -> ModelConfig
             raise MultitapError(f"no provider named {provider!r}", hint=hint)
 
 
-class Person:
+class ChatUser:
     """The user at the terminal, who answers the chat, its tools and servers one at a time."""
 
     def __init__(self) -> None:
@@ -210,7 +210,7 @@ class Chat:
         chats: SavedChats,
         path: Path,
         *,
-        person: Person,
+        person: ChatUser,
         servers: ServerCommands,
     ) -> None:
         self._hub = hub
@@ -422,7 +422,7 @@ def _check_model(engine: Engine) -> None:
 async def _talk(loaded: Loaded, options: CommonOptions, choice: ChatOptions) -> None:
     settings = adapt(loaded, options, lambda _name, _config: {})
     # one lock for both: the chat and a server must not ask at the same time
-    person = Person()
+    person = ChatUser()
     handlers = prompt_handlers(person.lines, person.turn)
     async with open_command_hub(loaded, settings, handlers) as hub:
         chats = SavedChats(loaded.state_directory)

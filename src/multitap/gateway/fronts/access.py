@@ -255,6 +255,17 @@ class Access:
             return Rejected(403, reason)
         return None
 
+    def find_token(self, secret: bytes) -> Admitted | None:
+        """What one of the gateway's own tokens admits; None if it is unknown or has ended."""
+        admitted = self._bearer(secret)
+        return admitted if isinstance(admitted, Admitted) else None
+
+    def is_active(self, key: str) -> bool:
+        """Whether the token of a principal, given by its key, is still valid."""
+        if any(token.principal == key for token in self.tokens):
+            return True
+        return self.keys is not None and key in self.keys.tokens
+
     def _address(self, host: bytes, origin: bytes, site: bytes) -> Rejected | None:
         called = _name(host.decode("latin-1"))
         if called is None or not self._is_ours(called):

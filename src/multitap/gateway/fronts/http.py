@@ -34,6 +34,7 @@ from multitap.gateway.client import (
 )
 from multitap.gateway.eras import STATELESS, claims_stateless
 from multitap.gateway.fronts.access import Access, repeated_header
+from multitap.gateway.fronts.accounts import AccountPages
 from multitap.gateway.fronts.cors import FOREIGN, PUBLIC, answer_preflight, is_preflight
 from multitap.gateway.fronts.pages import StatusPages
 from multitap.gateway.fronts.sessions import (
@@ -84,6 +85,7 @@ _STREAM = b"text/event-stream"
 _NO_ID = Raw(b"")
 _TOO_MANY = 429
 _CONSOLE = re.compile(rb"/console(?=[/?]|$)")
+_ACCOUNTS = re.compile(rb"/accounts(?=[/?]|$)")
 _FOR_CLIENTS = frozenset({b"/mcp", b"/sse", b"/messages"})
 _PROFILES = b"/mcp/"
 LOGOUT = b"/access/logout/"
@@ -139,6 +141,8 @@ class HttpFront:
     ) -> None:
         self._console = console
         self.resource_server = resource_server
+        self.accounts: AccountPages | None = None
+        """Answers requests below `/accounts`; None if there is none."""
         self.gateway = gateway
         self.access = access
         self.sources = sources
@@ -175,7 +179,7 @@ class HttpFront:
         }
         """What strangers may ask: load balancers and supervisors have no token."""
 
-    def admit(self, head: RequestHead) -> Rejected | None:
+    def admit(self, head: RequestHead) -> Rejected | None:  # noqa: PLR0911 - one line for each kind
         """Admit or reject a request by its head, before any of its body is kept."""
         if len(head.headers) != len(head.pairs) and (twice := repeated_header(head.pairs)):
             return Rejected(400, f"{twice.decode()} appears twice")
@@ -184,6 +188,8 @@ class HttpFront:
             return denied
         if self._console is not None and _CONSOLE.match(head.url):
             return self._console.admit(head)
+        if self.accounts is not None and _ACCOUNTS.match(head.url):
+            return access.check_host(head.headers) or self.accounts.admit(head)
         if b"origin" in head.headers:
             access.cors.mark(head)
         if _needs_no_token(head, self.resource_server):

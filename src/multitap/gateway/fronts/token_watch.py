@@ -13,6 +13,7 @@ from multitap.gateway.fronts.sessions import HttpSessions, StatelessClients
 from multitap.gateway.fronts.tokens import TokenSources
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.connections import Connections
+from multitap.principal import NO_PERSON, Person
 
 if TYPE_CHECKING:
     from multitap.gateway.fronts.resource_server import ResourceServer
@@ -136,13 +137,18 @@ class TokenWatch:
     def _end(self, gone: frozenset[str]) -> None:
         """End sessions, calls and connections of principals that lost access."""
         gateway = self._gateway
+        people = set[Person]()
         for session in self._sessions:
             if session.client.principal.key in gone:
+                people.add(session.client.audience.person or NO_PERSON)
                 if self._sessions.shared is not None:
                     self._sessions.shared.end_soon(session)
                 self._sessions.close_soon(session)
         for client in self._stateless.drop(gone):
+            people.add(client.audience.person or NO_PERSON)
             gateway.tasks.start_soon(gateway.on_left, client)
         gateway.parked_calls.drop(gone)
+        if gateway.hub.people is not None:
+            gateway.hub.people.drop_all(people)
         for principal in gone:
             gateway.private.drop(principal)

@@ -1,0 +1,471 @@
+"""Where people sign in with a browser, and connect their own accounts at servers.
+
+A browser is somebody only by its session: a sealed cookie that names the person who signed in here.
+Links, forms and redirects are compared with that person, so that a link that was forwarded, edited
+or replayed connects nothing for anybody else.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+import anyio
+import msgspec
+
+from multitap.config import HttpServer
+from multitap.errors import MultitapError
+from multitap.gateway.fronts import account_pages as pages
+from multitap.gateway.fronts.account_pages import AccountRow
+from multitap.gateway.fronts.browser_sessions import BrowserSession, BrowserSessions
+from multitap.gateway.gateway import Gateway
+from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead, ToDo
+from multitap.hub.people import Members
+from multitap.limits import Rate, RateLimit
+from multitap.markup import Markup
+from multitap.principal import Person, Principal
+from multitap.trust.personal_vault import keys_of
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.http import HttpFront
+
+MOST_FLOWS = 256
+"""Logins at authorization servers in progress; beyond that, the oldest is given up."""
+ATTEMPTS = "10/min"
+"""Wrong tokens; they cannot be guessed, but there is no reason to allow attempts."""
+_LARGEST = 64 * 1024  # bytes of a form
+_PAGE_TIMEOUT = 30.0  # seconds until an authorization server has described itself
+_LONGEST_KEY = 16 * 1024
+_FORM = b"application/x-www-form-urlencoded"
+_HTML = b"text/html; charset=utf-8"
+_POLICY = (
+    b"default-src 'none'",
+    b"style-src 'self'",
+    b"form-action 'self'",
+    b"base-uri 'none'",
+    b"frame-ancestors 'none'",
+)
+_SAFE: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-security-policy", b"; ".join(_POLICY)),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_OWN_SITES = frozenset({b"", b"none", b"same-origin"})
+
+Admit = Callable[[bytes], Principal | None]
+"""Whose token it is; None if it is nobody's."""
+
+
+class SignInProvider(msgspec.Struct, frozen=True):
+    """An identity provider with which people sign in here."""
+
+    label: str
+    begin: Callable[[str, str], Awaitable[str]]
+    """Returns the address of its page, given our redirect address and a random state."""
+    finish: Callable[[str], Awaitable[Principal]]
+    """Who signed in, given the address that the browser was redirected to."""
+
+
+class _Flow:
+    """One login at an authorization server, between two pages."""
+
+    def __init__(self, person: Person, server: str) -> None:
+        loop = asyncio.get_running_loop()
+        self.person = person
+        self.server = server
+        self.page: asyncio.Future[str] = loop.create_future()
+        self.redirected: asyncio.Future[str] = loop.create_future()
+        self.outcome: asyncio.Future[str | None] = loop.create_future()
+        """None if it succeeded, else why it did not."""
+
+    async def has_page(self) -> bool:
+        """Wait until the authorization server's page is known; False if there is none."""
+        waiting: set[asyncio.Future[Any]] = {self.page, self.outcome}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return self.page.done() and not self.page.cancelled()
+
+    async def send(self, _: str, page: str) -> str:
+        """Hand the address of the page to the browser, and wait for its return."""
+        if not self.page.done():
+            self.page.set_result(page)
+        return await self.redirected
+
+
+class AccountPages:
+    """Answers requests below `/accounts`.
+
+    Args:
+        gateway: Has the people and their servers.
+        base: The URL of the gateway as people see it, without `/mcp`.
+        admit: Whose token a person typed.
+        is_valid: Whether a principal, by its key, may still use the gateway.
+        providers: The identity providers that people may sign in with, by name.
+    """
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        base: str,
+        admit: Admit,
+        is_valid: Callable[[str], bool] = lambda _: True,
+        providers: Mapping[str, SignInProvider] | None = None,
+    ) -> None:
+        self._gateway = gateway
+        self.base = base.rstrip("/")
+        gateway.connections.links.base = self.base
+        self._admit = admit
+        self._sessions = BrowserSessions(
+            gateway.connections.links.page_key,
+            is_secure=self.base.startswith("https://"),
+            is_valid=is_valid,
+        )
+        self._providers = providers or {}
+        self._flows: dict[str, _Flow] = {}
+        self._sign_ins: dict[str, tuple[str, str]] = {}
+        self._wrong = RateLimit(Rate.parse(ATTEMPTS))
+        self._handlers: Mapping[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
+            (b"GET", b"/accounts"): self._overview,
+            (b"GET", b"/accounts/style.css"): self._style,
+            (b"GET", b"/accounts/connect"): self._open_link,
+            (b"GET", b"/accounts/callback"): self._finish_login,
+            (b"GET", b"/accounts/sign-in"): self._begin_sign_in,
+            (b"GET", b"/accounts/signed-in"): self._finish_sign_in,
+            (b"POST", b"/accounts/sign-in"): self._sign_in,
+            (b"POST", b"/accounts/sign-out"): self._sign_out,
+            (b"POST", b"/accounts/connect"): self._connect,
+            (b"POST", b"/accounts/keys"): self._store_keys,
+            (b"POST", b"/accounts/disconnect"): self._disconnect,
+        }
+
+    def admit(self, head: RequestHead) -> Rejected | None:
+        """Decide about a request by its head, and who answers it."""
+        handler = self._handlers.get((head.method, head.path))
+        if handler is None:
+            return Rejected(404, "there is no such page", _SAFE)
+        if head.length > _LARGEST:
+            return Rejected(413, f"a form has at most {_LARGEST} bytes", _SAFE)
+        if head.method == b"POST" and not self._is_own(head.headers):
+            return Rejected(403, "pages of other sites may not use this form", _SAFE)
+        head.keeps_body = head.method == b"POST"
+        head.handler = handler
+        head.edition = None  # sessions begin and end: nothing is remembered
+        return None
+
+    def _is_own(self, headers: Mapping[bytes, bytes]) -> bool:
+        """Whether a form can only have been sent by one of our pages."""
+        site = headers.get(b"sec-fetch-site", b"").lower()
+        origin = headers.get(b"origin", b"").lower()
+        place = urlsplit(self.base)
+        own = f"{place.scheme}://{place.netloc}".lower().encode()
+        # without a referrer, browsers name no origin for a form, but they say that it is ours
+        return site in _OWN_SITES and (origin == own or site == b"same-origin")
+
+    @property
+    def _people(self) -> Members:
+        people = self._gateway.hub.people
+        if people is None:
+            raise MultitapError("people have no accounts here")
+        return people
+
+    def _ask_to_sign_in(
+        self, http_request: HttpRequest, then: str, reason: str = "", status: int = 401
+    ) -> None:
+        providers = [
+            (provider.label, f"/accounts/sign-in?with={quote(name)}&then={quote(then, safe='')}")
+            for name, provider in self._providers.items()
+        ]
+        _show(http_request, pages.sign_in("", then, providers, reason), status)
+
+    async def _sign_in(self, http_request: HttpRequest) -> None:
+        form = _form_of(http_request)
+        then = _own_path(form.get("then", ""))
+        principal = self._admit(form.get("token", "").strip().encode("latin-1", "replace"))
+        cookie = None if principal is None else self._sessions.begin(principal)
+        if cookie is not None:
+            _go(http_request, then, cookie)
+        elif wait := self._wrong.take(time.monotonic()):
+            self._ask_to_sign_in(http_request, then, f"Too many attempts: wait {wait:.0f} s", 429)
+        else:
+            self._ask_to_sign_in(http_request, then, "This token is unknown, expired or revoked.")
+
+    async def _begin_sign_in(self, http_request: HttpRequest) -> None:
+        query = http_request.head.query
+        name, then = query.get("with", [""])[0], _own_path(query.get("then", [""])[0])
+        provider = self._providers.get(name)
+        if provider is None:
+            self._ask_to_sign_in(http_request, then)
+            return
+        state = secrets.token_urlsafe(24)
+        try:
+            with anyio.fail_after(_PAGE_TIMEOUT):
+                address = await provider.begin(f"{self.base}/accounts/signed-in", state)
+        except (MultitapError, TimeoutError) as exc:
+            self._ask_to_sign_in(http_request, then, f"{provider.label}: {exc}", 502)
+            return
+        if len(self._sign_ins) >= MOST_FLOWS:
+            del self._sign_ins[next(iter(self._sign_ins))]
+        self._sign_ins[state] = (name, then)
+        # the same browser has to come back: a session that somebody else began is not taken over
+        mine = (
+            b"set-cookie",
+            f"multitap_state={state}; Path=/accounts; Max-Age=600; HttpOnly; SameSite=Lax".encode(),
+        )
+        _show(http_request, pages.forward(address, provider.label), 200, mine)
+
+    async def _finish_sign_in(self, http_request: HttpRequest) -> None:
+        head = http_request.head
+        state = head.query.get("state", [""])[0]
+        name, then = self._sign_ins.pop(state, ("", "/accounts"))
+        began_here = f"multitap_state={state}".encode() in [
+            pair.strip() for pair in head.headers.get(b"cookie", b"").split(b";")
+        ]
+        provider = self._providers.get(name)
+        if provider is None or not began_here:
+            self._ask_to_sign_in(http_request, "/accounts", "This sign-in was not begun here.", 400)
+            return
+        try:
+            with anyio.fail_after(_PAGE_TIMEOUT):
+                principal = await provider.finish(f"{self.base}{head.url.decode('latin-1')}")
+        except (MultitapError, TimeoutError) as exc:
+            self._ask_to_sign_in(http_request, then, f"{provider.label}: {exc}", 403)
+            return
+        cookie = self._sessions.begin(principal)
+        if cookie is None:
+            self._ask_to_sign_in(http_request, then, "Only people have accounts here.", 403)
+        else:
+            _go(http_request, then, cookie)
+
+    async def _sign_out(self, http_request: HttpRequest) -> None:
+        if self._is_guarded(http_request, _form_of(http_request)):
+            _go(http_request, "/accounts", self._sessions.end())
+
+    def _is_guarded(
+        self, http_request: HttpRequest, form: Mapping[str, str]
+    ) -> BrowserSession | None:
+        """The session of a form that one of our pages made for it; else answers the request."""
+        session = self._sessions.find(http_request.head)
+        if session is None:
+            self._ask_to_sign_in(http_request, "/accounts")
+        elif not secrets.compare_digest(form.get("csrf", "").encode(), session.csrf.encode()):
+            _show(http_request, pages.message("Not done", "This form is out of date."), 403)
+            return None
+        return session
+
+    async def _overview(self, http_request: HttpRequest) -> None:
+        session = self._sessions.find(http_request.head)
+        if session is None:
+            self._ask_to_sign_in(http_request, "/accounts", status=200)
+            return
+        rows = [
+            await self._row(session.person, server, config.description or "")
+            for server, config in self._people.servers.items()
+        ]
+        _show(http_request, pages.overview(session.csrf, str(session.person), rows))
+
+    async def _row(self, person: Person, server: str, description: str) -> AccountRow:
+        stored = await self._people.of(person).account(server)
+        link = self._people.link(person, server)
+        if stored is None:
+            return AccountRow(server, description, is_connected=False, state="not connected")
+        place = f"at {urlsplit(stored.issuer).hostname}" if stored.issuer else "with your key"
+        failure = None if link is None or link.session is not None else link.failure
+        state = f"connected {place}" if failure is None else f"does not work: {failure.message}"
+        return AccountRow(server, description, is_connected=True, state=state)
+
+    async def _open_link(self, http_request: HttpRequest) -> None:
+        """The page behind a link: nothing happens before its own person has agreed."""
+        ticket = http_request.head.query.get("for", [""])[0]
+        target = self._gateway.connections.links.read(ticket)
+        if target is None:
+            text = "This link is too old, or was changed. Call the tool again to get a new one."
+            _show(http_request, pages.message("Not connected", text), 410)
+            return
+        session = self._sessions.find(http_request.head)
+        if session is None:
+            path = f"/accounts/connect?for={quote(ticket, safe='')}"
+            self._ask_to_sign_in(http_request, path, status=200)
+            return
+        person, server = target
+        if person != session.person:
+            self._refuse_other(http_request, session.person, server)
+            return
+        config = self._people.servers.get(server)
+        if config is None:
+            _show(http_request, pages.message("Not connected", "There is no such server."), 404)
+        elif names := keys_of(config):
+            _show(http_request, pages.keys(session.csrf, server, str(person), names))
+        else:
+            place = urlsplit(config.url).hostname if isinstance(config, HttpServer) else server
+            page = pages.consent(session.csrf, server, str(person), place or server, ticket)
+            _show(http_request, page)
+
+    def _refuse_other(self, http_request: HttpRequest, person: Person, server: str) -> None:
+        self._people.vault.note(
+            "account.refused", person, server, "the link was for somebody else", allow=False
+        )
+        text = "This link was made for somebody else. Nothing was connected."
+        more = "If somebody sent it to you, tell the person who runs this gateway."
+        _show(http_request, pages.message("Not for you", text, more), 403)
+
+    async def _connect(self, http_request: HttpRequest) -> None:
+        form = _form_of(http_request)
+        if (session := self._is_guarded(http_request, form)) is None:
+            return
+        server, person = form.get("server", ""), session.person
+        # a form that came from a link is for the person and server of that link
+        if ticket := form.get("for"):
+            target = self._gateway.connections.links.read(ticket)
+            if target != (person, server):
+                self._refuse_other(http_request, person, server)
+                return
+        config = self._people.servers.get(server)
+        if config is None:
+            _show(http_request, pages.message("Not connected", "There is no such server."), 404)
+        elif names := keys_of(config):
+            _show(http_request, pages.keys(session.csrf, server, str(person), names))
+        elif not isinstance(config, HttpServer):
+            _show(http_request, pages.message(server, "This server needs no account."))
+        else:
+            await self._begin_login(http_request, person, server)
+
+    async def _begin_login(self, http_request: HttpRequest, person: Person, server: str) -> None:
+        if len(self._flows) >= MOST_FLOWS:
+            self._give_up(next(iter(self._flows)))
+        flow = _Flow(person, server)
+        self._gateway.tasks.start_soon(self._run_login, flow)
+        if await flow.has_page():
+            address = flow.page.result()
+            state = parse_qs(urlsplit(address).query).get("state", [""])[0]
+            self._flows[state] = flow
+            place = urlsplit(address).hostname or server
+            _show(http_request, pages.forward(address, place))
+        else:
+            reason = flow.outcome.result() or ""
+            _show(http_request, pages.message("Not connected", reason), 502)
+
+    def _give_up(self, state: str) -> None:
+        flow = self._flows.pop(state)
+        if not flow.redirected.done():
+            flow.redirected.cancel()
+
+    async def _run_login(self, flow: _Flow) -> None:
+        from multitap.oauth.account import LOGIN_TIMEOUT  # noqa: PLC0415 - many never log in
+
+        reason: str | None = "the login was not completed"
+        try:
+            with anyio.fail_after(LOGIN_TIMEOUT):
+                redirect = f"{self.base}/accounts/callback"
+                await self._people.of(flow.person).log_in(flow.server, flow.send, redirect)
+            reason = None
+        except TimeoutError:
+            reason = "nobody logged in within ten minutes"
+        except MultitapError as exc:
+            reason = str(exc)
+        except asyncio.CancelledError:
+            if not flow.redirected.cancelled():  # or it was only given up
+                raise
+        finally:
+            if not flow.outcome.done():
+                flow.outcome.set_result(reason)
+            with suppress(asyncio.InvalidStateError):
+                flow.page.cancel()
+
+    async def _finish_login(self, http_request: HttpRequest) -> None:
+        """The redirect from an authorization server: it counts only in the browser that left."""
+        head = http_request.head
+        state = head.query.get("state", [""])[0]
+        session, flow = self._sessions.find(http_request.head), self._flows.get(state)
+        if session is None or flow is None:
+            text = "This is not the answer to a login that was begun here."
+            _show(http_request, pages.message("Not connected", text), 400)
+            return
+        if flow.person != session.person:
+            # whoever began it learns nothing, and the one who came back connects nothing
+            self._give_up(state)
+            self._refuse_other(http_request, session.person, flow.server)
+            return
+        del self._flows[state]
+        flow.redirected.set_result(f"{self.base}{head.url.decode('latin-1')}")
+        reason = await asyncio.shield(flow.outcome)
+        if reason is None:
+            text = f"Your account is connected with {flow.server}. You can close this page."
+            _show(http_request, pages.message("Connected", text))
+        else:
+            _show(http_request, pages.message("Not connected", reason), 400)
+
+    async def _store_keys(self, http_request: HttpRequest) -> None:
+        form = _form_of(http_request)
+        if (session := self._is_guarded(http_request, form)) is None:
+            return
+        server = form.get("server", "")
+        config = self._people.servers.get(server)
+        names: Sequence[str] = () if config is None else keys_of(config)
+        values = {name: form.get(f"key-{name}", "").strip() for name in names}
+        if not values or not all(0 < len(value) <= _LONGEST_KEY for value in values.values()):
+            page = pages.keys(session.csrf, server, str(session.person), names, "A key is missing.")
+            _show(http_request, page, 400)
+            return
+        await self._people.of(session.person).connect_keys(server, values)
+        text = f"Your key is stored for {server}. You can close this page."
+        _show(http_request, pages.message("Connected", text))
+
+    async def _disconnect(self, http_request: HttpRequest) -> None:
+        form = _form_of(http_request)
+        if (session := self._is_guarded(http_request, form)) is None:
+            return
+        server = form.get("server", "")
+        if server in self._people.servers:
+            await self._people.of(session.person).disconnect(server)
+        _go(http_request, "/accounts")
+
+    async def _style(self, http_request: HttpRequest) -> None:
+        http_request.respond(200, (pages.STYLE,), kind=b"text/css; charset=utf-8", extra=[*_SAFE])
+
+
+def open_accounts(front: "HttpFront", base: str) -> None:
+    """Let people sign in and connect their accounts; `base` is the gateway's URL to them."""
+    access = front.access
+
+    def find(secret: bytes) -> Principal | None:
+        admitted = access.find_token(secret)
+        return None if admitted is None else admitted.principal
+
+    front.accounts = AccountPages(front.gateway, base, find, access.is_active)
+
+
+def _form_of(http_request: HttpRequest) -> dict[str, str]:
+    kind = http_request.head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind != _FORM:
+        return {}
+    try:
+        values = parse_qs(http_request.body.decode("utf-8", "replace"), max_num_fields=64)
+    except ValueError:
+        return {}
+    return {name: texts[0] for name, texts in values.items()}
+
+
+def _own_path(path: str) -> str:
+    """A path of ours to go on to; anything else is the overview, not a stranger's page."""
+    return path if path.startswith("/accounts") and "\\" not in path else "/accounts"
+
+
+def _go(http_request: HttpRequest, path: str, *extra: tuple[bytes, bytes]) -> None:
+    location = (b"location", path.encode("ascii", "ignore"))
+    http_request.respond(HTTPStatus.SEE_OTHER, (b"",), kind=_HTML, extra=_headers(location, *extra))
+
+
+def _show(
+    http_request: HttpRequest, page: Markup, status: int = 200, *extra: tuple[bytes, bytes]
+) -> None:
+    data = page.encode("utf-8", "replace")
+    http_request.respond(status, (data,), kind=_HTML, extra=_headers(*extra))
+
+
+def _headers(*more: tuple[bytes, bytes]) -> Headers:
+    return [*_SAFE, *more]

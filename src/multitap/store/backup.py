@@ -239,7 +239,7 @@ def _check_name(name: str) -> None:
     parts = PurePosixPath(name).parts
     is_plain = name in {MANIFEST, SEALED}
     is_inside = len(parts) > 1 and parts[0] in {"config", "state", "data"} and ".." not in parts
-    if not is_plain and (not is_inside or "\0" in name or parts[-1] in _NEVER):
+    if not is_plain and (not is_inside or "\0" in name or PurePosixPath(name).name in _NEVER):
         raise BackupError(f"{name!r} does not belong into a backup")
 
 

@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from multitap import open_hub
 from multitap.config import HttpServer, StdioServer
-from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.access import Access, AnonymousAccess
 from multitap.gateway.fronts.http import HttpFront, serve_http
 from multitap.gateway.fronts.sessions import SessionLimits
 from multitap.gateway.gateway import Gateway, open_gateway
@@ -44,9 +44,16 @@ class Gate:
 
 @asynccontextmanager
 async def gate(
-    settings, *, tokens=(), patience=TTL, limits=SessionLimits(), replica=None, sources=None
+    settings,
+    *,
+    tokens=(),
+    patience=TTL,
+    limits=SessionLimits(),
+    replica=None,
+    sources=None,
+    resources=None,
 ):
-    """A running gateway whose servers have settled."""
+    """A running gateway whose servers have settled; `resources` makes its resource server."""
 
     def opens(handlers):
         return open_hub(settings, handlers=handlers)
@@ -55,8 +62,12 @@ async def gate(
         with anyio.fail_after(PATIENCE):
             await gateway.hub.settled()
         keys = None if sources is None else sources.keys
-        access = Access("127.0.0.1", tokens, keys=keys)
-        front = HttpFront(gateway, access, sources=sources, limits=limits)
+        unnamed = None if resources is None else AnonymousAccess.REFUSED
+        access = Access("127.0.0.1", tokens, keys=keys, unnamed=unnamed)
+        resource_server = None if resources is None else resources(gateway)
+        front = HttpFront(
+            gateway, access, sources=sources, limits=limits, resource_server=resource_server
+        )
         async with serve_http(front, bind("127.0.0.1", 0)) as url:
             yield Gate(gateway, front, url)
 

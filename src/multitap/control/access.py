@@ -124,7 +124,7 @@ class AccessControl(Control):
             for person in people.all()[:MOST_PEOPLE]
         )
 
-    async def revoke_person(self, label: str, *, undo: bool = False) -> None:
+    async def revoke_person(self, label: str, undo: bool = False) -> None:  # noqa: FBT001, FBT002 - in JSON it has a name
         await to_thread.run_sync(self._revoke_person, label, undo)
 
     def _revoke_person(self, label: str, undo: bool) -> None:  # noqa: FBT001 - for a thread

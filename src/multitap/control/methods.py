@@ -326,7 +326,7 @@ class Control:
         """Revoke a token by its id, or all those of a name; returns their ids."""
 
     @method
-    async def revoke_person(self, label: str, *, undo: bool = False) -> None:
+    async def revoke_person(self, label: str, undo: bool = False) -> None:  # noqa: FBT001, FBT002 - in JSON it has a name
         """Refuse a person of an identity provider from now on, or let them come back."""
 
     @method

@@ -3,13 +3,18 @@
 import shutil
 import sqlite3
 from collections import Counter
+from itertools import count
 
 import anyio
 import msgspec
 import pytest
 
 from multitap import Settings
+from multitap.config.access import AccessRule, AccessSettings, OidcIssuer
+from multitap.gateway.fronts.resource_server import ResourceServer
 from multitap.gateway.fronts.tokens import TokenSources
+from multitap.identity.people import People, PersonRecord
+from multitap.identity.verifier import Verifier
 from multitap.store.audit_log import AuditBatch, AuditFile
 from multitap.trust.tokens import AccessTokens
 from tests.cluster.redis_server import needs_redis, running_redis
@@ -17,6 +22,7 @@ from tests.gateway.hostile.raw import dial, message, stateless
 from tests.gateway.replicas.staging import replicas
 from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import zoo
+from tests.identity.tiny_issuer import tiny_issuer
 from tests.waiting import until
 
 pytestmark = needs_redis
@@ -95,6 +101,61 @@ async def test_a_token_that_is_revoked_at_one_replica_holds_nowhere(
         refused = await client.post(message(1, "ping"))
 
     assert refused.status == 401
+
+
+async def test_a_person_who_is_revoked_at_one_replica_comes_in_nowhere(
+    redis_server, several, tmp_path
+):
+    machines = [People(tmp_path / name) for name in ("one", "two")]
+    numbers = count()
+
+    def resources(gateway):
+        people = machines[next(numbers)]
+        return ResourceServer(
+            "https://tap.example.com",
+            lambda: gateway.hub.settings.access,
+            dict,
+            make_verifier=lambda access: Verifier(access, people),
+        )
+
+    async with tiny_issuer() as issuer:
+        access = AccessSettings(
+            oidc={"corp": OidcIssuer(issuer=issuer.url)}, rules=(AccessRule(name="all"),)
+        )
+        settings = [one.replace(access=access) for one in several(2)]
+        sources = [TokenSources(AccessTokens(people.folder)) for people in machines]
+        async with replicas(
+            redis_server, *settings, sources=sources, resources=resources
+        ) as opened:
+            ann, bob = issuer.token(sub="ann"), issuer.token(sub="bob")
+            client = await SessionClient(opened.port(1), bearer(ann)).shake_hands()
+            other = await SessionClient(opened.port(1), bearer(bob)).shake_hands()
+            client.port = opened.port(0)  # a session is known at all of them
+            assert (await client.post(message(1, "ping"))).status == 200
+            machines[0].revoke(PersonRecord(provider="corp", issuer=issuer.url, subject="ann"))
+            for number in range(2):
+                await until(
+                    lambda number=number: (
+                        {one.client.principal.subject for one in opened[number].front.sessions}
+                        <= {"bob"}
+                    )
+                )
+                await until_answered(opened.port(number), bearer(ann), 401)
+            assert (await other.post(message(1, "ping"))).status == 200
+            machines[1].revoke(
+                PersonRecord(provider="corp", issuer=issuer.url, subject="ann"), undo=True
+            )
+            for number in range(2):
+                await until_answered(opened.port(number), bearer(ann), 200)
+
+
+async def until_answered(port, headers, status):
+    with anyio.fail_after(10):
+        while True:
+            async with dial(port) as line:
+                if (await line.asks(stateless(1, "tools/list", headers=headers))).status == status:
+                    return
+            await anyio.sleep(0.05)
 
 
 def calls_in_log(folder):

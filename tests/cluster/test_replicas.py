@@ -35,8 +35,9 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
         async with aiohttp.ClientSession(connector=connector()) as http:
             clients = {one: StatelessClient(http, one.url) for one in gateways}
             with anyio.fail_after(50):
-                pids = {await _pid(client) for client in clients.values()}
-            assert len(pids) == 1
+                # on a busy machine, the first owner may be too late for its lease
+                while len(pids := {await _pid(client) for client in clients.values()}) > 1:
+                    pass
 
             with anyio.fail_after(30):  # it says so with its next sign of life
                 while not any(_owns(status := _status(redis), one) for one in gateways):

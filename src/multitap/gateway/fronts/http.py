@@ -35,6 +35,7 @@ from multitap.gateway.client import (
 from multitap.gateway.eras import STATELESS, claims_stateless
 from multitap.gateway.fronts.access import Access, repeated_header
 from multitap.gateway.fronts.accounts import AccountPages
+from multitap.gateway.fronts.cards import CARD_PATH, CATALOG_PATHS, ServerCards
 from multitap.gateway.fronts.cors import FOREIGN, PUBLIC, answer_preflight, is_preflight
 from multitap.gateway.fronts.pages import StatusPages
 from multitap.gateway.fronts.sessions import (
@@ -161,6 +162,9 @@ class HttpFront:
             sessions = SharedSessions(gateway, self.sessions, self.stateless, gateway.bus)
             self.shared = SharedFront(sessions, self.sessions)
         older = LegacySse(gateway, self.sessions, self.shared, self._choose_audience)
+        cards = ServerCards(
+            gateway, self._choose_audience, lambda head: access.decide(head.headers, head.peer)
+        )
         pages = self.pages = StatusPages(gateway, self.sessions, self._choose_audience)
         self._routes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"POST", b"/mcp"): self._post,
@@ -171,6 +175,8 @@ class HttpFront:
             (b"GET", b"/health"): pages.health,
             (b"GET", b"/ready"): pages.ready,
             (b"GET", b"/metrics"): pages.metrics,
+            (b"GET", CARD_PATH): cards.card,
+            **{(b"GET", path): cards.catalog for path in CATALOG_PATHS},
         }
         self._probes: dict[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (method, path): probe
@@ -591,7 +597,8 @@ class HttpFront:
         admitted = head.admitted
         named = head.query.get("profile", []) if b"?" in head.url else []
         path = head.path
-        if path.startswith(_PROFILES):  # each profile is a resource of its own
+        if path.startswith(_PROFILES) and path != CARD_PATH:
+            # each profile is a resource of its own
             named = [unquote(path.removeprefix(_PROFILES).decode("latin-1")), *named]
         audience = Audience.of(
             self._profile,

@@ -53,7 +53,7 @@ class Admitted(msgspec.Struct, frozen=True):
     deny: tuple[str, ...] = ()
     """Globs for tools that it may not use in any case."""
     is_admin: bool = False
-    """Whether it may use the web console."""
+    """Whether an access rule says that it runs the gateway."""
     digest: bytes = b""
     """The SHA-256 of its token, if an identity provider issued it."""
     expires: float = math.inf

@@ -62,14 +62,21 @@ Admit = Callable[[bytes], Principal | None]
 """Whose token it is; None if it is nobody's."""
 
 
+class PendingSignIn(msgspec.Struct, frozen=True):
+    """One sign-in of a browser at an identity provider."""
+
+    address: str
+    """The provider's page, with a `state` of this sign-in."""
+    finish: Callable[[str], Awaitable[Principal]]
+    """Who signed in, given the address that the browser was redirected to."""
+
+
 class SignInProvider(msgspec.Struct, frozen=True):
     """An identity provider with which people sign in here."""
 
     label: str
-    begin: Callable[[str, str], Awaitable[str]]
-    """Returns the address of its page, given our redirect address and a random state."""
-    finish: Callable[[str], Awaitable[Principal]]
-    """Who signed in, given the address that the browser was redirected to."""
+    begin: Callable[[str], Awaitable[PendingSignIn]]
+    """Begins a sign-in, given our redirect address."""
 
 
 class _Flow:
@@ -104,7 +111,7 @@ class AccountPages:
         gateway: Has the people and their servers.
         base: The URL of the gateway as people see it, without `/mcp`.
         admit: Whose token a person typed.
-        is_valid: Whether a principal, by its key, may still use the gateway.
+        is_valid: Whether the person of a session may still use the gateway.
         providers: The identity providers that people may sign in with, by name.
     """
 
@@ -113,7 +120,7 @@ class AccountPages:
         gateway: Gateway,
         base: str,
         admit: Admit,
-        is_valid: Callable[[str], bool] = lambda _: True,
+        is_valid: Callable[[BrowserSession], bool] = lambda _: True,
         providers: Mapping[str, SignInProvider] | None = None,
     ) -> None:
         self._gateway = gateway
@@ -127,7 +134,8 @@ class AccountPages:
         )
         self._providers = providers or {}
         self._flows: dict[str, _Flow] = {}
-        self._sign_ins: dict[str, tuple[str, str]] = {}
+        self._sign_ins: dict[str, tuple[PendingSignIn, str, str]] = {}
+        """Those in progress, with the provider's label and where to go on, by their state."""
         self._wrong = RateLimit(Rate.parse(ATTEMPTS))
         self._handlers: Mapping[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"GET", b"/accounts"): self._overview,
@@ -201,39 +209,40 @@ class AccountPages:
         if provider is None:
             self._ask_to_sign_in(http_request, then)
             return
-        state = secrets.token_urlsafe(24)
         try:
             with anyio.fail_after(_PAGE_TIMEOUT):
-                address = await provider.begin(f"{self.base}/accounts/signed-in", state)
+                pending = await provider.begin(f"{self.base}/accounts/signed-in")
         except (MultitapError, TimeoutError) as exc:
             self._ask_to_sign_in(http_request, then, f"{provider.label}: {exc}", 502)
             return
         if len(self._sign_ins) >= MOST_FLOWS:
             del self._sign_ins[next(iter(self._sign_ins))]
-        self._sign_ins[state] = (name, then)
+        state = parse_qs(urlsplit(pending.address).query).get("state", [""])[0]
+        self._sign_ins[state] = (pending, provider.label, then)
         # the same browser has to come back: a session that somebody else began is not taken over
         mine = (
             b"set-cookie",
             f"multitap_state={state}; Path=/accounts; Max-Age=600; HttpOnly; SameSite=Lax".encode(),
         )
-        _show(http_request, pages.forward(address, provider.label), 200, mine)
+        _show(http_request, pages.forward(pending.address, provider.label), 200, mine)
 
     async def _finish_sign_in(self, http_request: HttpRequest) -> None:
         head = http_request.head
         state = head.query.get("state", [""])[0]
-        name, then = self._sign_ins.pop(state, ("", "/accounts"))
         began_here = f"multitap_state={state}".encode() in [
             pair.strip() for pair in head.headers.get(b"cookie", b"").split(b";")
         ]
-        provider = self._providers.get(name)
-        if provider is None or not began_here:
+        # taken only by the browser that began it: another one must not be able to end it either
+        known = self._sign_ins.pop(state, None) if began_here else None
+        if known is None:
             self._ask_to_sign_in(http_request, "/accounts", "This sign-in was not begun here.", 400)
             return
+        pending, label, then = known
         try:
             with anyio.fail_after(_PAGE_TIMEOUT):
-                principal = await provider.finish(f"{self.base}{head.url.decode('latin-1')}")
+                principal = await pending.finish(f"{self.base}{head.url.decode('latin-1')}")
         except (MultitapError, TimeoutError) as exc:
-            self._ask_to_sign_in(http_request, then, f"{provider.label}: {exc}", 403)
+            self._ask_to_sign_in(http_request, then, f"{label}: {exc}", 403)
             return
         cookie = self._sessions.begin(principal)
         if cookie is None:
@@ -430,13 +439,24 @@ class AccountPages:
 
 def open_accounts(front: "HttpFront", base: str) -> None:
     """Let people sign in and connect their accounts; `base` is the gateway's URL to them."""
-    access = front.access
+    access, resources = front.access, front.resource_server
 
     def find(secret: bytes) -> Principal | None:
         admitted = access.find_token(secret)
         return None if admitted is None else admitted.principal
 
-    front.accounts = AccountPages(front.gateway, base, find, access.is_active)
+    def is_valid(session: BrowserSession) -> bool:
+        if resources is None or session.issuer not in resources.verifier.issuers:
+            return access.is_active(session.key)
+        client = session.key.rpartition(" ")[2]
+        return not resources.verifier.revocations.is_blocked(*session.person, client)
+
+    providers: Mapping[str, SignInProvider] = {}
+    if resources is not None:
+        from multitap.gateway.fronts.provider_sign_in import sign_in_providers  # noqa: PLC0415 - few have providers
+
+        providers = sign_in_providers(resources)
+    front.accounts = AccountPages(front.gateway, base, find, is_valid, providers)
 
 
 def _form_of(http_request: HttpRequest) -> dict[str, str]:

@@ -37,10 +37,12 @@ class BrowserSessions:
     Args:
         key: Seals them; replicas that share it know each other's.
         is_secure: Whether browsers come over TLS.
-        is_valid: Whether a principal, by its key, may still use the gateway.
+        is_valid: Whether the person of a session may still use the gateway.
     """
 
-    def __init__(self, key: bytes, *, is_secure: bool, is_valid: Callable[[str], bool]) -> None:
+    def __init__(
+        self, key: bytes, *, is_secure: bool, is_valid: Callable[[BrowserSession], bool]
+    ) -> None:
         self._key = key
         self._is_secure = is_secure
         self._is_valid = is_valid
@@ -77,7 +79,7 @@ class BrowserSessions:
         if opened is None or time.time() - opened.time > SESSION_LIFE:
             return None
         session = msgspec.json.decode(opened.data, type=BrowserSession)
-        return session if self._is_valid(session.key) else None
+        return session if self._is_valid(session) else None
 
     def _header(self, value: str, seconds: float) -> tuple[bytes, bytes]:
         # Lax, not Strict: people come back from authorization servers of other sites

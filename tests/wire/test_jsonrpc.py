@@ -41,7 +41,7 @@ def test_the_keys_and_headers_are_those_of_the_sdk():
         inbound.X_MCP_HEADER_KEY,
     )
     tasks = dict.fromkeys(("tasks/get", "tasks/update", "tasks/cancel"), "taskId")  # an extension
-    assert jsonrpc.NAMING_PARAMS == {**inbound.NAME_BEARING_METHODS, **tasks}
+    assert {**inbound.NAME_BEARING_METHODS, **tasks} == jsonrpc.NAMING_PARAMS
 
 
 def test_the_errors_are_those_of_the_sdk():

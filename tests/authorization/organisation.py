@@ -46,6 +46,8 @@ class Organisation(TinyIssuer):
     removed: bool = False
     codes: dict = field(default_factory=dict)
     refresh: dict = field(default_factory=dict)
+    issued: set = field(default_factory=set)
+    """Its access tokens."""
 
     async def answer(self, request, caller):
         path, _, query = request.path.partition("?")
@@ -90,6 +92,13 @@ class Organisation(TinyIssuer):
         if form.get("client_secret") != SECRET:
             await caller.respond({"error": "invalid_client"}, status=401)
             return
+        if form["grant_type"].endswith("token-exchange"):
+            # only what it issued itself: nobody else's token is worth anything here
+            assert form["subject_token"] in self.issued
+            token = f"exchanged-of-{self.user}"
+            kind = {"issued_token_type": form["requested_token_type"], "token_type": "Bearer"}
+            await caller.respond({"access_token": token, "expires_in": 300, **kind})
+            return
         if form["grant_type"] == "authorization_code" and asked is not None:
             assert challenge(form["code_verifier"]) == asked["code_challenge"]
             nonce = self.nonce or asked["nonce"]
@@ -105,6 +114,7 @@ class Organisation(TinyIssuer):
             header={"typ": "JWT"}, aud=CLIENT, sub=self.user, nonce=nonce, groups=None, scope=None
         )
         answer = {"access_token": secrets.token_hex(8), "token_type": "Bearer", "expires_in": 300}
+        self.issued.add(answer["access_token"])
         if self.gives_refresh:
             answer["refresh_token"] = secrets.token_hex(8)
             self.refresh[answer["refresh_token"]] = True

@@ -24,6 +24,7 @@ from tests.authorization.organisation import (
     Organisation,
     answer_in,
 )
+from tests.oauth.provider import Provider
 from tests.wire import http_zoo as zoo
 
 pytestmark = pytest.mark.anyio
@@ -31,7 +32,7 @@ pytestmark = pytest.mark.anyio
 SETTINGS = """
 [serve]
 public_url = "{public}"
-{more}
+
 [access.oidc.org]
 issuer = "{issuer}"
 client_id = "{client}"
@@ -44,6 +45,7 @@ provider = "org"
 name = "developers"
 groups = ["dev"]
 
+{servers}
 [servers.calc]
 command = "{python}"
 args = ["-m", "multitap.demo.servers.calculator"]
@@ -102,7 +104,7 @@ class Person:
 
 
 @asynccontextmanager
-async def gateway(folder, organisation, more="", port=None):
+async def gateway(folder, organisation, servers="", port=None):
     """A gateway process with sign-in at an organisation; its public URL."""
     if port is None:
         with socket.socket() as probe:
@@ -111,7 +113,11 @@ async def gateway(folder, organisation, more="", port=None):
     public = f"http://127.0.0.1:{port}"
     file = folder / "multitap.toml"
     text = SETTINGS.format(
-        public=public, issuer=organisation.origin, client=CLIENT, python=sys.executable, more=more
+        public=public,
+        issuer=organisation.origin,
+        client=CLIENT,
+        python=sys.executable,
+        servers=servers,
     )
     file.write_text(text)
     home = {f"XDG_{name}_HOME": str(folder / name) for name in ("DATA", "STATE", "CONFIG", "CACHE")}
@@ -232,3 +238,36 @@ async def wait_until_seen(env):
     with anyio.fail_after(40):
         while b"alice" not in (await anyio.run_process(command, env=env)).stdout:
             await anyio.sleep(0.5)
+
+
+EXCHANGING = """
+[servers.files]
+url = "{url}"
+credentials = "exchange"
+
+[servers.files.exchange]
+provider = "org"
+audience = "files"
+"""
+
+
+async def test_a_sign_in_is_exchanged_for_a_token_that_a_server_accepts(tmp_path):
+    files = Provider(access={"exchanged-of-alice": ""})
+    async with (
+        organisation_at_work() as organisation,
+        zoo.serve(files) as upstream,
+        gateway(tmp_path, organisation, EXCHANGING.format(url=upstream.url)) as (public, _),
+        Browser() as browser,
+    ):
+        person = Person(browser, public)
+        async with session_of(public, client_of(public, person, Memory())) as session:
+            listed = await session.list_tools()
+            for _ in range(3):
+                answer = await session.call_tool("files_whoami", {})
+
+    assert "files_whoami" in {tool.name for tool in listed.tools}
+    assert not answer.is_error
+    assert {token for _, token in files.calls} == {"exchanged-of-alice"}
+    exchanges = [form for form in organisation.forms if "subject_token" in form]
+    assert [form["audience"] for form in exchanges] == ["files"]
+    assert files.registrations == []

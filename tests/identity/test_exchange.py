@@ -76,7 +76,10 @@ class Bench:
 
     def account(self, person=ALICE, oauth=None):
         config = HttpServer(
-            url=str(SERVER), oauth=oauth, exchange=TokenExchange(provider="corp", **self.exchange)
+            url=str(SERVER),
+            oauth=oauth,
+            credentials="exchange",
+            exchange=TokenExchange(provider="corp", **self.exchange),
         )
         return ExchangedAccount(
             "files",

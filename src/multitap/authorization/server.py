@@ -33,7 +33,12 @@ from multitap.authorization.grants import (
 from multitap.authorization.id_jag import read_assertion
 from multitap.config.access import SignInSettings
 from multitap.identity.access_tokens import TokenRefused, VerifiedToken, describe
-from multitap.identity.sign_in import ProviderSignIn, SignedIn, SignInRefused
+from multitap.identity.sign_in import (
+    ProviderSignIn,
+    ProviderTokens,
+    SignedIn,
+    SignInRefused,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -93,6 +98,8 @@ class AuthorizationServer:
         self.grants = grants
         self.provider = provider
         self._is_blocked = is_blocked
+        self.on_sign_in: Callable[[tuple[str, str], ProviderTokens, float], None] | None = None
+        """Called with the provider's tokens of each person who comes in, and until when."""
 
     async def get_client(self, client_id: str) -> SignInClient | None:
         return await self.clients.find(client_id)
@@ -337,6 +344,9 @@ class AuthorizationServer:
             raise TokenRefused("the token is unknown, expired or revoked")
         if sign_in.resource not in audiences:
             raise TokenRefused("the token is for another audience")
+        if self.on_sign_in is not None and sign_in.tokens.access_token:
+            person = (sign_in.issuer, sign_in.subject)
+            self.on_sign_in(person, sign_in.tokens, claim.expires)
         claims = {
             **sign_in.claims,
             "sub": sign_in.subject,

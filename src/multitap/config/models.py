@@ -191,13 +191,15 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
             yield "tool_names", "two tools with the same name"
         if self.select:
             yield from self._bad_selectors()
+        if self.credentials == "exchange" and getattr(self, "exchange", None) is None:
+            yield "credentials", "`exchange` is for servers with a `url` and a table `exchange`"
         if self.service_account and self.credentials == "shared":
             yield "service_account", 'needs `credentials = "per-user"`'
 
     @property
     def is_per_user(self) -> bool:
         """Whether people use accounts of their own."""
-        return self.credentials == "per-user"
+        return self.credentials != "shared"
 
     def _bad_selectors(self) -> Iterator[FieldMistake]:
         from multitap.selectors import Selector  # noqa: PLC0415 - few configurations select
@@ -283,7 +285,7 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     """`per-client`: each client of the gateway gets its own session, and so its own process."""
     era: Literal["auto", "handshake", "stateless"] = "auto"
     """Which protocol era to speak; `auto` asks the server and remembers."""
-    credentials: Literal["shared", "per-user"] = "shared"
+    credentials: Literal["shared", "per-user", "exchange"] = "shared"
     """`per-user`: everyone who signs in at the gateway uses an account of their own here: a login,
     or their own values of the `${auth:NAME}` in this entry. Each person then has a session, and so
     a process, for themselves."""
@@ -417,6 +419,8 @@ class HttpServer(_Server, frozen=True, kw_only=True):
         yield from super().mistakes()
         if any(_LINE_BREAKS & {*name, *value} for name, value in self.headers.items()):
             yield "headers", "a header with a line break or NUL character"
+        if self.exchange is not None and self.credentials != "exchange":
+            yield "exchange", 'needs `credentials = "exchange"`'
 
     def _secrets(self) -> Iterator[str]:
         yield from in_url(self.url)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import anyio
 import msgspec
@@ -29,6 +30,9 @@ from multitap.upstream.link import Expand, Link, RememberedServer
 from multitap.upstream.lists import Offers
 from multitap.upstream.questions import Handlers, Screen
 from multitap.upstream.start_queue import StartQueue
+
+if TYPE_CHECKING:
+    from multitap.wire.http_origin import Authorizer
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +87,8 @@ class CommonServers:
         """The servers where people have their own accounts."""
         self.links: Mapping[str, Link] = {}
         """The gateway's own links, of all servers."""
+        self.exchange: Callable[[Person, str, HttpServer], Authorizer] | None = None
+        """Makes a person's access to a server that takes exchanged tokens."""
         self.is_full: Callable[[], bool] = lambda: False
         """Whether no other program of a person may start."""
         self.on_connected: Callable[[], None] = lambda: None
@@ -102,6 +108,7 @@ class PersonalServers:
         self._storage = storage
         self._logins = Logins(common.tasks, None, storage=storage)
         self._logins.on_change = self._login_changed
+        self._logins.exchange = self._exchange
         self._scopes: dict[Link, CancelHandle] = {}
         self._sections: dict[Link, CatalogSection] = {}
         # theirs only: others may be offered something else
@@ -244,6 +251,12 @@ class PersonalServers:
         if (scope := self._scopes.pop(link, None)) is not None:
             scope.cancel()
 
+    def _exchange(self, server: str, config: HttpServer) -> "Authorizer":
+        """Their access to a server that takes exchanged tokens."""
+        if (exchange := self._common.exchange) is None:
+            raise RequestFailed("it is used with a sign-in at an identity provider", sent=False)
+        return exchange(self.person, server, config)
+
     async def _load(self) -> None:
         """Make the links that they lack; those with an account start at once."""
         for server, config in tuple(self._common.per_user.items()):
@@ -366,7 +379,8 @@ def _is_connect(definition: Mapping[str, object]) -> bool:
 
 def _needs_account(config: ServerConfig) -> bool:
     """Whether a server can only be used with a login or key, as far as its entry says."""
-    return isinstance(config, HttpServer) or bool(keys_of(config))
+    needs_login = isinstance(config, HttpServer) and config.exchange is None
+    return needs_login or bool(keys_of(config))
 
 
 def _keys_in(stored: StoredLogin | None) -> Mapping[str, str]:

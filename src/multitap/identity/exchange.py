@@ -12,8 +12,9 @@ from multitap.config import HttpServer, OAuth
 from multitap.config.models import TokenExchange
 from multitap.errors import RequestFailed
 from multitap.http.client.messages import Headers, Response
-from multitap.identity.access_tokens import ProviderDown
+from multitap.identity.access_tokens import ProviderDown, VerifiedToken
 from multitap.identity.issuer import Issuer
+from multitap.identity.sign_in import ProviderTokens
 from multitap.oauth.discovery import find_issuer
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import LoginFailed
@@ -190,6 +191,42 @@ class ExchangedAccount:
             raise RequestFailed(
                 f"{name} gives no token for {self._name}: {reason}", sent=False
             ) from None
+
+
+class Exchanges:
+    """Everybody's access to servers that take exchanged tokens.
+
+    Args:
+        issuer: The identity provider of a name; None if there is none.
+    """
+
+    def __init__(self, issuer: Callable[[str], Issuer | None]) -> None:
+        self.subjects = SubjectTokens()
+        self._issuer = issuer
+        self._accounts: dict[tuple[Person, str, str, TokenExchange | None], ExchangedAccount] = {}
+
+    def account(self, person: Person, server: str, config: HttpServer) -> ExchangedAccount:
+        """One person's access to one server; with another configuration, it is another one."""
+        key = (person, server, config.url, config.exchange)
+        if (account := self._accounts.get(key)) is None:
+            if len(self._accounts) >= _MOST_PEOPLE:
+                del self._accounts[next(iter(self._accounts))]
+            account = self._accounts[key] = ExchangedAccount(
+                server, config, person=person, subjects=self.subjects, issuer=self._issuer
+            )
+        return account
+
+    def note(self, token: VerifiedToken, bearer: str) -> None:
+        """Remember what a person came in with."""
+        if not token.is_machine:
+            person = (token.issuer, token.subject)
+            self.subjects.note(person, "access_token", bearer, token.expires)
+
+    def note_sign_in(self, person: Person, tokens: ProviderTokens, signed_in_until: float) -> None:
+        """Remember the provider's tokens of a person who came in with one of ours."""
+        expires = tokens.expires_at or signed_in_until
+        self.subjects.note(person, "access_token", tokens.access_token, expires)
+        self.subjects.note(person, "id_token", tokens.id_token or "", expires)
 
 
 async def _exchange_token(

@@ -113,6 +113,8 @@ class Verifier:
         self._applied: frozenset[Revocation] = frozenset()
         self.earliest = math.inf
         """When the first of the decisions that were handed out since the last look ends."""
+        self.on_token: Callable[[VerifiedToken, str], None] | None = None
+        """Called with each token of a provider that is admitted, so that it can be exchanged."""
         self.own: OwnTokens | None = None
         """Our own authorization server, if there is one."""
         self.refresh()
@@ -308,6 +310,8 @@ class Verifier:
             min(token.expires + leeway, now + life),
         )
         self._remember(resource, decision)
+        if self.on_token is not None and not is_own:
+            self.on_token(token, _text(bearer))
         return decision
 
     def _remember(self, resource: bytes, decision: TokenDecision) -> None:

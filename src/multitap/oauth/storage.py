@@ -17,6 +17,7 @@ from multitap.trust.stored_logins import StoredLogin, TokenStore
 
 if TYPE_CHECKING:
     from multitap.oauth.account import Account
+    from multitap.wire.http_origin import Authorizer
 
 _LATER = 0.001  # seconds: a new login must be later than the old one, even with different clocks
 _LOOK = 0.5  # seconds between two checks of the store: a login takes effect within a second
@@ -212,6 +213,8 @@ class Logins:
     ) -> None:
         self.on_change: Callable[[str, bool], None] | None = None
         """Called when a server's login changes or fails, with whether there is one now."""
+        self.exchange: Callable[[str, HttpServer], Authorizer] | None = None
+        """Authorizes one person's requests to servers that take exchanged tokens."""
         self._tasks = tasks
         self._login = login
         self._store = TokenStore()
@@ -243,6 +246,12 @@ class Logins:
                 on_change=self._on_changed,
             )
         return account
+
+    def authorizer(self, name: str, config: HttpServer) -> "Authorizer | None":
+        """What authorizes requests to a server; None if its configuration does."""
+        if self.exchange is not None and config.exchange is not None:
+            return self.exchange(name, config)
+        return self.account(name, config)
 
     def find(self, name: str) -> "Account | None":
         """The account at a server, if there is one."""

@@ -243,11 +243,11 @@ class Dialer:
             case HttpServer(transport="sse"):
                 from multitap.wire.sse import open_sse  # noqa: PLC0415 - see above
 
-                return open_sse(config, authorizer=self._logins.account(name, config))
+                return open_sse(config, authorizer=self._logins.authorizer(name, config))
             case HttpServer():
                 from multitap.wire.streamable import open_streamable  # noqa: PLC0415
 
-                return open_streamable(config, authorizer=self._logins.account(name, config))
+                return open_streamable(config, authorizer=self._logins.authorizer(name, config))
             case LocalServer():
                 from multitap.wire.in_process import open_in_process  # noqa: PLC0415
 

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from multitap.gateway.fronts import access as front_access
     from multitap.gateway.fronts import http as http_front
     from multitap.gateway.fronts.resource_server import ResourceServer
+    from multitap.identity.issuer import Issuer
     from multitap.identity.verifier import Verifier
     from multitap.screens.page import access
 
@@ -432,13 +433,37 @@ def _resource_server(
             access, Scope.of_process() if reloader is None else reloader.loaded.scope
         )
 
-    return ResourceServer(
+    from multitap.identity.exchange import Exchanges  # noqa: PLC0415 - see above
+    from multitap.identity.verifier import Verifier  # noqa: PLC0415 - see above
+
+    def issuer_of(name: str) -> "Issuer | None":
+        issuers = resources.verifier.issuers.values()
+        return next((issuer for issuer in issuers if issuer.name == name), None)
+
+    exchanges = Exchanges(issuer_of)
+    if gateway.hub.people is not None:
+        gateway.hub.people.common.exchange = exchanges.account
+
+    def make_verifier(access: AccessSettings) -> Verifier:
+        verifier = Verifier(access)
+        verifier.on_token = exchanges.note
+        return verifier
+
+    def make_sign_in(access: AccessSettings, verifier: Verifier) -> "AuthorizationEndpoints | None":
+        sign_in = _sign_in(served.settings.serve.public_url, cluster, access, verifier)
+        if sign_in is not None:
+            sign_in.server.on_sign_in = exchanges.note_sign_in
+        return sign_in
+
+    resources = ResourceServer(
         served.settings.serve.public_url,
         lambda: gateway.hub.settings.access,
         lambda: gateway.hub.settings.profiles,
         expand=expand,
-        make_sign_in=partial(_sign_in, served.settings.serve.public_url, cluster),
+        make_verifier=make_verifier,
+        make_sign_in=make_sign_in,
     )
+    return resources
 
 
 def _sign_in(

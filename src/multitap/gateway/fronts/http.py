@@ -453,8 +453,11 @@ class HttpFront:
             )
         elif head.admitted.digest:
             try:  # the token may have been renewed, with other rights
-                declared = session.client.audience.declared
-                session.client.audience = self._choose_audience(head)._replace(declared=declared)
+                before = session.client.audience
+                # whose session it is stays: without a person, the gateway's own accounts are used
+                session.client.audience = self._choose_audience(head)._replace(
+                    declared=before.declared, person=before.person
+                )
             except RpcError as exc:
                 _refuse(http_request, request_id, exc, status=404)
                 return None

@@ -222,9 +222,8 @@ class Client:
         Raises:
             RpcError: It refuses, cannot be asked, or does not answer.
         """
-        if (
-            method in _ABILITIES
-        ):  # others are of extensions, and the client refuses what it does not know
+        # others are of extensions, and the client itself refuses what it does not know
+        if method in _ABILITIES:
             params = fit(self.capabilities, method, params)
         if params.get("mode") == "url":  # optional in the stateless era, required in this one
             params = {"elicitationId": secrets.token_urlsafe(12), **params}

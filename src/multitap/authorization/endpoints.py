@@ -26,7 +26,7 @@ from multitap.authorization.records import FileRecords, SignInRecords
 from multitap.authorization.redirects import describe_target
 from multitap.authorization.server import CALLBACK, CONSENT, AuthorizationServer
 from multitap.config.access import AccessSettings
-from multitap.errors import MultitapError
+from multitap.errors import ConfigError, MultitapError
 from multitap.files import file_stamp
 from multitap.http.server.request import (
     JSON,
@@ -40,7 +40,7 @@ from multitap.identity.verifier import Verifier
 from multitap.limits import Rate, RateLimit
 from multitap.markup import Markup
 from multitap.trust.single_use import Seal
-from multitap.trust.vault import private_folder
+from multitap.trust.vault import VaultError, private_folder
 from multitap.trust.vault_key import VaultKeys
 
 logger = logging.getLogger(__name__)
@@ -384,6 +384,9 @@ def open_sign_in(
         verifier: Knows the provider.
         public_url: The URL of the gateway.
         cluster: The records and the key that all replicas share; None outside of a cluster.
+
+    Raises:
+        ConfigError: The key that encrypts sign-ins cannot be used.
     """
     settings = access.sign_in
     provider = access.oidc.get(settings.provider) if settings is not None else None
@@ -392,6 +395,10 @@ def open_sign_in(
     if cluster is None:
         records = FileRecords()
         keys = VaultKeys(private_folder(), is_used=lambda: file_stamp(records.path) is not None)
+        try:
+            keys.seals()  # now: a keyring may be slow, or locked, and no request should find out
+        except VaultError as exc:
+            raise ConfigError(str(exc), hint=exc.hint) from None
         grants = Grants(records, keys.seals, settings.refresh_life)
     else:
         seals = [Seal(cluster[1])]

@@ -316,8 +316,11 @@ class ClientTasks:
         return route
 
     def _link(self, request: ClientRequest, task: TaskId) -> Link | None:
-        # of the view: people may have sessions of their own with the server
-        return self._view(request.client.audience).catalog.links.get(task.server)
+        link, audience = self._hub.links.get(task.server), request.client.audience
+        if link is not None and link.config.is_per_user:
+            # people have sessions of their own with the server
+            return self._view(audience).catalog.links.get(task.server)
+        return link
 
     @staticmethod
     def _tool(view: View, task: TaskId) -> Tool | None:

@@ -30,6 +30,7 @@ OTHERS = (
     *("undo", "set run timeout 3", "remove run", "undo", "tokens", "chat hello", "console"),
     *("calls", "stop", "token list", "help", "trace run", "login web", "logout web", "secret list"),
     *("vault list", "vault rotate"),
+    *("tasks", "call run_echo --detach"),
     *("pins list", "pins review", "pins review --accept", "pins reset run", "sandbox show run"),
     *(
         "sandbox learn run",

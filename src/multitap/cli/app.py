@@ -53,6 +53,7 @@ Use
   status     status     Show the state of each server
   tools      tools      List the tools, or those that match PATTERN
   call       call       Call a tool
+  tasks      tasks      List calls that run by themselves, or print the result of one
   resources  resources  List the resources and resource templates
   read       resources  Print a resource
   prompts    prompts    List the prompts and their arguments

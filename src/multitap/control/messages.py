@@ -109,6 +109,23 @@ class Delivery(msgspec.Struct, frozen=True):
     """Characters after which its text is cut."""
 
 
+class TaskLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One task: a call that runs by itself, of a client or of a command."""
+
+    id: str
+    server: str
+    name: str
+    """The tool, by the name that its caller used."""
+    status: str
+    message: str | None
+    created: float
+    """Seconds since the epoch."""
+    updated: float
+    caller: str
+    result: Raw = Raw(b"null")
+    """The result, if it was asked for and there is one."""
+
+
 class About(msgspec.Struct, frozen=True):
     """One gateway."""
 

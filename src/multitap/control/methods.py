@@ -25,6 +25,7 @@ from multitap.control.messages import (
     ReloadReport,
     ResourceLine,
     ServerQuestion,
+    TaskLine,
     ToolLine,
 )
 
@@ -369,6 +370,22 @@ class Control:
         person: ActionUser = NOBODY,
     ) -> Delivery:
         """Call a tool."""
+
+    @method
+    async def start(self, name: str, arguments: Raw = _NO_ARGUMENTS) -> str:
+        """Call a tool without waiting for the result; returns the id of the task."""
+
+    @method
+    async def tasks(self) -> list[TaskLine]:
+        """The tasks of all clients and commands, newest first."""
+
+    @method
+    async def task(self, task_id: str) -> TaskLine:
+        """One task, with its result."""
+
+    @method
+    async def cancel_task(self, task_id: str) -> TaskLine:
+        """Cancel a task; one that has ended stays as it is."""
 
     @method
     async def read(

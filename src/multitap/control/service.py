@@ -37,10 +37,12 @@ from multitap.control.messages import (
     ResourceLine,
     ServerFigures,
     ShapedResults,
+    TaskLine,
     ToolLine,
 )
 from multitap.control.methods import NOBODY, ActionUser, WorkerControl
 from multitap.control.overview import GatewayOverview, Pulse, WorkerFigures
+from multitap.control.tasks import cancel_task, task_line, task_lines
 from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities
@@ -492,6 +494,19 @@ class ControlService(AccessControl, WorkerControl):
         called = await hub.calls.make(route, _arguments(arguments), context)
         cap = cap_of(tool, hub.settings.result_cap)
         return Delivery(Raw(called.raw), called.server, called.tool, cap)
+
+    async def start(self, name: str, arguments: Raw = _NO_ARGUMENTS) -> str:
+        given = msgspec.json.decode(arguments, type=dict[str, Any])
+        return (await self.gateway.hub.start(name, given)).id
+
+    async def tasks(self) -> list[TaskLine]:
+        return await task_lines(self.gateway)
+
+    async def task(self, task_id: str) -> TaskLine:
+        return await task_line(self.gateway, task_id)
+
+    async def cancel_task(self, task_id: str) -> TaskLine:
+        return await cancel_task(self.gateway, task_id)
 
     async def read(
         self,

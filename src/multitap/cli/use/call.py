@@ -23,7 +23,7 @@ from multitap.cli.options import (
 )
 from multitap.cli.progress import ticker
 from multitap.cli.questions import TerminalUser
-from multitap.cli.target import Target
+from multitap.cli.target import Target, nobody_serves
 from multitap.cli.terminal import (
     Exit,
     advise,
@@ -64,6 +64,7 @@ class CallResult(msgspec.Struct, frozen=True):
 @click.option(
     "--select", "expression", metavar="JMESPATH", help="Print only these fields of the result"
 )
+@click.option("--detach", is_flag=True, help="Print the id of a task instead of the result")
 @click.option("--save", type=FILE, metavar="DIR", help="Save images and files in DIR")
 @gateway_or_server_options
 @json_option
@@ -76,6 +77,7 @@ def call(
     full: bool,
     expression: str | None,
     save: Path | None,
+    detach: bool,
     as_json: bool,
 ) -> int:
     """Call a tool
@@ -92,6 +94,8 @@ def call(
     fill = filler(given)
     selector = None if expression is None else Selector(expression)
     target = Target(options, load_configuration(options))
+    if detach:
+        return _detach(target, tool, fill)
     try:
         called = target.use(
             lambda control: _call(control, tool, fill, options.timeout), name=tool, can_ask=True
@@ -108,6 +112,22 @@ def call(
         say_json(msgspec.json.decode(bytes(result.raw)))
         return Exit.DONE if result.success else Exit.FAILED
     return _show(called, full=full)
+
+
+def _detach(target: Target, name: str, fill: Fill) -> Exit:
+    """Have the running gateway call a tool, and print the id of the task."""
+    if target.gateway is None:
+        # a hub of the command's own would end with it
+        return nobody_serves()
+
+    async def start(control: Control) -> str:
+        tool = await control.tool(name)
+        return await control.start(name, Raw(msgspec.json.encode(fill(tool.input_schema))))
+
+    task_id = target.gateway.ask(start)
+    say_text(task_id)
+    note(f"`multitap tasks {task_id}` shows its result")
+    return Exit.DONE
 
 
 def filler(typed: tuple[str, ...]) -> Fill:

@@ -23,7 +23,7 @@ from multitap.cluster.front import (
     too_fast,
 )
 from multitap.config.documents import is_table
-from multitap.errors import quoted, ungrouped
+from multitap.errors import Unavailable, quoted, ungrouped
 from multitap.gateway import client_errors
 from multitap.gateway.client import (
     Client,
@@ -524,7 +524,7 @@ class HttpFront:
             http_request.resume()
         except OnOtherReplica as exc:
             # the call it continues, or its client's own session with the server, is there
-            outcome = await relay(self.shared, exc.replica, http_request, client)
+            outcome = await _elsewhere(self, exc.replica, http_request, client, message, key)
         except client_errors.ScopeNeeded as exc:
             outcome = exc
             # before anything is sent: afterwards there is no status to send
@@ -639,6 +639,28 @@ async def _decide_first(
     head.admitted = admitted
     if (to_do := handler(http_request)) is not None:
         await to_do
+
+
+async def _elsewhere(  # noqa: PLR0917 - for its only caller
+    front: HttpFront,
+    replica: str,
+    http_request: HttpRequest,
+    client: Client,
+    message: ClientMessage | CallMessage,
+    key: bytes | None,
+) -> Result | Exception:
+    """The outcome of a request that only another replica can answer."""
+    outcome = await relay(front.shared, replica, http_request, client)
+    if not isinstance(outcome, Unavailable) or isinstance(message, CallMessage):
+        return outcome
+    if not message.method.startswith("tasks/"):
+        return outcome
+    # that replica is gone, so the task is followed from here
+    try:
+        request = _request(http_request, client, message, None, key, None)
+        return await front.gateway.answer(request, message)
+    except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
+        return exc
 
 
 def _request(  # noqa: PLR0917 - for its only caller

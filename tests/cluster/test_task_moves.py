@@ -1,0 +1,47 @@
+"""Tasks of clients of three gateways, one of which is killed."""
+
+from contextlib import ExitStack
+
+import anyio
+import pytest
+
+from tests.cluster.redis_server import needs_redis
+from tests.cluster.test_killed_replica import Gateway
+from tests.gateway import task_server
+from tests.gateway.task_clients import NewClient
+from tests.wire.sdk_web import served
+
+pytestmark = [needs_redis, pytest.mark.timeout(120)]
+
+
+async def test_no_task_is_lost_when_its_gateway_is_killed(redis_server, tmp_path):
+    redis_server.ask("FLUSHALL")
+    servers = {}
+    with ExitStack() as stack:
+        urls = {
+            era: stack.enter_context(served(task_server.app(era, servers)))
+            for era in ("old", "new")
+        }
+        entries = [f'[servers.{era}]\nurl = "{url}/mcp"\n' for era, url in urls.items()]
+        text = "auto_reload = false\n" + "".join(entries)
+        gateways = []
+        for number in range(3):
+            gateways.append(Gateway(tmp_path, number, redis_server.url, text))
+            stack.callback(gateways[-1].close)
+        for gateway in gateways:
+            gateway.wait()
+        first, second, third = (f"http://127.0.0.1:{gateway.port}/mcp" for gateway in gateways)
+        work = {"seconds": 4, "label": "x"}
+        async with NewClient(first) as one, NewClient(second) as two, NewClient(third) as three:
+            tasks = [await one.begin(f"{era}_slow_compute", work) for era in urls]
+            asking = [await one.begin(f"{era}_confirm_delete") for era in urls]
+            seen = [(await two.get(task))["status"] for task in tasks]
+            await anyio.to_thread.run_sync(gateways[0].kill)
+            ended = [await three.reach(task, "completed", "failed") for task in tasks]
+            answered = [await two.finish(task) for task in asking]
+
+    assert seen == ["working", "working"]
+    assert [state["result"]["content"][0]["text"] for state in ended] == ["computed x"] * 2
+    assert [result["content"][0]["text"] for result in answered] == ["accept {'confirm': True}"] * 2
+    for server in servers.values():
+        assert sorted(server.calls) == ["confirm_delete", "slow_compute"]

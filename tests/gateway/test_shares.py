@@ -14,7 +14,7 @@ from multitap.gateway.client import Client, stateless_request
 from multitap.gateway.fronts.sessions import SessionLimits
 from multitap.gateway.parked_calls import MOST_EACH, ParkedCalls
 from multitap.gateway.private_links import PrivateLinks
-from multitap.gateway.subscriptions import Subscriptions
+from multitap.gateway.subscriptions import Subscriptions, WantedNotifications
 from multitap.http.server.request import EventWriter
 from multitap.principal import token_principal
 from multitap.wire.jsonrpc import EMPTY, RequestParams, RpcError
@@ -139,7 +139,7 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
 
 
 async def test_streams_of_changes(settings):
-    wanted = types.SubscriptionFilter(tools_list_changed=True)
+    wanted = WantedNotifications(tools_list_changed=True)
 
     def find(uri):
         raise RpcError(-32002, uri)

@@ -119,6 +119,13 @@ class TaskCalls:
         began = since or anyio.current_time()
         if not request.is_stateless:
             run, _ = self._begin(request, route, job, None, began)
+            if route.task_support != "forbidden" or _has_extension(link):
+                # its record should say where the task is: then it outlives this process
+                with anyio.move_on_after(self.slow):
+                    while (
+                        not run.record.upstream and not run.record.has_ended and not run.questions
+                    ):
+                        await run.changed.wait()
             public_id, ttl = await self._sealed(request, run.record), _ttl_of(request)
             # only now: it may have changed while the id was sealed
             run.record = replace(run.record, public_id=public_id, ttl=max(ttl, run.record.ttl))

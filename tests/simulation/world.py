@@ -165,6 +165,7 @@ class MemoryStore:
         self.servers = NoServerNotes()
         self.call_backlog = RecordBacklog(asyncio.Event(), asyncio.Event())
         self.audit_backlog = RecordBacklog(asyncio.Event(), asyncio.Event())
+        self.tasks = None
 
     def audit(self, record):
         pass

@@ -4,6 +4,7 @@ import re
 import sys
 import tomllib
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 import tomlkit
@@ -13,6 +14,8 @@ from multitap.catalog.audience import Audience
 from multitap.config import Search, Source, load
 from multitap.errors import Denied, NotAllowed
 from multitap.gateway.view import View
+from multitap.identity.access_tokens import VerifiedToken
+from multitap.identity.rights import rights_of
 from multitap.names import Naming
 from multitap.tools import HubTools
 
@@ -114,7 +117,32 @@ def test_every_example_is_tried():
         "gateway.md 1",
         "policy.md 0",
         "start-team.md 0",
+        "team.md 0",
+        "team.md 1",
     ]
+
+
+def test_the_access_rules_for_teams_give_each_group_its_tools(tmp_path):
+    path = tmp_path / "multitap.toml"
+    path.write_text("\n".join(map(dedent, (EXAMPLES["team.md 0"], EXAMPLES["team.md 1"]))))
+    loaded = load(Search((Source(path=path),), tmp_path))
+    assert not loaded.errors, loaded.errors
+
+    def rights(*groups, scopes=()):
+        token = VerifiedToken(
+            provider="corp", issuer="https://login.example.com", subject="ada", client="editor",
+            is_machine=False, scopes=frozenset(scopes), groups=frozenset(groups), claims={},
+            expires=0, issued=0,
+        )  # fmt: skip
+        return rights_of(loaded.settings.access, token)
+
+    developer, operator = rights("dev"), rights("ops")
+    assert (developer.rules, operator.rules) == (("developers",), ("operators",))
+    assert [grant.profile for grant in operator.grants] == ["production"]
+    assert (developer.rate, operator.rate) == (None, "100/min")
+    assert [grant.scopes for grant in developer.locked] == [("tools:write",)]
+    assert rights("dev", scopes=["tools:write"]).rules == ("developers", "changes")
+    assert rights("sales") is None
 
 
 @pytest.mark.parametrize("naming", Naming)

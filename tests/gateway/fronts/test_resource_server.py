@@ -196,7 +196,7 @@ async def test_profiles_have_paths_for_holders_of_our_own_tokens_as_well(tmp_pat
         assert len(await tools(stage, bearer(secret), "/mcp/little")) == 7
         assert len(await tools(stage, bearer(secret))) == 14
         unknown = stateless(1, "tools/list", headers=bearer(secret), path="/mcp/other")
-        assert (await ask(stage, unknown)).status == 400
+        assert (await ask(stage, unknown)).status == 404
 
 
 async def test_rules_give_the_union_of_tools_and_deny_wins(tmp_path):

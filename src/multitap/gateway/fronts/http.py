@@ -271,22 +271,30 @@ class HttpFront:
         """Set all that follows from the head alone: the connection remembers it with the head."""
         path = head.path
         head.handler = self._routes.get((head.method, path))
-        if head.handler is None and path.startswith(_PROFILES):
+        if head.handler is None and self._is_profile(path):
             head.handler = self._routes.get((head.method, b"/mcp"))
         head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
         head.takes_stream = _takes_stream(head)
+
+    def _is_profile(self, path: bytes) -> bool:
+        """Whether a path is the address of a profile; anything else below `/mcp` is nothing."""
+        name = path.removeprefix(_PROFILES)
+        return (
+            name != path and unquote(name.decode("latin-1")) in self.gateway.hub.settings.profiles
+        )
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer one request, or return the work that remains."""
         head = http_request.head
         if head.handler is not None:
             return head.handler(http_request)
-        path = b"/mcp" if head.path.startswith(_PROFILES) else head.path
+        path = b"/mcp" if self._is_profile(head.path) else head.path
         allowed = [method for method, its_path in self._routes if its_path == path]
         if allowed:
             http_request.say(405, extra=[(b"allow", b", ".join(allowed))])
         else:
-            http_request.say(404, "clients connect to /mcp, older ones to /sse")
+            what = "there is no such profile; " if head.path.startswith(_PROFILES) else ""
+            http_request.say(404, f"{what}clients connect to /mcp, older ones to /sse")
         return None
 
     def watch_for(self, sources: TokenSources) -> TokenWatch:

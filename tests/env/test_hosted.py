@@ -225,6 +225,17 @@ async def test_a_token_allows_no_more_through_the_environment_than_directly(file
     assert not allowed.is_error
 
 
+async def test_servers_with_accounts_of_people_are_not_used_through_the_environment(file):
+    """Here they would be asked with the gateway's own account, whoever the client is."""
+    say(file, OFFICE, zoo(), zoo("mine", credentials="per-user", service_account=True))
+    async with gate(file) as (opened, _), Talker("new", opened.url) as talker:
+        tools = (await asked(talker.client, "env_list_tools"))["tools"]
+
+    servers = {tool["name"].partition("_")[0] for tool in tools}
+    assert "zoo" in servers
+    assert "mine" not in servers
+
+
 @pytest.mark.parametrize("era", ["old", "new"])
 async def test_a_client_learns_nothing_of_what_its_profile_hides(file, era):
     learn(file)

@@ -235,6 +235,9 @@ class ProfileWorld(EnvironmentWorld):
 
     def tools_for(self, agent: str | None = None, *, profile: str | None = None) -> ToolRegistry:
         tools, limits = super().tools_for(agent, profile=profile), self._limits
+        if personal := self._personal_servers:
+            # here they would be used with the gateway's own account, for whoever asks
+            tools = tools.narrowed(lambda tool: server_of(tool) not in personal)
         if limits == AudienceLimits():
             return tools
         # profiles name tools as the hub does, and a function is one of its tools as well
@@ -255,14 +258,16 @@ class ProfileWorld(EnvironmentWorld):
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> protocol.PromptText:
         limits, prompt = self._limits, self._environment.hub.catalog.prompts.get(name)
         is_foreign = prompt is not None and name not in self._environment.settings.prompts
-        if prompt and is_foreign and (not limits.has(prompt.server) or prompt.server == SERVER):
+        hidden = {SERVER, *self._personal_servers}
+        if prompt and is_foreign and (not limits.has(prompt.server) or prompt.server in hidden):
             # the same message as for a prompt that does not exist: hidden means not there
             raise UnknownName(f"no prompt named {name!r}")
         return await super().get_prompt(name, arguments)
 
     async def query_logs(self, query: protocol.LogQuery, /) -> protocol.LogPage:
         page, limits = await super().query_logs(query), self._limits
-        if limits == AudienceLimits():
+        personal = self._personal_servers
+        if limits == AudienceLimits() and not personal:
             return page
         # filtered after the query: a page may be short, but never shows what is hidden
         tools = {
@@ -274,10 +279,17 @@ class ProfileWorld(EnvironmentWorld):
             entry
             for entry in page.entries
             if entry.server is not None
+            and entry.server not in personal
             and limits.has(entry.server)
             and (entry.tool is None or (entry.server, entry.tool) in tools)
         )
         return msgspec.structs.replace(page, entries=entries)
+
+    @property
+    def _personal_servers(self) -> frozenset[str]:
+        """The servers at which people have accounts of their own."""
+        servers = self._environment.settings.servers.items()
+        return frozenset(name for name, server in servers if server.is_per_user)
 
     @property
     def _limits(self) -> AudienceLimits:

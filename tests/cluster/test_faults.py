@@ -18,7 +18,7 @@ from tests.cluster.crowd import Crowd, NonceLedger, check, tell
 from tests.cluster.cut_line import CutLine
 from tests.cluster.gateways import GatewayProcess, running, running_beside
 from tests.cluster.redis_server import running_redis
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -48,7 +48,7 @@ async def crowded(gateways, crowd, *, clients):
 
 def cluster_status(url):
     command = [sys.executable, "-m", "multitap", "cluster", "status", "--cluster", url, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
     return json.loads(done.stdout)
 
 

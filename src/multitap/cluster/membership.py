@@ -126,7 +126,9 @@ class Membership:
 
     async def beat(self) -> None:
         """Send a heartbeat, and read those of the others."""
-        self.me = msgspec.structs.replace(self.me, seen=await self._coordinator.time())
+        seen = await self._coordinator.time()
+        # only now: `describe` may have changed it during the await
+        self.me = msgspec.structs.replace(self.me, seen=seen)
         await self._records.write(f"member/{self.me.id}", msgspec.json.encode(self.me), ttl=TTL)
         # after the record: a listed replica without a record counts as gone
         await self._list(come={self.me.id})

@@ -271,24 +271,17 @@ class HttpFront:
         """Set all that follows from the head alone: the connection remembers it with the head."""
         path = head.path
         head.handler = self._routes.get((head.method, path))
-        if head.handler is None and self._is_profile(path):
+        if head.handler is None and _is_profile(path, self.gateway):
             head.handler = self._routes.get((head.method, b"/mcp"))
         head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
         head.takes_stream = _takes_stream(head)
-
-    def _is_profile(self, path: bytes) -> bool:
-        """Whether a path is the address of a profile; anything else below `/mcp` is nothing."""
-        name = path.removeprefix(_PROFILES)
-        return (
-            name != path and unquote(name.decode("latin-1")) in self.gateway.hub.settings.profiles
-        )
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer one request, or return the work that remains."""
         head = http_request.head
         if head.handler is not None:
             return head.handler(http_request)
-        path = b"/mcp" if self._is_profile(head.path) else head.path
+        path = b"/mcp" if _is_profile(head.path, self.gateway) else head.path
         allowed = [method for method, its_path in self._routes if its_path == path]
         if allowed:
             http_request.say(405, extra=[(b"allow", b", ".join(allowed))])
@@ -752,6 +745,12 @@ def _refuse(
 ) -> None:
     code = status or HTTP_STATUS.get(error.code, 200)
     http_request.respond(code, (refusal(request_id, error),))
+
+
+def _is_profile(path: bytes, gateway: Gateway) -> bool:
+    """Whether a path is the address of a profile; anything else below `/mcp` is nothing."""
+    name = path.removeprefix(_PROFILES)
+    return name != path and unquote(name.decode("latin-1")) in gateway.hub.settings.profiles
 
 
 @asynccontextmanager

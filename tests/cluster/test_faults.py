@@ -54,12 +54,13 @@ def cluster_status(url):
 
 async def owner_among(gateways, url):
     """The gateway that runs the server."""
-    while True:
-        status = await anyio.to_thread.run_sync(cluster_status, url)
-        for one in gateways:
-            for replica in status["replicas"]:
-                if f":{one.port}/" in replica["url"] and replica["owns"]:
-                    return one
+    with anyio.fail_after(PATIENCE):
+        while True:
+            status = await anyio.to_thread.run_sync(cluster_status, url, abandon_on_cancel=True)
+            for gateway in gateways:
+                for replica in status["replicas"]:
+                    if f":{gateway.port}/" in replica["url"] and replica["owns"]:
+                        return gateway
 
 
 async def ready(http, gateway):

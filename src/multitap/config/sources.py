@@ -84,7 +84,7 @@ def native(
     if named:
         paths = [where.folder / path.expanduser() for path in named]
         sources = [Source(path=path, dialect=dialect, required=True) for path in paths]
-        # whoever names only files of kode knows the tools by the names that kode gives them
+        # people who name only files of kode know the tools by the names that kode gives them
         names_kode = {*[dialect or path.name for path in paths]} <= {"kode", ".kode.json"}
         defaults = {"naming": Naming.KODE.value} if names_kode else {}
         return Search(tuple(sources), where.folder, defaults=defaults)

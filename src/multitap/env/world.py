@@ -236,7 +236,7 @@ class ProfileWorld(EnvironmentWorld):
     def tools_for(self, agent: str | None = None, *, profile: str | None = None) -> ToolRegistry:
         tools, limits = super().tools_for(agent, profile=profile), self._limits
         if personal := self._personal_servers:
-            # here they would be used with the gateway's own account, for whoever asks
+            # here they would be used with the gateway's own account, for every client
             tools = tools.narrowed(lambda tool: server_of(tool) not in personal)
         if limits == AudienceLimits():
             return tools

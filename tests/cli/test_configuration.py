@@ -154,3 +154,47 @@ def test_a_typed_server_that_fails_shows_what_it_wrote(multitap):
     assert ended.code == 4
     assert "  | no key, sorry" in ended.err
     assert "multitap logs" not in ended.err
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["call x_y", "prompt x", "read x", "tools", "config explain x", "pins list", "logs x"],
+)
+def test_a_file_that_cannot_be_read_explains_what_is_missing(multitap, line):
+    ended = multitap(f"-c missing.toml {line}")
+
+    assert ended.code == 3
+    assert "missing.toml: there is no such file" in ended.err
+    assert ended.err.count("error:") == 1
+
+
+@pytest.mark.parametrize("line", ["call x_y", "prompt x", "pins list", "tools x"])
+def test_without_servers_it_says_so(multitap, line):
+    ended = multitap(line)
+
+    assert "no servers are configured" in ended.err
+
+
+def test_a_pattern_that_matches_nothing_fails_without_servers_too(multitap):
+    ended = multitap("tools nosuch")
+
+    assert ended.code == 1
+    assert "nothing matches 'nosuch'" in ended.err
+
+
+def test_a_conversation_begins_with_the_problems_of_its_configuration(home):
+    (home / "broken.toml").write_text("[servers.a")
+
+    line = [sys.executable, "-m", "multitap", "-c", "broken.toml", "chat"]
+    ended = subprocess.run(line, capture_output=True, text=True, stdin=subprocess.DEVNULL)  # noqa: PLW1510 - see the code below
+
+    assert "broken.toml:1:11: error: not valid TOML" in ended.stderr
+    assert ended.returncode == 0
+
+
+def test_only_files_that_were_read_are_called_read(multitap, home):
+    (home / "broken.toml").write_text("[servers.a")
+
+    ended = multitap("-c broken.toml config check")
+
+    assert "read" not in ended.err.replace("broken.toml", "")

@@ -26,7 +26,7 @@ def entry(text):
             '{"command": ""}',
             (1, 34),
             "mcpServers.s.command",
-            "expected the name of a program, got a string",
+            "expected the name of a program, got an empty string",
         ),
         (
             "mcpservers",

@@ -251,7 +251,7 @@ def require(loaded: Loaded, name: str) -> None:
     if pending := loaded.held.get(name):
         raise pending.refusal()
     if problems := loaded.broken.get(name):
-        raise ConfigError(problem_line(problems[0]), hint=problems[0].hint)
+        raise ConfigError(problem_reason(problems[0]), hint=problems[0].hint)
     # a file that cannot be read may be the one that names it
     loaded.check()
     near = did_you_mean(name, loaded.merged.servers)

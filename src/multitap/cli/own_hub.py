@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.catalog import Resource, Tool
-from multitap.cli.configuration import near, problem_line
+from multitap.cli.configuration import near, problem_reason
 from multitap.cli.options import CommonOptions
 from multitap.cli.progress import progress
 from multitap.cli.questions import listing_handlers, prompt_handlers
@@ -363,7 +363,7 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
             raise pending.refusal()
     for broken, problems in loaded.broken.items():
         if owns(broken):
-            raise ConfigError(problem_line(problems[0]), hint=problems[0].hint)
+            raise ConfigError(problem_reason(problems[0]), hint=problems[0].hint)
     if starting := [link.name for link in hub.links.values() if not link.is_settled]:
         # the likely owner is named first
         first, *others = sorted(starting, key=owns, reverse=True)

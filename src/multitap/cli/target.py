@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from multitap.cli.configuration import problem_line
+from multitap.cli.configuration import explain_emptiness, problem_reason
 from multitap.cli.options import SHORTEST_WAIT, CommonOptions
 from multitap.cli.terminal import Exit, complain, is_somebody_there, note
 from multitap.config import Loaded
@@ -137,9 +137,9 @@ class Target:
 
         `name` is that of a tool or a prompt; `can_ask` lets its server ask the user.
         """
-        if self.gateway is None:
-            return self._ask_own(question, server, settled=False, can_ask=can_ask)
         with explain_unknown(self.gateway, self.loaded, name):
+            if self.gateway is None:
+                return self._ask_own(question, server, settled=False, can_ask=can_ask)
             return self.gateway.ask(question)
 
     def _ask_own(
@@ -308,24 +308,30 @@ def _is_starting(server: ServerSnapshot) -> bool:
 
 
 @contextmanager
-def explain_unknown(live: RunningGateway, loaded: Loaded, name: str) -> Generator[None]:
-    """While entered, explain an unknown tool or prompt if its server cannot be used.
+def explain_unknown(live: RunningGateway | None, loaded: Loaded, name: str) -> Generator[None]:
+    """While entered, explain an unknown tool, prompt or resource if its server cannot be used.
 
     Raises:
-        ConfigError: The entry of its server cannot be used, or is not trusted.
+        ConfigError: The entry of its server cannot be used, or is not trusted, or a file that may
+            have it cannot be read.
     """
     try:
         yield
     except UnknownName:
-        naming = loaded.settings.naming
         # a gateway with other files has servers that ours do not mention
-        if live.runs(loaded) and naming is not Naming.BARE:
+        if live is not None and not live.runs(loaded):
+            raise
+        naming = loaded.settings.naming
+        if naming is not Naming.BARE:
             for held, pending in loaded.held.items():
                 if likely_owners(name, [held], naming):
                     raise pending.refusal() from None
             for broken, problems in loaded.broken.items():
                 if likely_owners(name, [broken], naming):
-                    raise ConfigError(problem_line(problems[0]), hint=problems[0].hint) from None
+                    problem = problems[0]
+                    raise ConfigError(problem_reason(problem), hint=problem.hint) from None
+        loaded.check()
+        explain_emptiness(loaded)
         raise
 
 

@@ -146,6 +146,8 @@ def is_list(value: Any) -> TypeGuard[list[Any]]:
 
 def kind_in_words(value: Any) -> str:
     """The kind of a value in words, never the value itself."""
+    if value == "":
+        return "an empty string"
     return next(
         (description for kind, description in _KINDS if isinstance(value, kind)), "a date or time"
     )

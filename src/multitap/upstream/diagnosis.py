@@ -53,9 +53,10 @@ def diagnose(
     redact: Redactor,
 ) -> Failure:
     """The failure of server `name`: message, code and hint."""
-    code, message, hint = _explain(name, sole(exc), phase, evidence)
+    # hints have commands to paste into a shell
+    code, message, hint = _explain(quote(name), sole(exc), phase, evidence)
     if evidence.level != "off":
-        hint = _in_sandbox(name, code, phase, hint, evidence)
+        hint = _in_sandbox(quote(name), code, phase, hint, evidence)
     return Failure(
         code,
         phase,

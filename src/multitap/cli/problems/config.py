@@ -71,8 +71,7 @@ def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
         say(toml(written))
     if not as_json:
         explain_emptiness(loaded)
-        if loaded.errors:
-            note("some of it cannot be used; `multitap config check` says why")
+        configuration.show_problems(loaded.errors)
     return Exit.CONFIG if loaded.errors else Exit.DONE
 
 
@@ -86,6 +85,8 @@ def explain(options: CommonOptions, server: str | None, *, as_json: bool) -> int
     Without SERVER, the values of the hub itself.
     """
     loaded = load_configuration(options)
+    if server is not None and server not in loaded.merged.servers:
+        require(loaded, server)
     explanation = loaded.explain(server)
     if as_json:
         say_json(
@@ -114,8 +115,9 @@ def schema() -> int:
 
 
 def _sum_up(loaded: Loaded) -> None:
-    sources = [seen for seen in loaded.sources if seen.found]
-    for seen in sources:
+    for seen in loaded.sources:
+        if not (seen.found and seen.intact):
+            continue
         how = f" ({seen.dialect})" if seen.dialect else ""
         note(f"read {seen.source.path}{how}")
     if loaded.merged.servers:

@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from multitap.cli.completion import complete_server
-from multitap.cli.configuration import load_configuration, require
+from multitap.cli.configuration import explain_emptiness, load_configuration, require
 from multitap.cli.options import (
     CommandGroup,
     CommonOptions,
@@ -50,6 +50,7 @@ def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> i
     rows = [(name, pin_mode(config), *_cells(pinned.get(name))) for name, config in servers.items()]
     if rows:
         table(("SERVER", "PIN", "TOOLS", "PACKAGE", "NOTE"), rows, right=("TOOLS",))
+    explain_emptiness(loaded)
     _point_out([review for review in pinned.values() if review.is_due])
     return Exit.DONE
 
@@ -100,6 +101,8 @@ def _choose_servers(
     loaded = load_configuration(options)
     if server is not None:
         require(loaded, server)
+    elif not loaded.settings.servers:
+        loaded.check()
     servers = loaded.settings.servers.items()
     return loaded, {name: config for name, config in servers if server in {None, name}}
 

@@ -18,7 +18,7 @@ from multitap.agent.approval import ALLOW, Verdict, deny, unless_read_only
 from multitap.agent.engine import Engine
 from multitap.agent.models.language_model import require_library
 from multitap.catalog.schemas.typed_arguments import texts, to_arguments, words
-from multitap.cli.configuration import load_configuration
+from multitap.cli.configuration import explain_emptiness, load_configuration, show_problems
 from multitap.cli.options import THOROUGH, CommonOptions, server_options
 from multitap.cli.own_hub import adapt, open_command_hub
 from multitap.cli.progress import progress
@@ -401,6 +401,8 @@ def chat(options: CommonOptions, **typed: Any) -> int:
     """
     choice = ChatOptions(**typed)
     loaded = load_configuration(options)
+    show_problems(loaded.errors)
+    explain_emptiness(loaded)
     with end_with_terminal():
         run_async(lambda: _talk(loaded, options, choice))
     return Exit.DONE

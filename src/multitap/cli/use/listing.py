@@ -9,7 +9,7 @@ from multitap.cli.completion import last_listed
 from multitap.cli.configuration import (
     explain_emptiness,
     load_configuration,
-    problem_line,
+    problem_reason,
     require,
     show_problems,
 )
@@ -63,7 +63,7 @@ def list_offers(
     else:
         errors = [problem for problem in loaded.errors if problem.server is None]
         if errors and not loaded.settings.servers:
-            raise ConfigError(problem_line(errors[0]), hint=errors[0].hint)
+            raise ConfigError(problem_reason(errors[0]), hint=errors[0].hint)
         show_problems(errors)
         explain_emptiness(loaded)
     for line in lines:
@@ -123,11 +123,12 @@ def fits(pattern: str | None, name: str, *texts: str) -> bool:
 
 
 def check_matches(pattern: str | None, offers: Sized, listed: Sized) -> Exit:
-    """Report a pattern that matches nothing of what there is; returns the exit code."""
-    if pattern is None or listed or not offers:
+    """Report a pattern that matches nothing; returns the exit code."""
+    if pattern is None or listed:
         return Exit.DONE
     note(f"nothing matches {pattern!r}")
-    advise("without a pattern, everything is listed")
+    if offers:
+        advise("without a pattern, everything is listed")
     return Exit.FAILED
 
 

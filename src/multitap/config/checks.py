@@ -88,7 +88,9 @@ class ConfigModel(Struct, frozen=True, kw_only=True, dict=True):
                 if checked is not value:
                     structs.force_setattr(self, field.name, checked)
         if not mistakes:
-            mistakes = [Mistake((name,) if name else (), words) for name, words in self.mistakes()]
+            mistakes = [
+                Mistake((name,) if name else (), message) for name, message in self.mistakes()
+            ]
         if mistakes:
             raise InvalidSettings(mistakes)
 
@@ -124,12 +126,12 @@ class ConfigModel(Struct, frozen=True, kw_only=True, dict=True):
 
     def __repr__(self) -> str:
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        shown = (
+        parts = (
             f"{name}={masked(name, value) if name in _MASKED else value!r}"
             for name, value in values.items()
             if name not in _HIDDEN
         )
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 @cache
@@ -233,8 +235,11 @@ def _mapping(kind: Any, value: Any, path: _Path, mistakes: list[Mistake]) -> Any
         mistakes.append(_wrong(path, "a table", value))
         return value
     table: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType]
-    made = {name: _value(kind, member, (*path, name), mistakes) for name, member in table.items()}
-    return table if all(made[name] is member for name, member in table.items()) else made
+    checked = {
+        name: _value(kind, member, (*path, name), mistakes) for name, member in table.items()
+    }
+    # the same object if nothing was converted: its field is not set again then
+    return table if all(checked[name] is member for name, member in table.items()) else checked
 
 
 def _tuple(kind: Any, value: Any, path: _Path, mistakes: list[Mistake]) -> Any:
@@ -242,9 +247,9 @@ def _tuple(kind: Any, value: Any, path: _Path, mistakes: list[Mistake]) -> Any:
         mistakes.append(_wrong(path, "a list", value))
         return value
     items: tuple[Any, ...] = tuple(value)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    made = tuple(_value(kind, item, (*path, at), mistakes) for at, item in enumerate(items))
-    same = isinstance(value, tuple) and all(a is b for a, b in zip(made, items, strict=True))
-    return value if same else made  # pyright: ignore[reportUnknownVariableType]
+    checked = tuple(_value(kind, item, (*path, at), mistakes) for at, item in enumerate(items))
+    same = isinstance(value, tuple) and all(a is b for a, b in zip(checked, items, strict=True))
+    return value if same else checked  # pyright: ignore[reportUnknownVariableType]
 
 
 def _model(
@@ -287,7 +292,7 @@ def _from_table(
     try:
         model = kind(**table)
     except InvalidSettings as exc:
-        mistakes += (one._replace(path=(*path, *one.path)) for one in exc.mistakes)
+        mistakes += (mistake._replace(path=(*path, *mistake.path)) for mistake in exc.mistakes)
         return None
     model.beside["_given"] = frozenset(table)
     return model
@@ -304,18 +309,18 @@ def _scalar(kind: Any, metas: tuple[Meta, ...], value: Any, path: _Path, mistake
             value = seconds(value, bare="s")
         if get_origin(kind) is Literal:
             return _literal(kind, value, path, mistakes)
-        made = _convert(kind, value)
+        converted = _convert(kind, value)
     except ValueError:
-        nouns = [_NOUNS.get(one, "") for one in get_args(kind) or (kind,)]
+        nouns = [_NOUNS.get(member, "") for member in get_args(kind) or (kind,)]
         noun = expectation("s") if extra.get("duration") else " or ".join(filter(None, nouns))
-        choices = tuple(str(one.value) for one in kind) if _is_enum(kind) else ()
+        choices = tuple(str(member.value) for member in kind) if _is_enum(kind) else ()
         mistakes.append(
             _choice(path, choices) if choices else _wrong(path, noun or "another value", value)
         )
         return value
-    if words := next(filter(None, (_beyond(meta, made) for meta in metas)), None):
-        mistakes.append(Mistake(path, f"expected {words}", words))
-    return made
+    if expected := next(filter(None, (_beyond(meta, converted) for meta in metas)), None):
+        mistakes.append(Mistake(path, f"expected {expected}", expected))
+    return converted
 
 
 def _convert(kind: Any, value: Any) -> Any:
@@ -323,8 +328,9 @@ def _convert(kind: Any, value: Any) -> Any:
         if not isinstance(value, str | Path):
             raise ValueError("not a path")
         return value if isinstance(value, Path) else Path(value)
-    made = msgspec.convert(value, kind)
-    return value if type(made) is type(value) and made == value else made
+    converted = msgspec.convert(value, kind)
+    # `True == 1`: an equal value of another type is not the same
+    return value if type(converted) is type(value) and converted == value else converted
 
 
 def _is_enum(kind: Any) -> bool:
@@ -332,18 +338,19 @@ def _is_enum(kind: Any) -> bool:
 
 
 def _literal(kind: Any, value: Any, path: _Path, mistakes: list[Mistake]) -> Any:
-    words = get_args(kind)
-    for word in words:
-        if value is word or (isinstance(value, str) and value == word):  # also of a `StrEnum`
-            return word
-    mistakes.append(_choice(path, words))
+    choices = get_args(kind)
+    for choice in choices:
+        # identity first: `1 == True`; texts by value, which may be members of a `StrEnum`
+        if value is choice or (isinstance(value, str) and value == choice):
+            return choice
+    mistakes.append(_choice(path, choices))
     return value
 
 
-def _choice(path: _Path, words: tuple[Any, ...]) -> Mistake:
-    *some, last = (repr(word) for word in words)
+def _choice(path: _Path, choices: tuple[Any, ...]) -> Mistake:
+    *some, last = (repr(choice) for choice in choices)
     expected = f"{', '.join(some)} or {last}" if some else last
-    return Mistake(path, f"expected {expected}", expected, tuple(map(str, words)))
+    return Mistake(path, f"expected {expected}", expected, tuple(map(str, choices)))
 
 
 def _beyond(meta: Meta, value: Any) -> str | None:

@@ -75,9 +75,9 @@ def merge(
             configs[name] = _at_home(model, stack)
     pending: list[Pending] = []
     for root, readings in _projects(layers).items():
-        said = propose(readings, root, folder or Path.cwd())
+        proposed = propose(readings, root, folder or Path.cwd())
         adopted = adopt(
-            said, approval or TrustNothing(), hub, servers, usual_level=_usual_level(hub)
+            proposed, approval or TrustNothing(), hub, servers, usual_level=_usual_level(hub)
         )
         problems += adopted.problems
         pending += adopted.pending
@@ -89,9 +89,9 @@ def merge(
             hub = Stack((*hub.entries, adopted.settings))
     settings = _settings({**nest(hub.fields), "servers": configs})
     # once: a value that two layers share would be reported for each
-    said_wrong = tuple(dict.fromkeys(problems))
+    distinct = tuple(dict.fromkeys(problems))
     return Merged(
-        settings=settings, problems=said_wrong, servers=servers, hub=hub, pending=tuple(pending)
+        settings=settings, problems=distinct, servers=servers, hub=hub, pending=tuple(pending)
     )
 
 
@@ -289,14 +289,14 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         return {value.key: value.place for value in values if value.place}
 
 
-def _with_defaults(said: Explanation, model: ConfigModel | None) -> Explanation:
-    written = {value.key.partition(".")[0] for value in said.values}
+def _with_defaults(explanation: Explanation, model: ConfigModel | None) -> Explanation:
+    written = {value.key.partition(".")[0] for value in explanation.values}
     defaults = (
         Explained(key, getattr(model, key), None)
         for key in (model.__struct_fields__ if model else ())
         if key not in written and key != "servers"
     )
-    return Explanation((*said.values, *defaults), said.dropped)
+    return Explanation((*explanation.values, *defaults), explanation.dropped)
 
 
 def load(
@@ -315,28 +315,28 @@ def load(
         approval: Decides which parts of a project's files count; without it, they are read, but
             none of them counts (`pending` lists them).
     """
-    wanted = where or search.native(Surroundings.here())
+    places = where or search.native(Surroundings.here())
     decides = approval or TrustNothing()
     # Before anything is read: a file that changes meanwhile differs from its stamp, and is read
     # again.
-    before = stamps((*wanted.sources, *_decisions(decides)))
+    before = stamps((*places.sources, *_decisions(decides)))
     seen: list[SearchedSource] = []
-    layers = [_defaults(wanted)]
-    for source in wanted.sources:
+    layers = [_defaults(places)]
+    for source in places.sources:
         exists = is_there(source.path)
-        readings = _read(source, wanted.folder)
+        readings = _read(source, places.folder)
         new_layers = [Layer(reading, source.project) for reading in readings]
         layers += new_layers
         seen.append(_to_seen(source, readings[0], exists=exists))
         # hosts that use the first file they find do not merge it with others
-        if exists and wanted.first_only and _counts(new_layers, decides, wanted.folder):
+        if exists and places.first_only and _counts(new_layers, decides, places.folder):
             break
-    merged = merge((*layers, *on_top), approval=decides, folder=wanted.folder)
+    merged = merge((*layers, *on_top), approval=decides, folder=places.folder)
     return Loaded(
         settings=merged.settings,
         problems=merged.problems,
         sources=tuple(seen),
-        search=wanted,
+        search=places,
         merged=merged,
         stamps=before,
         approval=decides,

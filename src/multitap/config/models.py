@@ -1,6 +1,6 @@
-"""The models of a valid configuration.
+"""The models of a valid configuration: every setting, its default and what it means.
 
-They check nothing when they are made: `checks` does that for values from files and from Python.
+`ConfigModel` checks values when a model is made, whether they come from a file or from Python.
 """
 
 import os

@@ -257,10 +257,10 @@ def propose(readings: Iterable[Reading], root: Path, folder: Path) -> ProjectLay
         for entry in reading.entries:
             entries.setdefault(entry.name, []).append(entry)
     if switch is not None and switch.value is False:
-        for name, all_said in entries.items():
-            if any(entry.complete for entry in all_said):  # otherwise it speaks of the user's
-                all_said.append(Entry(name=name, node=switch, fields={_SWITCH: switch}))
-    stacks = {name: Stack(tuple(all_said), root) for name, all_said in entries.items()}
+        for name, parts in entries.items():
+            if any(entry.complete for entry in parts):  # otherwise it speaks of the user's
+                parts.append(Entry(name=name, node=switch, fields={_SWITCH: switch}))
+    stacks = {name: Stack(tuple(parts), root) for name, parts in entries.items()}
     servers, about_servers = _servers(stacks, root, folder)
     fields, about_fields = _fields(settings, root, folder)
     places = {name: stack.merge_entries().node.key_place for name, stack in stacks.items()}

@@ -239,16 +239,16 @@ def at_prompt(
     """
     ours = native(where, files, dialect=dialect)
     is_named = any(source.required for source in ours.sources)
-    if is_named or any(not one.trusted and is_there(one.path) for one in ours.sources):
+    if is_named or any(not source.trusted and is_there(source.path) for source in ours.sources):
         return ours, ()
-    found = tuple(seed_files(where)) or tuple(_user_files(where, ours))
-    if not found:
+    seeds = tuple(seed_files(where)) or tuple(_user_files(where, ours))
+    if not seeds:
         return ours, ()
-    search_ = found[0].search
+    search_ = seeds[0].search
     # the user's own servers are used in every project
     own = tuple(source for source in ours.sources if source.trusted)
     sources = (*own, *_resolve(search_, where))
-    return replace(search_, sources=sources, first_only=False), found
+    return replace(search_, sources=sources, first_only=False), seeds
 
 
 def seed_files(where: Surroundings) -> Iterator[SeedFile]:
@@ -262,8 +262,7 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
             yield SeedFile(path, title, look(where))
     if (environment := _environment(where.folder)) is not None:
         path = where.folder / ENVIRONMENTS / environment / CONFIG
-        wanted = agent_core(where, environment, root=where.folder)
-        yield SeedFile(path, "agent-core", wanted)
+        yield SeedFile(path, "agent-core", agent_core(where, environment, root=where.folder))
     if is_file(path := where.folder / "mcp.json"):
         yield SeedFile(path, "ExcelManus", excelmanus(where))
 

@@ -9,8 +9,8 @@ from multitap import Settings
 from multitap.gateway.fronts.sessions import SessionLimits
 from multitap.gateway.fronts.tokens import Token
 from tests.cluster.redis_server import needs_redis, running_redis
+from tests.cluster.staging import replicas
 from tests.gateway.hostile.raw import dial, hello, http, message, stateless
-from tests.gateway.replicas.staging import replicas
 from tests.gateway.session_client import SessionClient, Stream
 from tests.gateway.talking import zoo
 from tests.waiting import until, until_told

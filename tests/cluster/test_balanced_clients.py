@@ -9,7 +9,7 @@ import pytest
 
 from multitap import Settings
 from tests.cluster.redis_server import needs_redis
-from tests.gateway.replicas.staging import replicas
+from tests.cluster.staging import replicas
 from tests.gateway.talking import Talker, zoo
 
 pytestmark = needs_redis

@@ -18,8 +18,8 @@ from multitap.identity.verifier import Verifier
 from multitap.store.audit_log import AuditBatch, AuditFile
 from multitap.trust.tokens import AccessTokens
 from tests.cluster.redis_server import needs_redis, running_redis
+from tests.cluster.staging import replicas
 from tests.gateway.hostile.raw import dial, message, stateless
-from tests.gateway.replicas.staging import replicas
 from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import zoo
 from tests.identity.tiny_issuer import tiny_issuer

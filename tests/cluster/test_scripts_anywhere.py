@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from tests.cluster.redis_server import needs_redis
+from tests.cluster.staging import replicas
 from tests.cluster.test_killed_replica import Gateway
 from tests.gateway.hostile.raw import dial, stateless
-from tests.gateway.replicas.staging import replicas
 from tests.gateway.test_scripts import ASK, Shop, configured
 
 pytestmark = [needs_redis, pytest.mark.timeout(120)]

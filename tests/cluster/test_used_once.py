@@ -12,9 +12,9 @@ from multitap.config import Settings
 from multitap.store.audit_log import AuditBatch
 from multitap.trust.single_use import WINDOW, Seal
 from tests.cluster.redis_server import needs_redis
+from tests.cluster.staging import replicas
+from tests.cluster.test_counted_once import calls_in_log
 from tests.gateway.hostile.raw import message
-from tests.gateway.replicas.staging import replicas
-from tests.gateway.replicas.test_counted_once import calls_in_log
 from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import served_cells, zoo
 from tests.gateway.test_questions import ASK, NAMED, Decider, allow, call_once, is_permit

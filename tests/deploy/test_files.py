@@ -100,11 +100,20 @@ def test_a_gateway_drains_before_it_is_killed():
 def test_no_image_of_others_is_chosen_for_the_user():
     (single,) = read(KUBERNETES / "base/statefulset.yaml")
     assert single["spec"]["template"]["spec"]["containers"][0]["image"] == "multitap"
-    (compose,) = read(DEPLOY / "monitoring.compose.yaml")
-    images = [service["image"] for service in compose["services"].values() if "image" in service]
+    services = [
+        service
+        for path in DEPLOY.glob("*compose.yaml")
+        for service in read(path)[0]["services"].values()
+    ]
+    images = [service["image"] for service in services if "image" in service]
+    images += [
+        service["build"]["args"]["PYTHON_IMAGE"] for service in services if "build" in service
+    ]
+    bases = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
 
-    assert images
+    assert len(images) == 7
     assert all(re.fullmatch(r"\$\{[A-Z_]+:\?.+\}", image) for image in images)
+    assert {*bases} == {"${PYTHON_IMAGE}"}
 
 
 def test_a_gateway_runs_without_privileges():

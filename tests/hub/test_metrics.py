@@ -133,6 +133,8 @@ def test_an_error_is_kept_in_short():
 
 def test_prometheus_text_says_what_was_counted():
     metrics = recorded(0.1, 0.1, bytes_in=42, bytes_out=7, answering=0.04, queued=0.0599)
+    metrics.on_answered(("s", "t", 0.0002))
+    metrics.on_answered(("s", "t", 0.0002))
     record(metrics, "s", "t", 0.3, outcome=Outcome.TIMEOUT)
 
     samples = parsed(metrics.prometheus())
@@ -167,12 +169,20 @@ def test_a_rejected_call_is_no_exchange_with_its_server():
     assert not [name for name, _ in samples if name.startswith("mcp_client")]
 
 
-def test_what_a_person_took_to_decide_is_no_overhead():
-    metrics = recorded(9.0, answering=0.01, ruled=("ask", "rule 1"))
+@pytest.mark.parametrize("failure", ["-32603", "unavailable", "bad_answer"])
+def test_a_failed_call_says_why(failure):
+    metrics = Metrics()
+    record(metrics, "s", "t", 0.1, answering=0.1, outcome=Outcome.FAILED, failure=failure)
 
     samples = parsed(metrics.prometheus())
 
-    assert value(samples, "multitap_gateway_overhead_seconds_count", server="s") == 0
+    for side in ("server", "client"):
+        counted = f"mcp_{side}_operation_duration_seconds_count"
+        assert [
+            number
+            for (name, labels), number in samples.items()
+            if name == counted and dict(labels).get("error_type") == failure
+        ] == [1]
 
 
 def test_counters_of_several_processes_add_up():

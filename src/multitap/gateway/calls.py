@@ -1,7 +1,8 @@
 """Answers clients' calls, reads and prompts."""
 
 from collections.abc import Awaitable, Callable
-from functools import cached_property
+from functools import cached_property, partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
@@ -387,6 +388,8 @@ class ToolCalls:
         """Limits what principals use; None without quotas."""
         self.traces: RequestTraces | None = None
         """Records some of the requests; None if traces are off."""
+        self.on_rejected: Callable[[str], None] = lambda _: None
+        """Counts calls that reach no tool, by reason."""
         self._connections = connections
 
         self.take_task: Callable[[ClientRequest, Route, float | None], Awaitable[Result]] | None
@@ -401,15 +404,23 @@ class ToolCalls:
         """
         if self.traces is None and self.quotas is None:
             return self._answer(request)
-        return self._traced(request) if self.quotas is None else self._counted(request)
+        if self.quotas is None:
+            return self._traced(request)
+        return self._counted(request, self._traced)
 
-    async def _counted(self, request: ClientRequest) -> Result:
+    async def _counted(
+        self, request: ClientRequest, answer: Callable[[ClientRequest], Awaitable[Result]]
+    ) -> Result:
         """The same within the quota of its principal."""
         if (quotas := self.quotas) is None:
-            return await self._traced(request)
+            return await answer(request)
         principal = request.principal.key or request.principal.name
-        await quotas.admit(principal)
-        result = await self._traced(request)
+        try:
+            await quotas.admit(principal)
+        except RpcError:
+            self.on_rejected("quota")
+            raise
+        result = await answer(request)
         size = sum(map(len, result)) if isinstance(result, tuple) else len(result)
         await quotas.on_result(principal, size)
         return result
@@ -475,6 +486,7 @@ class ToolCalls:
             # from now on known: its calls wait for a task
             route.link.task_tools.add(route.tool.raw_name)
             return await self._call_in_turn(request, route, since)
+        request.result = called
         # routes that a view remembers select nothing
         raw = called.raw if since is None else await _selected(route, called.raw)
         try:
@@ -500,14 +512,7 @@ class ToolCalls:
 
     async def _answer_script(self, request: ClientRequest, *, is_inner: bool) -> Result:
         """A call of a script, which counts for the quota of its principal like any other."""
-        if (quotas := self.quotas) is None:
-            return await self._answer(request, is_inner=is_inner)
-        principal = request.principal.key or request.principal.name
-        await quotas.admit(principal)
-        result = await self._answer(request, is_inner=is_inner)
-        size = sum(map(len, result)) if isinstance(result, tuple) else len(result)
-        await quotas.on_result(principal, size)
-        return result
+        return await self._counted(request, partial(self._answer, is_inner=is_inner))
 
     async def close(self) -> None:
         """End what code mode has started."""
@@ -543,14 +548,23 @@ class ToolCalls:
             tool = self._lookup.shown_tool(inner, name)
             if tool is not None and not tool.is_for_model:
                 raise UnknownName(f"the tool {quoted(name)} is for pages, not for models")  # noqa: TRY301
-            return await self._shaped(inner, selector)
+            result = await self._shaped(inner, selector)
+            request.result = inner.result
+            return result  # noqa: TRY300 - what is raised is answered below
         except UnknownName as exc:
             return await self._search.unknown(inner, exc)
 
     async def _find_route(self, request: ClientRequest) -> Route:
         """The route to a tool that is not listed (yet)."""
-        tool = await self._lookup.find_tool(request, request.params.name)
-        return self._view(request.client.audience).route(tool)
+        try:
+            tool = await self._lookup.find_tool(request, request.params.name)
+            return self._view(request.client.audience).route(tool)
+        except UnknownName as exc:
+            self.on_rejected("not_allowed" if isinstance(exc, NotAllowed) else "unknown")
+            raise
+        except client_errors.ScopeNeeded:
+            self.on_rejected("scope")
+            raise
 
     async def _call_after_login(self, request: ClientRequest, server: str) -> Result:
         """The result of a call after the client's user has logged in to the server."""
@@ -646,19 +660,33 @@ class ToolCalls:
             if request.is_stateless and self._parked_calls.issued(state):
                 return await self._parked_calls.resume(request, _subject(request.params.name))
             return await self._call_after_connecting(request, Unavailable(route.link.name, ""))
+        began = perf_counter()
         link = await self._jobs.session(request, route.link)
-        return await self._jobs.run(request, self.job(request, route, link), since)
+        return await self._jobs.run(request, self.job(request, route, link, began), since)
 
-    def job(self, request: ClientRequest, route: Route, link: Link) -> Job:
-        """A client's call of a tool, over one of the links to its server."""
+    def job(
+        self, request: ClientRequest, route: Route, link: Link, began: float | None = None
+    ) -> Job:
+        """A client's call of a tool, over one of the links to its server.
+
+        Args:
+            request: The client's request.
+            route: The route to the tool.
+            link: The server.
+            began: When it began to wait for a session and its turn, by `perf_counter`; None if
+                nobody waits for its answer.
+        """
         arguments = request.params.arguments
 
         async def call(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
             meta, extra = extra_members(request, link)
-            way = route.over(link)
+            way, in_turn = route.over(link), perf_counter()
             called = await self._hub.calls.make(
                 way, arguments, context, deadline=deadline, meta=meta, extra=extra
             )
+            if began is not None and called.waited:
+                called.waited += in_turn - began
+                request.result = called
             return await _selected(route, called.raw)
 
         return Job(

@@ -15,6 +15,7 @@ from multitap.catalog.audience import EVERYBODY, Audience
 from multitap.config.documents import is_list, is_table
 from multitap.http.server.request import RequestHead
 from multitap.principal import ANONYMOUS, Principal
+from multitap.results import ToolResult
 from multitap.upstream.questions import CallContext
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import (
@@ -433,7 +434,7 @@ _REMOVED = frozenset({"notifications/elicitation/complete"})
 """Notifications that the stateless era has removed."""
 
 
-class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
+class ClientRequest(msgspec.Struct, eq=False, kw_only=True):
     """The client, the id and the outlet of a request; an `OnBehalfOf` to servers."""
 
     client: Client
@@ -458,6 +459,8 @@ class ClientRequest(msgspec.Struct, eq=False, frozen=True, kw_only=True):
     """Whether a person has approved this call of a script."""
     head: RequestHead | None = None
     """The head of its HTTP request; None on a stream."""
+    result: ToolResult | None = None
+    """What a server answered to its call, once it has."""
 
     @property
     def program(self) -> str:

@@ -267,6 +267,7 @@ class Gateway:
         """Answers `tools/call`."""
         self._traces = None if hub.spans is None else RequestTraces(hub.spans)
         self.calls.traces = self._traces
+        self.calls.on_rejected = self.metrics.on_rejected
         limits = None if bus is None else bus.coordinator.limits
         state = state_directory(hub.settings.state_dir)
         quotas = Quotas(hub.settings.serve.quota, state / QUOTA_FILE, limits)
@@ -425,6 +426,17 @@ class Gateway:
                 client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
             )
         return listed
+
+    def on_answered(self, request: ClientRequest | None, arrived: float) -> None:
+        """Count what we added to a call whose answer has just been written.
+
+        Args:
+            request: The client's request; None if it could not be read.
+            arrived: When its last bytes were read, by `perf_counter`.
+        """
+        if request is not None and (result := request.result) is not None and result.waited:
+            added = perf_counter() - arrived - result.waited
+            self.hub.metrics.on_answered((result.server, result.tool, added))
 
     def on_notification(self, client: Client, method: str, params: Raw) -> None:
         """Take a client's notification."""

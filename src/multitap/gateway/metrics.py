@@ -14,7 +14,7 @@ from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.gateway import client_errors
 from multitap.gateway.traces import NO_ERRORS
-from multitap.hub.metrics import CALL_FAMILIES, SERVER_OPERATION, Metrics
+from multitap.hub.metrics import CALL_FAMILIES, REJECTED, SERVER_OPERATION, Metrics
 from multitap.telemetry.metrics import (
     BYTES_PER_TOKEN,
     OPERATION_BOUNDS,
@@ -173,12 +173,17 @@ class GatewayMetrics:
         """How many HTTP requests were not admitted, by status; set by the front."""
         self._started = time.time()
         self._shaped: dict[tuple[str, str], list[int]] = {}
+        self._rejected: dict[str, int] = {}
 
     def on_shaped(self, tool: Tool, before: int, after: int) -> None:
         """Count a shaped result, by the bytes of its text."""
         counts = self._shaped.setdefault((tool.server, tool.raw_name), [0, 0, 0])
         for place, amount in enumerate((1, before, after)):
             counts[place] += amount
+
+    def on_rejected(self, reason: str) -> None:
+        """Count a call that got no further than to us; the hub counts the others."""
+        self._rejected[reason] = self._rejected.get(reason, 0) + 1
 
     def on_request(self, method: str, seconds: float, exc: BaseException | None) -> None:
         """Count an answered request other than a call."""
@@ -197,6 +202,7 @@ class GatewayMetrics:
                 for (method, error), histogram in self._requests.items()
             ],
             _SESSION.name: [*self._sessions.items()],
+            REJECTED.name: [(("", reason), count) for reason, count in self._rejected.items()],
             _APPROVALS.name: [((), self._hub.calls.permissions.waiting)],
             _CPU.name: [((), sum(os.times()[:2]))],
             _STARTED.name: [((), self._started)],

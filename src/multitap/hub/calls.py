@@ -22,6 +22,7 @@ from multitap.errors import (
     NotAllowed,
     Overloaded,
     ServerError,
+    Unavailable,
     quoted,
 )
 from multitap.events import CallDone, EventBus, Outcome
@@ -39,19 +40,21 @@ from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream import tasks
 from multitap.upstream.questions import CallContext
+from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import encode
 from multitap.wire.request import Deadline, Request
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 # read once: enum attributes are slow
 _OK, _ERROR, _CANCELLED = Outcome.OK, Outcome.ERROR, Outcome.CANCELLED
-_REASONS: Mapping[type[MultitapError], str] = {
-    NotAllowed: "not_allowed",
-    BadArguments: "bad_arguments",
-    Denied: "denied",
-    Overloaded: "overloaded",
-}
-"""Why calls are refused, as metrics name it; see `_outcome`."""
+_CODES = frozenset(
+    {
+        *(jsonrpc.PARSE_ERROR, jsonrpc.INVALID_REQUEST, jsonrpc.METHOD_NOT_FOUND),
+        *(jsonrpc.INVALID_PARAMS, jsonrpc.INTERNAL_ERROR, jsonrpc.SERVER_ERROR),
+        *(jsonrpc.MISSING_CAPABILITY, jsonrpc.URL_ELICITATION_REQUIRED),
+    }
+)
+"""Codes of servers that metrics name; servers may invent any others."""
 _LONGEST_ERROR = 4096  # characters of a tool's error message; decoding all of it could take long
 
 LARGE = 4 * 1024 * 1024
@@ -144,7 +147,7 @@ class Calls:
         started = perf_counter()
         result: ToolResult | None = None
         # the outcome if nothing below sets another: no `except` here catches a cancellation
-        outcome, error, size = _CANCELLED, None, 0
+        outcome, error, failure, size = _CANCELLED, None, None, 0
         request: Request | None = None
         given: bytes | Raw = b""
         sent = answered = 0.0
@@ -201,6 +204,7 @@ class Calls:
             if result is None and (created := _created_task(route, raw)) is not None:
                 cached, result = None, await _follow(route, request, context, raw, created)
                 answered = perf_counter()
+                request.waited = 0.0  # only the first of its requests
             elif result is None:
                 result = await _vet(route, raw)
             if ruling is not None and ruling.decision is Decision.ASK:
@@ -211,9 +215,9 @@ class Calls:
         except MultitapError as exc:
             ruling = exc.ruling if isinstance(exc, Denied) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
-                outcome, error = _outcome(exc), _redactor(route, arguments)(str(exc))
+                (outcome, failure), error = _outcome(exc), _redactor(route, arguments)(str(exc))
                 if outcome is Outcome.REFUSED:
-                    self._metrics.on_rejected(tool.server, tool.raw_name, _REASONS[type(exc)])
+                    self._metrics.on_rejected(tool.server, tool.raw_name, failure)
                 raise
             outcome, result = _ERROR, _failure(exc, tool)
         finally:
@@ -223,8 +227,12 @@ class Calls:
             queued = connecting = 0.0
             if request is not None:
                 queued, connecting = request.queued, request.connecting
+            answering = (answered or ended) - sent - queued - connecting if sent else 0.0
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
+                # a person takes part of the time of a call that is asked about
+                if request is not None and (ruling is None or ruling.decision is not Decision.ASK):
+                    result.waited = queued + connecting + (request.waited or answering)
                 if outcome is _ERROR:
                     error = _failure_words(result, _redactor(route, arguments))
             record = CallRecord(
@@ -248,8 +256,9 @@ class Calls:
                 principal,
                 None if ruling is None else (ruling.decision.value, ruling.place),
                 self._trail.show_arguments(route, given) if self._trail.keeps_arguments else None,
-                (answered or ended) - sent - queued - connecting if sent else 0.0,
+                answering,
                 current_trace() if self.is_traced else None,
+                failure,
             )
             self._count(record)
             if self.is_traced:
@@ -481,14 +490,27 @@ def _event(record: CallRecord) -> CallDone:
     )
 
 
-def _outcome(exc: MultitapError) -> Outcome:
+def _outcome(exc: MultitapError) -> tuple[Outcome, str]:  # noqa: PLR0911 - a table
+    """How a call ended, and why, as metrics name it."""
     match exc:
         case CallTimeout():
-            return Outcome.TIMEOUT
-        case NotAllowed() | BadArguments() | Denied() | Overloaded():
-            return Outcome.REFUSED
+            return Outcome.TIMEOUT, "timeout"
+        case NotAllowed():
+            return Outcome.REFUSED, "not_allowed"
+        case BadArguments():
+            return Outcome.REFUSED, "bad_arguments"
+        case Denied():
+            return Outcome.REFUSED, "denied"
+        case Overloaded():
+            return Outcome.REFUSED, "overloaded"
+        case ServerError() if exc.code in _CODES:
+            return Outcome.FAILED, str(exc.code)
+        case Unavailable():
+            return Outcome.FAILED, "unavailable"
+        case BadAnswer():
+            return Outcome.FAILED, "bad_answer"
         case _:
-            return Outcome.FAILED
+            return Outcome.FAILED, "_OTHER"
 
 
 def _look_at(route: Route, raw: Raw) -> ToolResult | None:

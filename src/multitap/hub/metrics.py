@@ -48,7 +48,6 @@ _QUANTILES = (0.5, 0.95, 0.99)
 # these say nothing about how fast a server is
 _UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
 _BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
-_ASKED = "ask"  # the decision of a policy, as a record has it
 _BRIEF = OPERATION_BOUNDS[0]  # nearly all calls end within this bound: no search for the others
 
 _CALL_LABELS = ("mcp_method_name", "gen_ai_tool_name", "server", "error_type")
@@ -58,6 +57,12 @@ SERVER_OPERATION = Family(
     help="How long requests of clients took, from the request to the answer.",
     labels=_CALL_LABELS,
     bounds=OPERATION_BOUNDS,
+)
+REJECTED = Family(
+    name="multitap_rejected_calls_total",
+    kind="counter",
+    help="Calls that were not made, by reason.",
+    labels=("server", "reason"),
 )
 CALL_FAMILIES = (
     SERVER_OPERATION,
@@ -71,7 +76,7 @@ CALL_FAMILIES = (
     Family(
         name="multitap_gateway_overhead_seconds",
         kind="histogram",
-        help="What the gateway itself added to calls: checks, policies, encoding.",
+        help="What the gateway added to calls, from their last byte to that of the answer.",
         labels=("server",),
         bounds=OVERHEAD_BOUNDS,
     ),
@@ -93,15 +98,10 @@ CALL_FAMILIES = (
         help="About how many tokens the results of calls took in models' contexts.",
         labels=("server",),
     ),
-    Family(
-        name="multitap_rejected_calls_total",
-        kind="counter",
-        help="Calls that were not made, by reason.",
-        labels=("server", "reason"),
-    ),
+    REJECTED,
 )
 """What is measured of calls; the names of tools are those that clients use."""
-ERROR_TYPES: Mapping[Outcome, str] = {
+ERROR_TYPES: Mapping[str, str] = {
     Outcome.OK: "",
     Outcome.ERROR: "tool_error",
     Outcome.FAILED: "_OTHER",
@@ -109,7 +109,8 @@ ERROR_TYPES: Mapping[Outcome, str] = {
     Outcome.CANCELLED: "cancelled",
     Outcome.REFUSED: "rejected",
 }
-"""The `error.type` of the MCP conventions of OpenTelemetry, for each outcome."""
+"""The `error.type` of the MCP conventions of OpenTelemetry, for each outcome; a failed call has
+a reason of its own."""
 
 
 class Stats(msgspec.Struct, frozen=True):
@@ -143,9 +144,9 @@ class MetricsRow(msgspec.Struct, array_like=True):
     bytes_out: int = 0
     last_error: tuple[int, str] | None = None
     """Its number among all errors, and its message."""
-    operations: dict[Outcome, Histogram] = {}
-    """How long calls took in total."""
-    exchanges: dict[Outcome, Histogram] = {}
+    operations: dict[str, Histogram] = {}
+    """How long calls took in total, by outcome; failed ones by the reason."""
+    exchanges: dict[str, Histogram] = {}
     """How long the server took to answer those that it received."""
     overhead: Histogram = msgspec.field(default_factory=lambda: Histogram.empty(OVERHEAD_BOUNDS))
     """What the gateway added to answered calls."""
@@ -195,10 +196,10 @@ def _total(rows: Iterable[MetricsRow]) -> MetricsRow:
     return total
 
 
-def _add(total: dict[Outcome, Histogram], part: Mapping[Outcome, Histogram]) -> None:
-    for outcome, histogram in part.items():
-        before = total.get(outcome)
-        total[outcome] = histogram if before is None else before.plus(histogram)
+def _add(total: dict[str, Histogram], part: Mapping[str, Histogram]) -> None:
+    for ending, histogram in part.items():
+        before = total.get(ending)
+        total[ending] = histogram if before is None else before.plus(histogram)
 
 
 def _middle(bucket: int) -> float:
@@ -218,6 +219,9 @@ class Metrics:
         self._uncounted: list[CallRecord] = []
         self.record = self._uncounted.append
         """Records one call, which is counted later, in a batch."""
+        self._answered: list[tuple[str, str, float]] = []
+        self.on_answered = self._answered.append
+        """Records what a gateway added to a call: server, tool and seconds."""
 
     @classmethod
     def of(cls, *parts: Mapping[str, Mapping[str, MetricsRow]]) -> "Metrics":
@@ -266,7 +270,8 @@ class Metrics:
                     row = self._new_row(server, tool)
             outcome, seconds = call.outcome, call.seconds
             row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
-            histogram = row.operations.get(outcome) or _new_histogram(row.operations, outcome)
+            ending = call.failure if outcome is Outcome.FAILED and call.failure else outcome
+            histogram = row.operations.get(ending) or _new_histogram(row.operations, ending)
             bound = 0 if seconds <= _BRIEF else bisect_left(OPERATION_BOUNDS, seconds)
             histogram.counts[bound] += 1
             histogram.sum += seconds
@@ -274,15 +279,10 @@ class Metrics:
                 histogram.exemplar = (call.trace, seconds, call.at)
             # a refused call may have waited for its turn, but the server never saw it
             if (answering := call.answering) and outcome is not Outcome.REFUSED:
-                histogram = row.exchanges.get(outcome) or _new_histogram(row.exchanges, outcome)
+                histogram = row.exchanges.get(ending) or _new_histogram(row.exchanges, ending)
                 bound = 0 if answering <= _BRIEF else bisect_left(OPERATION_BOUNDS, answering)
                 histogram.counts[bound] += 1
                 histogram.sum += answering
-                if call.ruled is None or call.ruled[0] != _ASKED:  # a person took part of the time
-                    added = seconds - answering - call.queued - call.connecting
-                    histogram = row.overhead
-                    histogram.counts[bisect_left(OVERHEAD_BOUNDS, added)] += 1
-                    histogram.sum += added
             row.bytes_in += call.bytes_in
             row.bytes_out += call.bytes_out
             if outcome not in _UNTIMED:
@@ -298,6 +298,11 @@ class Metrics:
                 self._errors += 1
                 row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
         self._uncounted.clear()
+        for server, name, added in self._answered:
+            tools = self._tools.get(server, {})
+            row = tools.get(name) or self._new_row(server, name)
+            row.overhead.observe(added, OVERHEAD_BOUNDS)
+        self._answered.clear()
 
     def _new_row(self, server: str, tool: str) -> MetricsRow:
         tools = self._tools.setdefault(server, {})
@@ -344,14 +349,12 @@ class Metrics:
             rows = {tool: row for tool, row in tools.items() if shows(server, tool)}
             for tool, row in rows.items():
                 shown = name(server, tool)
-                for outcome, histogram in row.operations.items():
-                    operations.append(
-                        (("tools/call", shown, server, ERROR_TYPES[outcome]), histogram)
-                    )
-                for outcome, histogram in row.exchanges.items():
-                    exchanges.append(
-                        (("tools/call", tool, server, ERROR_TYPES[outcome]), histogram)
-                    )
+                for ending, histogram in row.operations.items():
+                    error = ERROR_TYPES.get(ending, ending)
+                    operations.append((("tools/call", shown, server, error), histogram))
+                for ending, histogram in row.exchanges.items():
+                    error = ERROR_TYPES.get(ending, ending)
+                    exchanges.append((("tools/call", tool, server, error), histogram))
                 arguments.append(((shown, server), row.bytes_out))
                 results.append(((shown, server), row.bytes_in))
             if rows:
@@ -368,6 +371,6 @@ class Metrics:
         return write_text(CALL_FAMILIES, self.samples())
 
 
-def _new_histogram(histograms: dict[Outcome, Histogram], outcome: Outcome) -> Histogram:
-    histogram = histograms[outcome] = Histogram.empty(OPERATION_BOUNDS)
+def _new_histogram(histograms: dict[str, Histogram], ending: str) -> Histogram:
+    histogram = histograms[ending] = Histogram.empty(OPERATION_BOUNDS)
     return histogram

@@ -384,6 +384,8 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
     tool: str = ""
     seconds: float = 0.0
     """Duration of the call, with all attempts."""
+    waited: float = 0.0
+    """Seconds of it spent waiting for a turn, the connection and the server; 0 if not known."""
     is_error_known: bool | None = None
     """Whether the tool reported a failure, if known already."""
     _sound: ValidResult | None = None

@@ -320,6 +320,8 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Seconds of it spent waiting for the server's answer; not kept."""
     trace: str | None = None
     """The id of its trace, if that is recorded; not kept."""
+    failure: str | None = None
+    """Why there was no answer, as metrics name it; not kept."""
 
     @property
     def fields(self) -> Mapping[str, object]:

@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import Awaitable, Mapping
 from random import Random
+from time import perf_counter
 from typing import Any, NoReturn, Self
 
 import anyio
@@ -93,6 +94,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     fault: Exception | None = None
     """Why there will be no answer."""
     _waiter: asyncio.Future[None] | None = None
+    _since: float = 0.0
     _held: int = 0
     _expired: bool = False
     _task: asyncio.Task[Any] | None = None
@@ -130,6 +132,7 @@ class PendingRequest(msgspec.Struct, eq=False):
     def news(self) -> Awaitable[None]:
         """A future for the next news; only call it while `waiting`."""
         self._waiter = waiter = self.pending_requests.loop.create_future()
+        self._since = perf_counter()
         return waiter
 
     def raise_fault(self) -> NoReturn:
@@ -141,6 +144,7 @@ class PendingRequest(msgspec.Struct, eq=False):
         """Wake the waiter."""
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
+            self.request.waited += perf_counter() - self._since
             waiter.set_result(None)
 
     def on_reply(self, outcome: object) -> None:
@@ -190,12 +194,14 @@ class PendingRequest(msgspec.Struct, eq=False):
             self.raise_fault()
         self._task = task
         self._cancelling = task.cancelling()
+        self._since = perf_counter()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, _: object
     ) -> None:
         task, self._task = self._task, None
+        self.request.waited += perf_counter() - self._since
         if self._expired and task is not None:
             self._expired = False
             ours = task.uncancel() <= self._cancelling

@@ -45,7 +45,8 @@ class Request(msgspec.Struct):
     """One request: method, parameters, caller and deadline.
 
     One object all the way down. The path and the session fill in what they add (`stamp`, `headers`,
-    `queued`, `connecting`), wrap `on_progress`, and put answers to questions into `params`.
+    `queued`, `connecting`, `waited`), wrap `on_progress`, and put answers to questions into
+    `params`.
     """
 
     method: str
@@ -75,6 +76,8 @@ class Request(msgspec.Struct):
     """Seconds it waited for its turn."""
     connecting: float = 0.0
     """Seconds it waited for its server to come up."""
+    waited: float = 0.0
+    """Seconds between its bytes and those of the answer; 0 if its wire does not know."""
     takes_task: bool = False
     """Whether a stateless server may answer with a task instead of the result."""
     is_relayed: bool = False

@@ -4,11 +4,15 @@ import json
 import shutil
 import subprocess
 from functools import partial
+from time import perf_counter
+from types import SimpleNamespace
 
 import pytest
 
+from multitap.config.models import Quota, Serve
 from multitap.gateway.fronts.tokens import Token
-from tests.gateway.hostile.raw import OLD, dial, http, shake_hands, stateless
+from multitap.results import ToolResult
+from tests.gateway.hostile.raw import OLD, dial, http, in_session, message, shake_hands, stateless
 from tests.gateway.talking import gate, zoo
 from tests.telemetry.exposition import parsed, value
 from tests.waiting import until_told
@@ -68,6 +72,38 @@ async def test_metrics_say_what_servers_and_clients_do(settings):
     assert value(samples, "multitap_approvals_waiting") == 0
     assert value(samples, "process_resident_memory_bytes") > 1e6
     assert value(samples, "multitap_rejected_requests_total", reason="host") == 1
+
+
+OVERHEAD = "multitap_gateway_overhead_seconds"
+REJECTED = "multitap_rejected_calls_total"
+
+
+async def test_what_the_gateway_adds_to_a_call_is_measured_from_byte_to_byte(settings):
+    servers = {"own": zoo(session="per-client"), "good": zoo()}
+    async with gate(settings(**servers)) as opened, dial(port(opened)) as line:
+        session = await shake_hands(line)
+        for number, name in enumerate(("good_echo", "good_echo", "own_echo"), 1):
+            call = message(number, "tools/call", name=name, arguments={"text": "hi"})
+            assert (await line.asks(in_session(session, call))).text == "hi"
+        # as if its bytes had been read a minute before
+        late = SimpleNamespace(result=ToolResult(b"{}", server="good", tool="echo", waited=1.0))
+        opened.gateway.on_answered(late, perf_counter() - 60)
+        samples = await metrics(line)
+
+    assert value(samples, f"{OVERHEAD}_count", server="good") == 3
+    assert value(samples, f"{OVERHEAD}_count", server="own") == 1
+    assert value(samples, f"{OVERHEAD}_sum", server="good") >= 59
+
+
+async def test_calls_that_reach_no_tool_are_counted_by_reason(settings):
+    serve = Serve(quota=Quota(calls_per_hour=2))
+    async with gate(settings(good=zoo(), serve=serve)) as opened, dial(port(opened)) as line:
+        for number in range(3):
+            await line.asks(stateless(number, "tools/call", name="nothing", arguments={}))
+        samples = await metrics(line)
+
+    assert value(samples, REJECTED, reason="unknown") == 2
+    assert value(samples, REJECTED, reason="quota") == 1
 
 
 async def test_a_session_that_ended_is_measured(settings):

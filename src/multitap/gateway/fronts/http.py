@@ -512,6 +512,7 @@ class HttpFront:
             cached: The last call with the same head, name and `_meta`.
         """
         outcome: Result | Exception | None = None
+        request: ClientRequest | None = None
         try:
             request = _request(http_request, client, message, params, key, cached)
             if isinstance(message, CallMessage) or message.method == "tools/call":
@@ -541,6 +542,7 @@ class HttpFront:
                 del client.scopes[key]  # first: the next request may have the same id
         try:
             poured = _finish(http_request, client, message, outcome, is_stateless=key is None)
+            self.gateway.on_answered(request, http_request.arrived)
             if poured is not None:
                 await poured.wait()
         finally:

@@ -7,6 +7,7 @@ import secrets
 import stat
 import sys
 from collections.abc import Callable
+from time import perf_counter
 from typing import Protocol, runtime_checkable
 
 import anyio
@@ -59,6 +60,7 @@ class Duplex:
 
     def take(self, data: bytes) -> None:
         """Handle one message; never waits."""
+        arrived = perf_counter()
         try:
             message = parse_client_message(data)
             if not data.isascii():
@@ -67,7 +69,7 @@ class Duplex:
             self._refuse(Raw(b""), client_errors.unreadable(data, exc))
             return
         if message.is_request:
-            self._begin(message)
+            self._begin(message, arrived)
         elif message.method:
             self._gateway.on_notification(self._client, message.method, message.params)
         else:
@@ -77,7 +79,7 @@ class Duplex:
         """Send an error for a message that could not be read."""
         self._refuse(Raw(b""), RpcError(client_errors.INVALID_REQUEST, reason))
 
-    def _begin(self, message: ClientMessage) -> None:
+    def _begin(self, message: ClientMessage, arrived: float) -> None:
         key = bytes(message.id)
         if not message.is_sound:
             self._refuse(
@@ -97,15 +99,16 @@ class Duplex:
                 message.id, RpcError(client_errors.OVERLOADED, reason, {"reason": "overloaded"})
             )
         else:
-            self._work_on(message, key)
+            self._work_on(message, key, arrived)
 
-    def _work_on(self, message: ClientMessage, key: bytes) -> None:
+    def _work_on(self, message: ClientMessage, key: bytes, arrived: float) -> None:
         # known before it runs: it may end, and remove itself, right there
         work = self._client.scopes[key] = Work()
-        self._tasks.begin(work, self._answer(message, key))
+        self._tasks.begin(work, self._answer(message, key, arrived))
 
-    async def _answer(self, message: ClientMessage, key: bytes) -> None:
+    async def _answer(self, message: ClientMessage, key: bytes, arrived: float) -> None:
         outcome: Result | Exception | None = None
+        request: ClientRequest | None = None
         try:
             request = self._request(message)
             if message.method == "tools/call":
@@ -116,6 +119,7 @@ class Duplex:
             outcome = exc
         finally:
             self._on_end(message, key, outcome)
+            self._gateway.on_answered(request, arrived)
             outcome = None  # breaks the reference cycle of error and frame
 
     def _on_end(

@@ -139,7 +139,9 @@ class ServerConnection(asyncio.BufferedProtocol):
             ):
                 self.since = self._loop.time()
                 responder.advancing = True  # so that its end does not advance to the next one
-                responder.answer(HttpRequest(writer=responder, head=head, body=text[end:]))
+                responder.answer(
+                    HttpRequest(writer=responder, head=head, body=text[end:], arrived=started)
+                )
                 responder.advancing = False
             else:
                 reader.feed(data)
@@ -500,7 +502,9 @@ class RequestReader:
             return
         body = self._body
         whole = body.getvalue() if isinstance(body, BytesIO) else body
-        http_request = HttpRequest(writer=self._responder, head=head, body=whole)
+        http_request = HttpRequest(
+            writer=self._responder, head=head, body=whole, arrived=perf_counter()
+        )
         http_request.keep_alive = parser.should_keep_alive()
         self.is_deaf = not http_request.keep_alive
         self._begin()
@@ -521,7 +525,7 @@ class RequestReader:
         Requests before it are answered first. Its bytes are dropped.
         """
         head = self._incoming or RequestHead(b"", b"", [], peer=self.peer)
-        http_request = HttpRequest(writer=self._responder, head=head, body=b"")
+        http_request = HttpRequest(writer=self._responder, head=head, body=b"", arrived=0.0)
         http_request.refusal = rejection
         expected = min(self.expected, self._limits.body)
         self._begin()

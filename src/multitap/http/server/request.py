@@ -215,6 +215,8 @@ class HttpRequest(Work, eq=False, kw_only=True):
     """Writes the response."""
     head: RequestHead
     body: bytes
+    arrived: float
+    """When its last bytes were read, by `perf_counter`."""
     refusal: Rejected | None = None
     """Its rejection, if any; nothing after it is read."""
     is_counted: bool = False

@@ -132,7 +132,22 @@ def test_what_is_damaged_or_of_somebody_else_is_refused(folders, tmp_path):
 
 
 def test_a_damaged_database_is_named(folders):
-    assert dict(check_databases(folders.state)) == {"multitap.sqlite3": ""}
-    (folders.state / "audit.sqlite3").write_bytes(b"SQLite format 3\0" + b"x" * 5000)
+    assert dict(check_databases(folders)) == {folders.state / "multitap.sqlite3": ""}
+    damaged = folders.data / "vault" / "people.sqlite3"
+    damaged.write_bytes(b"SQLite format 3\0" + b"x" * 5000)
 
-    assert dict(check_databases(folders.state))["audit.sqlite3"]
+    assert dict(check_databases(folders))[damaged]
+
+
+def test_databases_with_secrets_are_copied_consistently(folders, tmp_path):
+    path = folders.data / "vault" / "people.sqlite3"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("CREATE TABLE t (x)")
+        writer.execute("INSERT INTO t VALUES (1)")
+        writer.commit()  # only in the WAL yet
+        make_backup(tmp_path / "b", folders, PASSPHRASE)
+    restore_backup(tmp_path / "b", folders, PASSPHRASE)
+
+    with closing(sqlite3.connect(path)) as database:
+        assert [*database.execute("SELECT x FROM t")] == [(1,)]

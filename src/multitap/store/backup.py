@@ -12,7 +12,7 @@ import stat
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path, PurePosixPath
 
@@ -24,11 +24,14 @@ from multitap.version import VERSION
 FORMAT = 1
 MANIFEST = "manifest.json"
 SEALED = "secrets.sealed"
-DATABASES = frozenset({"multitap.sqlite3", "audit.sqlite3"})
+_DATABASE = ".sqlite3"
+_LEFTOVERS = tuple(f"{_DATABASE}-{end}" for end in ("wal", "shm", "journal"))
+OWN_STATE = "state_dir"
+"""The name in a backup of the folder that the setting of that name chooses."""
 PUBLIC_DATA = frozenset({"pins"})
 """What the data folder has besides secrets, logins and tokens."""
 _LIVE = frozenset({"gateways", "ports"})
-"""UserFolders of the state that belong to running processes."""
+"""Folders of the state that belong to running processes."""
 _NEVER = frozenset({"vault.key", "control.key"})
 """A backup with the key to its own secrets would be as good as the secrets in plain text."""
 _LARGEST = 4 * 1024 * 1024 * 1024
@@ -46,9 +49,13 @@ class UserFolders(msgspec.Struct, frozen=True):
     config: Path
     state: Path
     data: Path
+    own_state: Path | None = None
+    """The folder of a configuration that has a `state_dir`; `state` then has the rest."""
 
     def items(self) -> Iterator[tuple[str, Path]]:
         yield from (("config", self.config), ("state", self.state), ("data", self.data))
+        if self.own_state is not None:
+            yield OWN_STATE, self.own_state
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,12 +134,23 @@ def read_backup(path: Path) -> tuple[Manifest, dict[str, bytes]]:
 
 
 def restore_backup(
-    path: Path, folders: UserFolders, passphrase: str | None = None
+    path: Path,
+    folders: UserFolders,
+    passphrase: str | None = None,
+    *,
+    find_own_state: Callable[[], Path | None] = lambda: None,
 ) -> tuple[Path, ...]:
     """Put the files of a backup in place; returns where those before it are now.
 
     Everything is checked and written beside the folders first. Without a passphrase, secrets stay
     as they are.
+
+    Args:
+        path: The backup.
+        folders: Where its files belong.
+        passphrase: Opens its secrets.
+        find_own_state: Returns the folder of `state_dir`, which only the restored configuration
+            names; without one, what the backup has of it stays there.
 
     Raises:
         BackupError: It cannot be used, or the passphrase is wrong; then nothing has changed.
@@ -145,40 +163,48 @@ def restore_backup(
         files.update(_open_secret_tar(_unseal(sealed, passphrase)))
     mark = time.strftime("%Y%m%d-%H%M%S", time.gmtime(manifest.at))
     moved: list[Path] = []
+
+    def put(kind: str, folder: Path) -> None:
+        ours = {name: data for name, data in files.items() if name.startswith(f"{kind}/")}
+        if not ours:
+            return
+        if kind == "data" and passphrase is None:
+            _write_all(folder, ours)  # beside the secrets, which stay
+            return
+        fresh = folder.with_name(f".{folder.name}.restored-{mark}-{os.getpid()}")
+        if kind == "data":  # the key of the vault is not in it, and opens what is restored
+            ours |= _keys(folder)
+        _write_all(fresh, ours)
+        if folder.exists():
+            before = folder.with_name(f"{folder.name}.before-{int(time.time())}")
+            folder.rename(before)
+            moved.append(before)
+        fresh.rename(folder)
+
     try:
-        for kind, folder in folders.items():
-            ours = {name: data for name, data in files.items() if name.startswith(f"{kind}/")}
-            if not ours:
-                continue
-            if kind == "data" and passphrase is None:
-                _write_all(folder, ours)  # beside the secrets, which stay
-                continue
-            fresh = folder.with_name(f".{folder.name}.restored-{mark}-{os.getpid()}")
-            if kind == "data":  # the key of the vault is not in it, and opens what is restored
-                ours |= _keys(folder)
-            _write_all(fresh, ours)
-            if folder.exists():
-                before = folder.with_name(f"{folder.name}.before-{int(time.time())}")
-                folder.rename(before)
-                moved.append(before)
-            fresh.rename(folder)
+        put("config", folders.config)
+        put("state", folders.state)
+        put("data", folders.data)
+        if (own_state := find_own_state()) is not None:
+            put(OWN_STATE, own_state)
     except OSError as exc:
         raise BackupError(f"the backup cannot be restored: {exc}") from None
     return tuple(moved)
 
 
-def check_databases(state: Path) -> Iterator[tuple[str, str]]:
-    """The name of each database, and what is wrong with it: empty if nothing is."""
-    for name in sorted(DATABASES):
-        if not (path := state / name).exists():
+def check_databases(folders: UserFolders) -> Iterator[tuple[Path, str]]:
+    """The path of each database, and what is wrong with it: empty if nothing is."""
+    paths = {path: None for _, folder in folders.items() for path in _files(folder)}
+    for path in paths:
+        if path.suffix != _DATABASE:
             continue
         try:
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-                found = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
+                rows = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
         except sqlite3.Error as exc:
-            yield name, str(exc)
+            yield path, str(exc)
         else:
-            yield name, "" if found == ["ok"] else "; ".join(map(str, found))
+            yield path, "" if rows == ["ok"] else "; ".join(map(str, rows))
 
 
 def _contents(folders: UserFolders, *, with_secrets: bool) -> Iterator[tuple[str, bytes]]:
@@ -186,10 +212,10 @@ def _contents(folders: UserFolders, *, with_secrets: bool) -> Iterator[tuple[str
         for path in _files(folder):
             parts = path.relative_to(folder).parts
             is_secret = kind == "data" and parts[0] not in PUBLIC_DATA
-            is_live = kind == "state" and parts[0] in _LIVE
+            is_live = kind in {"state", OWN_STATE} and parts[0] in _LIVE
             if is_secret is with_secrets and not is_live and path.name not in _NEVER:
                 name = str(PurePosixPath(kind, *parts))
-                if kind == "state" and path.name in DATABASES:
+                if path.suffix == _DATABASE:
                     yield name, _copy_database(path)
                 else:
                     yield name, path.read_bytes()
@@ -199,7 +225,7 @@ def _files(folder: Path) -> Iterator[Path]:
     """The regular files below a folder: no links, sockets or leftovers of SQLite."""
     for path in sorted(folder.rglob("*")):
         is_regular = stat.S_ISREG(path.lstat().st_mode)
-        if is_regular and not path.name.endswith((".sqlite3-wal", ".sqlite3-shm")):
+        if is_regular and not path.name.endswith(_LEFTOVERS):
             yield path
 
 
@@ -238,7 +264,8 @@ def _check_name(name: str) -> None:
     """Check that a name leads into one of the folders, and nowhere else."""
     parts = PurePosixPath(name).parts
     is_plain = name in {MANIFEST, SEALED}
-    is_inside = len(parts) > 1 and parts[0] in {"config", "state", "data"} and ".." not in parts
+    kinds = {"config", "state", "data", OWN_STATE}
+    is_inside = len(parts) > 1 and parts[0] in kinds and ".." not in parts
     if not is_plain and (not is_inside or "\0" in name or PurePosixPath(name).name in _NEVER):
         raise BackupError(f"{name!r} does not belong into a backup")
 

@@ -1,5 +1,8 @@
 """Backups by command."""
 
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 
@@ -25,3 +28,23 @@ def test_what_is_no_backup_is_refused(multitap, home):
 
     assert ended.code == 1
     assert ended.err.startswith("error: b cannot be read")
+
+
+def test_the_state_of_a_configuration_with_its_own_folder_is_kept(multitap, home):
+    config = Path(home).parent / "config/multitap/multitap.toml"
+    config.parent.mkdir(parents=True)
+    state = home / "elsewhere" / "state"
+    config.write_text(f"state_dir = '{state}'\n")
+    state.mkdir(parents=True)
+    with closing(sqlite3.connect(state / "multitap.sqlite3")) as database:
+        database.execute("CREATE TABLE t (x)")
+    checked = multitap("state check")
+    made = multitap("state backup b.tar.gz")
+    config.write_text("")
+    shutil.rmtree(state)
+    restored = multitap("state restore b.tar.gz")
+
+    assert checked.code == made.code == restored.code == 0
+    assert checked.out == f"{state}/multitap.sqlite3: ok\n"
+    with closing(sqlite3.connect(state / "multitap.sqlite3")) as database:
+        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("t",)]

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from multitap.cli.options import FILE, CommandGroup
+from multitap.cli.configuration import load_configuration
+from multitap.cli.options import FILE, CommandGroup, CommonOptions, config_options
 from multitap.cli.target import gateways
 from multitap.cli.terminal import Exit, advise, complain, note, say
 from multitap.config.sources import state_directory
@@ -32,13 +33,14 @@ def state() -> None:
 @state.command()
 @click.argument("path", type=FILE, metavar="FILE")
 @_secrets_option
-def backup(path: Path, *, with_secrets: bool) -> int:
+@config_options
+def backup(options: CommonOptions, path: Path, *, with_secrets: bool) -> int:
     """Write a consistent copy of configuration and state to FILE
 
     Gateways may run meanwhile. The key of the vault and values in a keyring are never in it.
     """
     passphrase = _passphrase(is_new=True) if with_secrets else None
-    manifest = backups.make_backup(path, _folders(), passphrase)
+    manifest = backups.make_backup(path, _folders(options), passphrase)
     note(f"{path} has {counted(len(manifest.files), 'file')}; only you can read it")
     if passphrase is None:
         advise("secrets, logins and tokens are not in it; `--secrets` adds them")
@@ -48,18 +50,26 @@ def backup(path: Path, *, with_secrets: bool) -> int:
 @state.command()
 @click.argument("path", type=FILE, metavar="FILE")
 @_secrets_option
-def restore(path: Path, *, with_secrets: bool) -> int:
+@config_options
+def restore(options: CommonOptions, path: Path, *, with_secrets: bool) -> int:
     """Put the configuration and state of FILE in place of the current ones
 
     The current ones are moved aside. No gateway may run.
     """
-    folders = _folders()
-    if running := gateways(folders.state):
+    folders = _folders(options)
+    if running := [
+        live
+        for kind, folder in folders.items()
+        if kind in {"state", backups.OWN_STATE}
+        for live in gateways(folder)
+    ]:
         pids = ", ".join(str(live.about.pid) for live in running)
         complain(f"a gateway runs ({pids}), and would overwrite what is restored", "stop it first")
         return Exit.FAILED
     passphrase = _passphrase(is_new=False) if with_secrets else None
-    for before in backups.restore_backup(path, folders, passphrase):
+    for before in backups.restore_backup(
+        path, folders, passphrase, find_own_state=lambda: _folders(options).own_state
+    ):
         note(f"what was there is now in {before}")
     note(f"restored {path}")
     return Exit.DONE
@@ -67,8 +77,9 @@ def restore(path: Path, *, with_secrets: bool) -> int:
 
 @state.command()
 @click.argument("path", type=FILE, metavar="[FILE]", required=False)
-def check(path: Path | None) -> int:
-    """Check the databases of the state directory, or the backup in FILE"""
+@config_options
+def check(options: CommonOptions, path: Path | None) -> int:
+    """Check the databases in use, or the backup in FILE"""
     if path is not None:
         manifest, _ = backups.read_backup(path)
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.at))
@@ -77,19 +88,21 @@ def check(path: Path | None) -> int:
         say(f"{path}: {files} of {made}, {secrets} secrets, by Multitap {manifest.multitap}")
         return Exit.DONE
     is_fine = True
-    for name, problem in backups.check_databases(_folders().state):
-        say(f"{name}: {problem or 'ok'}")
+    for database, problem in backups.check_databases(_folders(options)):
+        say(f"{database}: {problem or 'ok'}")
         is_fine = is_fine and not problem
     if not is_fine:
         advise("stop the gateway, and `multitap state restore` a backup")
     return Exit.DONE if is_fine else Exit.FAILED
 
 
-def _folders() -> backups.UserFolders:
+def _folders(options: CommonOptions) -> backups.UserFolders:
+    state, own = state_directory(), load_configuration(options).state_directory
     return backups.UserFolders(
         config=USER_FOLDERS.user_config_path,
-        state=state_directory(),
+        state=state,
         data=USER_FOLDERS.user_data_path,
+        own_state=None if own == state else own,
     )
 
 

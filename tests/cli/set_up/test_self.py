@@ -2,6 +2,8 @@
 
 import os
 import shlex
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,13 @@ import multitap as multitap_package
 from multitap.control.places import own_socket
 from multitap.installation import Installation, extra_hint
 from tests.cli.test_questions import Terminal
+
+# `make setup` uses uv where there is one, and then there is no pip
+TOOL, PIP = (
+    ("pip", f"{sys.executable} -m pip {{}}")
+    if find_spec("pip")
+    else ("uv pip", f"uv pip {{}} --python {sys.executable}")
+)
 
 
 @pytest.fixture
@@ -31,7 +40,7 @@ def test_without_purge_nothing_is_removed(multitap, traces):
     ended = multitap("self uninstall")
 
     assert ended.code == 0
-    assert "uninstall multitap` removes the program" in ended.err
+    assert f"hint: `{PIP.format('uninstall')} multitap` removes the program" in ended.err
     assert (traces / "config" / "multitap" / "file").exists()
 
 
@@ -162,8 +171,8 @@ def test_update_says_how_it_was_installed_and_the_command(multitap):
 
     folder = Path(multitap_package.__file__).parents[2]
     assert ended.code == 0
-    assert f"was installed with pip from {folder}\n" in ended.err
-    assert f"pip install --upgrade -e {folder}` updates it" in ended.err
+    assert f"was installed with {TOOL} from {folder}\n" in ended.err
+    assert f"{PIP.format('install')} --upgrade -e {folder}` updates it" in ended.err
 
 
 def test_what_an_extra_needs_is_named_and_never_our_own_name():

@@ -34,8 +34,7 @@ format: setup  ## Format, and fix what can be fixed automatically
 	$(BIN)/ruff check --fix .
 
 types: setup  ## mypy and pyright
-	$(BIN)/mypy
-	$(BIN)/pyright
+	@$(BIN)/pyright & pyright=$$!; $(BIN)/mypy; mypy=$$?; wait $$pyright && exit $$mypy
 
 # Thousands of tests start real programs side by side, and a busy machine may delay one of them for too long.
 # A test that fails there must pass alone right afterwards; one that fails twice has failed. More than RETRY=5

@@ -100,7 +100,7 @@ def bird():
     with ThreadingHTTPServer(("127.0.0.1", 0), Listener) as server:
         server.visits = visits
         server.url = f"http://127.0.0.1:{server.server_port}/mcp"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield server

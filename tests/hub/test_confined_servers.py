@@ -64,7 +64,7 @@ def web():
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Hello)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server.server_port
     server.shutdown()

@@ -306,7 +306,7 @@ def test_no_reference_is_ever_fetched():
             pass
 
     with http.server.HTTPServer(("127.0.0.1", 0), Trap) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         url = f"http://127.0.0.1:{server.server_port}/schema"
         for suspicious in (

@@ -24,7 +24,8 @@ async def front(tmp_path):
         yield opened
 
 
-def assertion(front, *, header=None, key=None, **changes):
+def assertion(front, *, header=None, key=None, seconds=None, **changes):
+    """`seconds` has times, counted from now."""
     now = int(time.time())
     claims = {
         "aud": front.url,
@@ -34,6 +35,7 @@ def assertion(front, *, header=None, key=None, **changes):
         "iat": now,
         "exp": now + 300,
         **changes,
+        **{name: now + offset for name, offset in (seconds or {}).items()},
     }
     return front.organisation.token(
         header={"typ": "oauth-id-jag+jwt", **(header or {})}, key=key, **claims
@@ -75,15 +77,22 @@ async def test_an_assertion_counts_once(front):
         {"iss": "https://other.example"},
         {"sub": None},
         {"jti": None},
-        {"exp": int(time.time()) - 1},
-        {"exp": int(time.time()) + 4000},
-        {"iat": int(time.time()) + 400},
-        {"key": RSAKey.generate_key(2048, {"kid": "first"})},
+        {"seconds": {"exp": -1}},
+        {"seconds": {"exp": 4000}},
+        {"seconds": {"iat": 400}},
     ],
     ids=lambda changes: next(iter(changes)),
 )
 async def test_a_wrong_assertion_is_refused(front, changes):
     status, answer = await ask(front, assertion(front, **changes))
+
+    assert (status, answer["error"]) == (400, "invalid_grant")
+
+
+async def test_an_assertion_of_another_key_is_refused(front):
+    key = RSAKey.generate_key(2048, {"kid": "first"})
+
+    status, answer = await ask(front, assertion(front, key=key))
 
     assert (status, answer["error"]) == (400, "invalid_grant")
 

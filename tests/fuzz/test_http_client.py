@@ -160,6 +160,8 @@ class Server:
         start = 0
         for size in (*script.pieces, len(said)):
             if start < len(said):
+                if writer.is_closing():  # uvloop refuses to write then, with an error of its own
+                    raise ConnectionResetError
                 writer.write(said[start : start + size])
                 await writer.drain()
                 start += size

@@ -228,6 +228,26 @@ async def test_a_replica_with_another_key_is_not_let_in(tmp_path):
             await ours.line_to(theirs.address)
 
 
+async def test_an_owner_that_is_too_busy_to_answer_is_asked_again(tmp_path):
+    coordinator, servers = LocalCoordinator(), {"zoo": zoo()}
+    address, away = tmp_path / "a.sock", tmp_path / "away.sock"
+    async with open_node(coordinator, tmp_path, name="a", servers=servers) as owner:
+        await until(lambda: owner.hub.links["zoo"].state is LinkState.CONNECTED)
+        address.rename(away)
+        with socket.socket(socket.AF_UNIX) as silent:
+            silent.bind(str(address))
+            silent.listen()
+            silent.setblocking(False)
+            async with open_node(coordinator, tmp_path, name="b", servers=servers) as other:
+                with anyio.fail_after(30):
+                    connection, _ = await asyncio.get_running_loop().sock_accept(silent)
+                away.rename(address)
+                connection.close()
+
+                assert (await other.hub.call("zoo_echo", {"text": "x"})).text == "x"
+                assert not other.owns("zoo")
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_call_that_is_given_up_at_any_point_of_its_way_does_not_run(tmp_path, era):
     ledger = Ledger(tmp_path)

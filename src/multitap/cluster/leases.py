@@ -185,10 +185,9 @@ class Ownership:
                 return owners
             await self._changed.wait()
 
-    async def wait_change(self, server: str, owner: Owner) -> bool:
-        """Wait until a server has another owner; False if it does not change within two TTLs."""
-        # a dead owner's lease ends within one TTL; the next owner has as long to notice and take it
-        with anyio.move_on_after(2 * self._ttl):
+    async def wait_change(self, server: str, owner: Owner, *, timeout: float) -> bool:
+        """Wait until a server has another owner; False if it does not change in time."""
+        with anyio.move_on_after(timeout):
             while owner in self.owners.get(server, ()):
                 await self._changed.wait()
             return True

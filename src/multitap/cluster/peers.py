@@ -369,7 +369,7 @@ class Peers:
                 await asyncio.shield(connection.ready)
         except (OSError, ValueError, TimeoutError) as exc:
             connection.close("it could not be opened")
-            message = f"the replica at {address} cannot be reached: {exc or 'no answer'}"
+            message = f"the replica at {address} cannot be reached: {str(exc) or 'no answer'}"
             raise OwnerUnreachable(message, sent=False) from None
         return Line(connection, wires)
 

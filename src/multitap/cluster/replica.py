@@ -19,7 +19,7 @@ from multitap.cluster.coordinator import Coordinator, CoordinatorDown
 from multitap.cluster.leases import Owner, OwnerLease, Ownership, ServerPool
 from multitap.cluster.logins import SharedLogins
 from multitap.cluster.membership import Member, Membership, agree_on_key, keep_key
-from multitap.cluster.peers import Peers, open_peers
+from multitap.cluster.peers import Line, Peers, open_peers
 from multitap.cluster.wires import ForwardedWire, OwnedWire, open_forwarded
 from multitap.config import ServerConfig, StdioServer
 from multitap.errors import ConfigError, OwnerChanged, OwnerUnreachable
@@ -30,6 +30,8 @@ from multitap.wire.wire import Wire
 
 logger = logging.getLogger(__name__)
 
+_UNREACHABLE = 10.0  # seconds for an owner that keeps its lease, and so is alive, to answer
+_ASK_AGAIN = 0.5  # seconds between two attempts to connect to an owner
 _KEEP = 1.0  # seconds between two checks that the coordinator still has the key
 _PATIENCE = 3.0  # seconds for one such check, and for a renewed connection to the coordinator
 _OUTDATED = (
@@ -263,13 +265,7 @@ class Replica:
     async def _open_forwarded(
         self, name: str, config: ServerConfig, owner: Owner
     ) -> AsyncGenerator[Wire]:
-        try:
-            line = await self._peers.line_to(owner.address)
-        except OwnerUnreachable:
-            # it may have died: another replica takes over once its lease has ended
-            if await self.ownership.wait_change(name, owner):
-                raise OwnerChanged("another replica owns it now", sent=False) from None
-            raise
+        line = await self._line_to(name, owner)
         wires = self._forwarded.setdefault(name, {})
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
             wires[wire] = owner
@@ -280,6 +276,24 @@ class Replica:
                 yield wire
             finally:
                 del wires[wire]
+
+    async def _line_to(self, name: str, owner: Owner) -> Line:
+        """A connection to an owner; one that has too little CPU to answer is asked again.
+
+        Raises:
+            OwnerChanged: Another replica owns the server now.
+            OwnerUnreachable: The owner does not answer, and no other replica takes over.
+        """
+        # one that died loses its lease, and with it the server, long before that
+        end = anyio.current_time() + _UNREACHABLE
+        while True:
+            try:
+                return await self._peers.line_to(owner.address)
+            except OwnerUnreachable:
+                if await self.ownership.wait_change(name, owner, timeout=_ASK_AGAIN):
+                    raise OwnerChanged("another replica owns it now", sent=False) from None
+                if anyio.current_time() >= end:
+                    raise
 
     async def keep(self, *, is_shared: bool) -> None:
         """Store the cluster's key again whenever the coordinator has lost it."""

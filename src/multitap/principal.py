@@ -12,9 +12,10 @@ import msgspec
 LOCAL_ISSUER = "multitap:local"
 """Vouches for the user who runs the gateway: the kernel says who connects."""
 TOKEN_ISSUER = "multitap:tokens"  # noqa: S105 - a name
-"""Issues the tokens of `multitap token create`; the subject is the token's id."""
+"""Issues the tokens of `multitap token create`; the subject is the id of the first of those that
+replaced one another."""
 FILE_ISSUER = "multitap:token-file"
-"""Issues the tokens of a token file; the subject is the token's name."""
+"""Issues the tokens of a token file; the subject is the token's name, or a digest without one."""
 
 
 class Person(NamedTuple):
@@ -107,9 +108,9 @@ def local_principal() -> Principal:
     return Principal("", LOCAL_ISSUER, system_user())
 
 
-def token_principal(token_id: str) -> Principal:
-    """The holder of one of our own tokens."""
-    return Principal(token_id, TOKEN_ISSUER, token_id)
+def token_principal(token_id: str, owner: str = "") -> Principal:
+    """The holder of one of our own tokens; `owner` is the first token that it replaces."""
+    return Principal(token_id, TOKEN_ISSUER, owner or token_id)
 
 
 def external_principal(

@@ -11,10 +11,13 @@ from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.logins import SharedLogins
 from multitap.config import OAuth
-from multitap.errors import RequestFailed
+from multitap.errors import AuthRequired, RequestFailed
+from multitap.hub.people import PersonalSharing
 from multitap.oauth.account import Account
 from multitap.oauth.storage import LoginStorage, SharedLogin
+from multitap.principal import Person as Owner
 from multitap.tasks import Tasks
+from multitap.trust.personal_vault import PersonalTokenStore, PersonalVault
 from multitap.trust.stored_logins import TokenStore
 from multitap.wire.streamable import open_streamable
 from tests.oauth.provider import Person, provided
@@ -22,6 +25,7 @@ from tests.trust.keyrings import no_keyring
 from tests.wire.asking import ask
 
 KEY = b"k" * 32
+ALICE, BOB = Owner("https://login.example", "alice"), Owner("https://login.example", "bob")
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +35,16 @@ def keyring():
 
 
 @asynccontextmanager
-async def replica(name, provider, coordinator, folder, person=None):
+async def replica(name, provider, coordinator, folder, person=None, *, owner=None):
     """A connection to the provider's server, of a replica with a disk of its own."""
     (folder / name).mkdir(mode=0o700, exist_ok=True)
     config = HttpServer(url=provider.url, oauth=OAuth())
-    book = LoginStorage(TokenStore(folder / name), SharedLogins(coordinator, KEY, name))
+    sharing = SharedLogins(coordinator, KEY, name)
+    if owner is None:
+        book = LoginStorage(TokenStore(folder / name), sharing)
+    else:
+        vault = PersonalVault(folder / name)
+        book = LoginStorage(PersonalTokenStore(vault, owner), PersonalSharing(sharing, owner))
     async with Tasks() as tasks:
         login = person.login if person else None
         account = Account("guarded", config, storage=book, tasks=tasks, login=login)
@@ -46,12 +55,12 @@ async def replica(name, provider, coordinator, folder, person=None):
 
 
 @asynccontextmanager
-async def three(provider, coordinator, folder):
+async def three(provider, coordinator, folder, owner=None):
     """Three replicas; somebody logged in at the first."""
     async with (
-        replica("one", provider, coordinator, folder, Person()) as one,
-        replica("two", provider, coordinator, folder) as two,
-        replica("three", provider, coordinator, folder) as other,
+        replica("one", provider, coordinator, folder, Person(), owner=owner) as one,
+        replica("two", provider, coordinator, folder, owner=owner) as two,
+        replica("three", provider, coordinator, folder, owner=owner) as other,
     ):
         await call(one)
         yield one, two, other
@@ -76,12 +85,13 @@ async def test_a_login_at_one_replica_is_good_for_all(tmp_path):
     assert grants(provider) == ["authorization_code"]
 
 
+@pytest.mark.parametrize("owner", [None, ALICE], ids=["the gateway's", "a person's"])
 @pytest.mark.parametrize("how", ["due", "refused"])
-async def test_fifty_calls_at_expiry_renew_the_token_once_over_all_replicas(tmp_path, how):
+async def test_fifty_calls_at_expiry_renew_the_token_once_over_all_replicas(tmp_path, how, owner):
     expires_in = 0 if how == "due" else 3600
     async with (
         provided(expires_in=expires_in) as provider,
-        three(provider, LocalCoordinator(), tmp_path) as replicas,
+        three(provider, LocalCoordinator(), tmp_path, owner) as replicas,
     ):
         provider.expires_in = 3600
         if how == "refused":
@@ -94,6 +104,19 @@ async def test_fifty_calls_at_expiry_renew_the_token_once_over_all_replicas(tmp_
 
     assert grants(provider).count("refresh_token") == 1
     assert len(provider.refresh) == 1  # its family was not revoked
+
+
+async def test_an_account_of_one_person_is_found_by_no_other_at_any_replica(tmp_path):
+    coordinator = LocalCoordinator()
+    async with (
+        provided() as provider,
+        three(provider, coordinator, tmp_path, ALICE),
+        replica("two", provider, coordinator, tmp_path, owner=BOB) as bob,
+    ):
+        with pytest.raises(AuthRequired):
+            await call(bob)
+
+    assert grants(provider) == ["authorization_code"]
 
 
 async def test_each_replica_has_the_newest_token_on_its_own_disk(tmp_path):

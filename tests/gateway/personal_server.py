@@ -5,7 +5,7 @@ import sys
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp_types import Completion
+from mcp_types import Completion, ToolAnnotations
 
 KEY = os.environ.get("PERSONAL_KEY", "nobody")
 NAME = KEY.rpartition("-")[2]
@@ -16,6 +16,11 @@ server = MCPServer("personal")
 async def whoami(note: str = "") -> str:
     print(f"a call of {KEY} {note}", file=sys.stderr, flush=True)
     return f"{KEY} {os.getpid()} {note}"
+
+
+@server.tool(annotations=ToolAnnotations(read_only_hint=True, idempotent_hint=True))
+async def key() -> str:
+    return KEY
 
 
 @server.tool(name=f"only_for_{NAME}")

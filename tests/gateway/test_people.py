@@ -1,5 +1,6 @@
-""""""
+"""Accounts of people: asked for, used by their own person only, and ended with them."""
 
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -8,7 +9,11 @@ import pytest
 
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.events import LinkState
+from multitap.gateway.fronts.tokens import TokenSources
+from multitap.store.audit_log import AuditFile
+from multitap.trust.audit import lines
 from multitap.trust.personal_vault import keys_of
+from multitap.trust.tokens import AccessTokens
 from tests.gateway.people import Browser, Client, person, program, team, text_of
 from tests.oauth.provider import Person as Visitor
 from tests.oauth.provider import provided
@@ -238,3 +243,63 @@ async def test_a_revoked_person_loses_their_programs(tmp_path):
         with anyio.fail_after(10):
             await until(lambda: not Path(f"/proc/{pids[0]}").exists())
         assert Path(f"/proc/{pids[1]}").exists()
+
+
+async def test_a_person_who_is_out_loses_what_runs_for_them_without_a_client(tmp_path):
+    settings = Settings(servers={"mine": program(session="per-client")}, state_dir=tmp_path)
+    async with team(settings) as gateway:
+        async with Browser(gateway, "alice") as browser:
+            await browser.give_key("mine", "key-of-alice")
+        hub, private = gateway.hub, gateway.gateway.private
+        with anyio.fail_after(30):
+            await until(partial(gateway.gateway.connections.is_connected, person("alice"), "mine"))
+            async with Client("new", gateway, "alice", able=False) as alice:
+                await alice.client.call_tool("mine_whoami", {})
+        own = [entry.link for entry in private._links.values()]
+        pids = [link.pid for link in (*hub.people.links(), *own) if link.pid]
+        assert len(pids) == 2
+        forgotten = []
+        hub.people.common.forget = forgotten.append
+        watch = gateway.front.watch_for(TokenSources(AccessTokens(tmp_path)))
+        watch._end(frozenset(), {person("alice")})
+
+        with anyio.fail_after(10):
+            for pid in pids:
+                await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
+        assert forgotten == [person("alice")]
+
+
+async def test_the_audit_log_says_whose_account_was_used(tmp_path):
+    shared = program().replace(credentials="shared", env={"PERSONAL_KEY": "of-the-gateway"})
+    settings = Settings(servers={"mine": program(), "ours": shared}, state_dir=tmp_path)
+    async with team(settings) as gateway:
+        async with Browser(gateway, "alice") as browser:
+            await browser.give_key("mine", "key-of-alice")
+        with anyio.fail_after(30):
+            await until(partial(gateway.gateway.connections.is_connected, person("alice"), "mine"))
+            async with Client("new", gateway, "alice", able=False) as alice:
+                await alice.client.call_tool("mine_whoami", {})
+                await alice.client.call_tool("ours_whoami", {})
+        await gateway.hub.store.write_audit()
+        with closing(AuditFile(tmp_path)) as file:
+            calls = [line.record for line in lines(file, lambda record: record.kind == "call")]
+
+        assert {(call.server, call.user, call.credential) for call in calls} == {
+            ("mine", "alice", "alice"),
+            ("ours", "alice", ""),
+        }
+
+
+async def test_results_of_an_account_are_not_given_again_after_it_was_replaced(tmp_path):
+    cached = program(cache={"key": 600})
+    settings = Settings(servers={"mine": cached}, state_dir=tmp_path)
+    async with team(settings) as gateway, Browser(gateway, "alice") as browser:
+        for key in ("first-key", "second-key"):
+            await browser.give_key("mine", key)
+            with anyio.fail_after(30):
+                await until(
+                    partial(gateway.gateway.connections.is_connected, person("alice"), "mine")
+                )
+                async with Client("new", gateway, "alice", able=False) as alice:
+                    told = text_of(await alice.client.call_tool("mine_key", {}))
+            assert told == key

@@ -1,6 +1,12 @@
-""""""
+"""What a person's own values become in the entry of a server."""
+
+from pathlib import Path
+
+import pytest
 
 from multitap.config import HttpServer, StdioServer
+from multitap.config.variables import Scope, expand_server
+from multitap.errors import ConfigError
 from multitap.hub.personal_servers import with_values
 from multitap.trust.personal_vault import keys_of
 
@@ -31,3 +37,24 @@ def test_values_are_put_in_as_they_are():
         "HOME": "/people/mark",
         "SHARED": "${env:SHARED}",
     }
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param({"user": "${env:SECRET}", "key": "x"}, id="a variable"),
+        pytest.param({"user": "$${env:SECRET}", "key": "x"}, id="an escaped variable"),
+        pytest.param({"user": "$", "key": "{env:SECRET}"}, id="two halves of a variable"),
+        pytest.param({"user": "${auth:key}", "key": "{env:SECRET}"}, id="one within another"),
+        pytest.param({"user": "a", "key": "b$"}, id="half of a variable at the end"),
+    ],
+)
+def test_no_value_of_a_person_reads_a_variable_of_the_gateway(values):
+    server = StdioServer(command="run", args=("${auth:user}${auth:key}${env:OTHER}",))
+    scope = Scope(env={"SECRET": "the-gateways-own", "OTHER": "-"}, folder=Path(), home=Path())
+    try:
+        [filled] = expand_server(with_values(server, values), scope).args
+    except ConfigError:
+        return
+
+    assert filled == f"{values['user']}{values['key']}-"

@@ -548,3 +548,78 @@ async def test_a_logout_token_is_refused_that_is(changes, tmp_path):
     async with verifying(tmp_path, client_id="gateway") as (issuer, verifier):
         with pytest.raises(TokenRefused):
             await verifier.log_out("corp", logout(issuer, **changes))
+
+
+async def test_what_one_provider_may_issue_tokens_for_counts_for_no_other(tmp_path):
+    async with tiny_issuer() as corp, tiny_issuer() as other:
+        access = AccessSettings(
+            oidc={
+                "corp": OidcIssuer(issuer=corp.url, audiences=("api://tap",)),
+                "other": OidcIssuer(issuer=other.url),
+            },
+            rules=(EVERYBODY,),
+        )
+        verifier = Verifier(access, People(tmp_path))
+
+        await decide(verifier, corp.token(aud="api://tap"))
+        with pytest.raises(TokenRefused, match="another audience"):
+            await decide(verifier, other.token(aud="api://tap"))
+
+
+async def test_a_token_that_one_resource_refuses_is_good_at_its_own(tmp_path):
+    async with verifying(tmp_path, **OPAQUE, scopes=("tools",)) as (issuer, verifier):
+        issuer.active["opaque"] = {"active": True, **issuer.claims()}
+        elsewhere = ["https://tap.example.com/mcp/little"]
+        for _ in range(2):
+            with pytest.raises(TokenRefused, match="another audience"):
+                await verifier.decide(b"opaque", b"/mcp/little", elsewhere)
+        assert (await decide(verifier, "opaque")).principal.subject == "alice"
+
+        issuer.active["little"] = {"active": True, **issuer.claims(scope="other")}
+        for _ in range(2):  # remembered as what it is: more scopes would help
+            with pytest.raises(MissingScopes):
+                await decide(verifier, "little")
+
+
+async def test_changed_settings_keep_the_keys_while_the_provider_is_away(tmp_path):
+    async with verifying(tmp_path) as (issuer, verifier):
+        await decide(verifier, issuer.token(sid="s1"))
+        issuer.is_down = True
+        access = AccessSettings(oidc=verifier.access.oidc, rules=(AccessRule(name="other"),))
+        after = Verifier(access, People(tmp_path))
+        after.take_over(verifier)
+
+        decision = await decide(after, issuer.token())
+        assert decision.rights.rules == ("other",)
+        logout_of = Revocation(kind="logout", at=time.time(), issuer=issuer.url, session="s1")
+        assert after.concerns([logout_of], decision.principal)
+
+
+async def test_a_session_at_the_provider_may_have_several_clients(tmp_path):
+    async with verifying(tmp_path) as (issuer, verifier):
+        principals = [
+            (await decide(verifier, issuer.token(sid="s1", client_id=client))).principal
+            for client in ("claude", "codex")
+        ]
+        other = (await decide(verifier, issuer.token(sid="s2", sub="bob"))).principal
+        entry = Revocation(kind="logout", at=time.time(), issuer=issuer.url, session="s1")
+
+        assert [verifier.concerns([entry], principal) for principal in principals] == [True, True]
+        assert not verifier.concerns([entry], other)
+        assert verifier.people_of([entry]) == {principals[0].person}
+
+
+def test_decisions_do_not_pile_up(tmp_path):
+    people, long_ago = People(tmp_path), time.time() - 400 * 24 * 3600
+    person = {"issuer": "https://login.example", "subject": "alice"}
+    people.decide(
+        Revocation(kind="logout", at=long_ago, **person),
+        Revocation(kind="token", at=long_ago, digest="d"),
+    )
+    for moment in range(20):
+        people.decide(Revocation(kind="revoked", at=2.0 * moment, **person))
+        people.decide(Revocation(kind="restored", at=2.0 * moment + 1, **person))
+    latest = Revocation(kind="revoked", at=99.0, **person)
+    people.decide(latest)
+
+    assert people.revocations().entries == {latest}

@@ -1,4 +1,4 @@
-""""""
+"""Accounts of people: who can open which entry, and with which key."""
 
 import base64
 import os
@@ -180,3 +180,23 @@ def test_the_mark_of_a_person_names_neither_issuer_nor_subject():
     assert "alice" not in person.mark
     assert person.mark != Person(TOKEN_ISSUER, "bob").mark
     assert Person("a", "bc").mark != Person("ab", "c").mark
+
+
+def test_what_is_saved_after_another_process_rotated_the_key_can_be_opened(
+    vault, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("TEST_KEYRING", str(tmp_path / "keyring"))
+    keyring.set_keyring(FolderKeyring())
+    vault.set_key(ALICE, "tickets", URL, "token", "a")
+    PersonalVault(vault.folder).rotate()
+    vault.save(BOB, key_account("tickets", URL, {"token": "b"}))
+
+    assert keys_of(PersonalVault(vault.folder), BOB) == {"token": "b"}
+
+
+def test_a_database_that_others_can_read_is_refused(vault):
+    vault.set_key(ALICE, "tickets", URL, "token", "a")
+    (vault.folder / FILE_NAME).chmod(0o644)
+
+    with pytest.raises(VaultError, match="others can read"):
+        vault.find(ALICE, "tickets", URL)

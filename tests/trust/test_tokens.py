@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from multitap.errors import UnknownName
+from multitap.principal import token_principal
 from multitap.trust import tokens as access_tokens
 from multitap.trust.tokens import AccessTokens, TokenError, TokenNames, parts
 
@@ -206,3 +207,14 @@ def test_old_tokens_make_room_and_active_ones_do_not(store, tmp_path):
 )  # fmt: skip
 def test_what_does_not_look_like_a_token_is_none(given):
     assert parts(given) is None
+
+
+def test_accounts_stay_with_a_token_however_often_it_is_rotated(store):
+    _, first = store.create("ann")
+    _, second, _ = store.rotate("ann")
+    _, third, _ = store.rotate("ann", grace=60)
+    _, other = store.create("bob")
+
+    assert (second.owner, third.owner, other.owner) == (first.id, first.id, "")
+    assert token_principal(third.id, third.owner).person == token_principal(first.id).person
+    assert token_principal(third.id, third.owner).key == third.id

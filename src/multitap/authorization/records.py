@@ -1,29 +1,24 @@
 """Grants at rest, in one file for all processes of a machine."""
 
-import os
 import sqlite3
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from anyio import to_thread
 
 from multitap.errors import MultitapError
-from multitap.files import file_stamp
-from multitap.trust.private_file import PrivateFile
+from multitap.trust.private_file import PrivateDatabase
 from multitap.trust.vault import private_folder
 
 FILE_NAME = "sign-ins.sqlite3"
-_BUSY = 5.0  # seconds to wait for another process
 _TABLE = """
 CREATE TABLE IF NOT EXISTS records (
     key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL
 ) WITHOUT ROWID
 """
 _FOREVER = 1e18
-_T = TypeVar("_T")
 
 
 class RecordsUnavailable(MultitapError):
@@ -56,14 +51,14 @@ class FileRecords:
         self, folder: Path | None = None, *, clock: Callable[[], float] = time.time
     ) -> None:
         self.path = (folder or private_folder()) / FILE_NAME
-        self._private = PrivateFile(self.path, RecordsUnavailable)
+        self._database = PrivateDatabase(self.path, RecordsUnavailable, (_TABLE,))
         self._clock = clock
 
     async def read(self, key: str) -> bytes | None:
         def find(opened: sqlite3.Connection) -> bytes | None:
             return self._find(opened, key)
 
-        return await to_thread.run_sync(self._use, find)
+        return await to_thread.run_sync(self._database.use, find)
 
     async def swap(
         self, key: str, expected: bytes | None, value: bytes, *, ttl: float | None = None
@@ -78,34 +73,15 @@ class FileRecords:
             opened.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?)", (key, value, expires))
             return True
 
-        return await to_thread.run_sync(self._use, replace)
+        return await to_thread.run_sync(self._database.use, replace)
 
     async def delete(self, key: str) -> bool:
         def remove(opened: sqlite3.Connection) -> bool:
             return opened.execute("DELETE FROM records WHERE key = ?", (key,)).rowcount > 0
 
-        return await to_thread.run_sync(self._use, remove)
+        return await to_thread.run_sync(self._database.use, remove)
 
     def _find(self, opened: sqlite3.Connection, key: str) -> bytes | None:
         query = "SELECT value FROM records WHERE key = ? AND expires > ?"
         row = opened.execute(query, (key, self._clock())).fetchone()
         return None if row is None else row[0]
-
-    def _use(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        try:
-            with self._connected() as opened:
-                opened.execute("BEGIN IMMEDIATE")
-                result = work(opened)
-                opened.execute("COMMIT")
-                return result
-        except sqlite3.Error as exc:
-            raise RecordsUnavailable(f"{self.path} cannot be used: {exc}") from None
-
-    @contextmanager
-    def _connected(self) -> Generator[sqlite3.Connection]:
-        # opened for each use, which is rare, so that any thread and process may use it
-        if file_stamp(self.path) is None:
-            os.close(self._private.open_lock(self.path))  # creates it, for its owner only
-        with closing(sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)) as opened:
-            opened.execute(_TABLE)
-            yield opened

@@ -15,7 +15,7 @@ from multitap.cluster.bus import ReplicaBus, ReplicaMessage
 from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
 from multitap.gateway.client import Client, OnOtherReplica
 from multitap.hub.hub import Hub
-from multitap.identity.people import Revocation
+from multitap.identity.people import Revocation, in_force
 from multitap.store import Store
 from multitap.store.audit_log import AuditBatch
 from multitap.store.task_records import TaskRecord, decode_task, encode_task
@@ -152,10 +152,13 @@ class TokenRevocations:
         for _ in range(_REVOKED_TRIES):
             stored = await self._records.read(_REVOKED_KEY)
             revoked = _decode_revoked(stored) if stored else frozenset[str]()
-            self._sources.revoked_elsewhere |= revoked
+            # ids of tokens have no such letter
+            decisions = frozenset(text for text in revoked if text.startswith("{"))
+            self._sources.revoked_elsewhere |= revoked - decisions
             ours = self._sources.revoked_here | self._sources.revoked_elsewhere
             if self._resources is not None:
-                ours |= self._share_decisions(self._resources, revoked)
+                decisions = self._share_decisions(self._resources, decisions)
+            ours |= decisions
             # also the revocations of others: the coordinator may have lost them
             if ours <= revoked or await self._records.swap(
                 _REVOKED_KEY, stored, msgspec.json.encode(sorted(ours))
@@ -167,10 +170,9 @@ class TokenRevocations:
         """Take over what was decided about people elsewhere; returns all decisions, encoded."""
         verifier = resources.verifier
         for text in shared:
-            if text.startswith("{"):  # ids of tokens have no such letter
-                with suppress(msgspec.MsgspecError):  # of a newer version
-                    verifier.elsewhere |= {_decode_decision(text)}
-        entries = verifier.revocations.entries | verifier.elsewhere
+            with suppress(msgspec.MsgspecError):  # of a newer version
+                verifier.elsewhere |= {_decode_decision(text)}
+        entries = in_force(verifier.revocations.entries | verifier.elsewhere, time.time())
         return frozenset(msgspec.json.encode(entry).decode() for entry in entries)
 
 

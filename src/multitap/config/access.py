@@ -94,8 +94,7 @@ class AccessRule(ConfigModel, frozen=True, kw_only=True):
     """Requests over time, such as `100/min`; of several rules, the largest counts, and no rate is
     the largest."""
     admin: bool = False
-    """Whether they run the gateway; `multitap access explain` shows it. The web console still opens
-    only with a link of `multitap console`."""
+    """Whether they run the gateway: the web console opens for them when they sign in."""
 
     @property
     def granted(self) -> tuple[str, ...]:

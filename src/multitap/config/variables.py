@@ -149,6 +149,26 @@ def expand(text: str, scope: Scope, on_value: OnValue = lambda _, __: None) -> s
     return _REFERENCE.sub(value, text)
 
 
+def put_values(text: str, value: Callable[[Reference], str | None]) -> str:
+    """The text with some of its variables replaced; those without a value stay as they are.
+
+    Values come from others than the text: whatever they contain, it is not a variable.
+
+    Raises:
+        ConfigError: A value would make one together with what follows it.
+    """
+
+    def put(match: re.Match[str]) -> str:
+        known = None if match.group() == "$${" else value(_reference(match))
+        if known is None:
+            return match.group()
+        if known.endswith("$") and text[match.end() : match.end() + 1] in {"$", "{"}:
+            raise ConfigError("a value must not end with `$` before another variable")
+        return known.replace("${", "$${")
+
+    return _REFERENCE.sub(put, text) if "${" in text else text
+
+
 def references(text: str) -> tuple[Reference, ...]:
     """The variables in a text.
 

@@ -2,7 +2,7 @@
 
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
 from itertools import islice
@@ -24,6 +24,7 @@ from multitap.control.overview import (
 from multitap.errors import BadArguments, MultitapError, UnknownName
 from multitap.gateway.gateway import Gateway
 from multitap.limits import Rate
+from multitap.principal import TOKEN_ISSUER, Person
 from multitap.store.audit_log import AuditFile, AuditRecord
 from multitap.store.queries import RecordFilter
 from multitap.trust import audit
@@ -110,7 +111,7 @@ class AccessControl(Control):
             return ()
         from multitap.identity.people import People  # noqa: PLC0415 - few have providers
 
-        people = People()
+        people, accounts = People(), self._accounts()
         revocations = people.revocations()
         return tuple(
             PersonLine(
@@ -120,9 +121,15 @@ class AccessControl(Control):
                 rules=person.rules,
                 clients=tuple(person.clients),
                 last_use=person.last_use,
+                accounts=tuple(accounts.get(Person(person.issuer, person.subject), ())),
             )
             for person in people.all()[:MOST_PEOPLE]
         )
+
+    def _accounts(self) -> Mapping[Person, Sequence[str]]:
+        """The servers at which people have accounts of their own."""
+        people = self.gateway.hub.people
+        return {} if people is None else people.vault.servers_of_all()
 
     async def revoke_person(self, label: str, undo: bool = False) -> None:  # noqa: FBT001, FBT002 - in JSON it has a name
         await to_thread.run_sync(self._revoke_person, label, undo)
@@ -141,7 +148,7 @@ class AccessControl(Control):
             return TokenNames(())
 
     def _token_lines(self) -> tuple[TokenLine, ...]:
-        now, uses = time.time(), self._tokens.uses()
+        now, uses, accounts = time.time(), self._tokens.uses(), self._accounts()
         return tuple(
             TokenLine(
                 id=token.id,
@@ -154,6 +161,7 @@ class AccessControl(Control):
                 expires=token.expires,
                 last_use=uses.get(token.id),
                 is_console=token.is_console,
+                accounts=tuple(accounts.get(Person(TOKEN_ISSUER, token.owner or token.id), ())),
             )
             for token in self._tokens.all()
         )

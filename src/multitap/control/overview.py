@@ -87,6 +87,8 @@ class TokenLine(msgspec.Struct, frozen=True):
     last_use: float | None = None
     is_console: bool = False
     """Whether it opens the web console, and nothing else."""
+    accounts: tuple[str, ...] = ()
+    """The servers at which its holder has an account of their own."""
 
 
 class PersonLine(msgspec.Struct, frozen=True):
@@ -100,6 +102,8 @@ class PersonLine(msgspec.Struct, frozen=True):
     rules: tuple[str, ...] = ()
     clients: tuple[str, ...] = ()
     last_use: float | None = None
+    accounts: tuple[str, ...] = ()
+    """The servers at which they have an account of their own."""
 
 
 class PinnedTool(msgspec.Struct, frozen=True):

@@ -348,6 +348,8 @@ class Gateway:
         catalog, defaults = self._catalog(audience), hub.gateway_defaults
         if audience.person is not None and not (hub.people and hub.people.is_needed):
             # nothing is this person's own: all with the same rights share one view
+            if len(self._views) >= _VIEWS:
+                self._views.clear()
             view = self._views[audience] = self.view(audience._replace(person=None))
             self.subscriptions.on_shown(audience, view)
             return view

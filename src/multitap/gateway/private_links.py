@@ -17,6 +17,7 @@ from multitap.events import LinkState
 from multitap.gateway.client import Client, level_of
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
+from multitap.principal import Person
 from multitap.tasks import CancelHandle, Tasks
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
@@ -228,10 +229,11 @@ class PrivateLinks:
     def _forget(self, key: tuple[object, str]) -> None:
         self._shares.give(self._links.pop(key).holder)
 
-    def drop(self, gone: Client | str) -> None:
-        """End the links of a client, or of the principal with a key."""
+    def drop(self, gone: Client | str | Person) -> None:
+        """End the links of a client, of the principal with a key, or with a person's accounts."""
         for (owner, _), private in tuple(self._links.items()):
-            if owner is gone or (isinstance(gone, str) and owner == gone):
+            is_theirs = isinstance(gone, Person) and private.shared.person == gone
+            if owner is gone or (isinstance(gone, str) and owner == gone) or is_theirs:
                 private.scope.cancel()
 
     async def _run(self, key: tuple[object, str], private: _PrivateLink) -> None:

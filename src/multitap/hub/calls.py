@@ -103,8 +103,12 @@ class Calls:
         """Follow new settings; people are asked again, as the rules may have changed."""
         self._filters = settings.agents
         self._recording = settings.record
-        self._cached.clear()
+        self.forget_results()
         self.permissions.forget()
+
+    def forget_results(self) -> None:
+        """Forget results that would be given again."""
+        self._cached.clear()
 
     @property
     def made(self) -> int:
@@ -259,6 +263,7 @@ class Calls:
                 answering,
                 current_trace() if self.is_traced else None,
                 failure,
+                route.link.person,
             )
             self._count(record)
             if self.is_traced:

@@ -341,6 +341,8 @@ class Hub(ResourcesAndPrompts):
         )
         """Makes all calls."""
         self.calls.is_traced = spans is not None
+        if self.people is not None:
+            self.people.common.forget_results = self.calls.forget_results
         self.runs = TaskRuns(tasks, store.tasks)
         """Calls that outlive their request."""
 

@@ -88,7 +88,7 @@ class Members:
         if (member := self._members.get(person)) is None:
             if len(self._members) >= MOST_PEOPLE:
                 self.drop(min(self._members.values(), key=lambda member: member.used).person)
-            sharing = None if self._sharing is None else _PersonalSharing(self._sharing, person)
+            sharing = None if self._sharing is None else PersonalSharing(self._sharing, person)
             storage = LoginStorage(PersonalTokenStore(self.vault, person), sharing)
             member = self._members[person] = PersonalServers(person, self.common, storage)
             member.load_soon()
@@ -133,6 +133,7 @@ class Members:
         """End all links of some people; who may still come in gets new ones."""
         for person in people:
             self.drop(person)
+            self.common.forget(person)
 
     def _running(self) -> list[Link]:
         return [link for link in self.links() if link.pid is not None and link.session]
@@ -160,7 +161,7 @@ class Members:
             await member.reload()
 
 
-class _PersonalSharing:
+class PersonalSharing:
     """See `LoginSharing`; the records of one person, apart from those of all others."""
 
     def __init__(self, sharing: LoginSharing, person: Person) -> None:

@@ -15,7 +15,7 @@ from multitap.config.policy_rules import PolicyRule
 from multitap.errors import LONGEST_QUOTE, BadArguments, Denied, MultitapError, quoted, shortened
 from multitap.events import Outcome
 from multitap.hub.routes import Route
-from multitap.principal import system_user
+from multitap.principal import ANONYMOUS, system_user
 from multitap.results.result import UNREADABLE
 from multitap.store import Store
 from multitap.store.audit_log import AuditRecord
@@ -291,11 +291,12 @@ class AuditTrail:
         if not self.is_enabled:
             return
         client = context.client
+        principal = ANONYMOUS if client is None else client.principal
         self._store.audit(
             AuditRecord(
                 "call",
                 time(),
-                system_user() if client is None else client.principal.name,
+                system_user() if client is None else principal.name,
                 "" if client is None else client.caller,
                 context.agent_id or "",
                 context.session_id or "",
@@ -304,6 +305,10 @@ class AuditTrail:
                 outcome=Outcome.REFUSED.value,
                 decision="deny",
                 detail=words,
+                issuer=principal.issuer if principal.key else "",
+                user=principal.subject if principal.key else "",
+                client_id=principal.client,
+                access=",".join(principal.rules),
             )
         )
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from multitap.catalog import catalog as catalogs
 from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting, VettingResult
 from multitap.config import HttpServer, ServerConfig, StdioServer
-from multitap.config.variables import Reference, references
+from multitap.config.variables import Reference, put_values
 from multitap.errors import AuthRequired, MultitapError, RequestFailed
 from multitap.events import Event, EventBus, LinkState, ListsAnnounced, ServerLog
 from multitap.hub.catalog_builder import CatalogBuilder
@@ -89,6 +89,10 @@ class CommonServers:
         """The gateway's own links, of all servers."""
         self.exchange: Callable[[Person, str, HttpServer], Authorizer] | None = None
         """Makes a person's access to a server that takes exchanged tokens."""
+        self.forget: Callable[[Person], None] = lambda _: None
+        """Forgets what a person came in with, so that it cannot be exchanged any more."""
+        self.forget_results: Callable[[], None] = lambda: None
+        """Forgets results that may be given again: they may be of another account."""
         self.is_full: Callable[[], bool] = lambda: False
         """Whether no other program of a person may start."""
         self.on_connected: Callable[[], None] = lambda: None
@@ -149,6 +153,7 @@ class PersonalServers:
         where = account_place(server, self._common.per_user[server])
         before = _keys_in(await self._storage.find(*where))
         await self._storage.add(key_account(*where, {**before, **keys}))
+        self._common.forget_results()
         link = self.links.get(server)
         if link is not None and link.session is None and is_connect_only(link.offers):
             link.restart()  # its waiting calls go on
@@ -247,6 +252,7 @@ class PersonalServers:
         """End a link, and what it offers."""
         link = self.links.pop(server)
         self._base = None
+        self._common.forget_results()
         self._sections.pop(link, None)
         if (scope := self._scopes.pop(link, None)) is not None:
             scope.cancel()
@@ -403,12 +409,12 @@ def _connect_section(link: Link, offers: Offers, builder: CatalogBuilder) -> Cat
 def with_values(config: ServerConfig, values: Mapping[str, str]) -> ServerConfig:
     """A server with a person's values in place of its `${auth:NAME}`; other variables stay."""
 
+    def value(reference: Reference) -> str | None:
+        is_mark = reference.source == "env" and reference.name == _MARK
+        return values.get(reference.name) if is_mark or reference.source == "auth" else None
+
     def put(text: str) -> str:
-        for reference in _references(text):
-            written = _written(reference, text)
-            if reference.name in values and written is not None:
-                text = text.replace(written, values[reference.name].replace("${", "$${"))
-        return text
+        return put_values(text, value)
 
     match config:
         case HttpServer():
@@ -420,21 +426,6 @@ def with_values(config: ServerConfig, values: Mapping[str, str]) -> ServerConfig
             return config.replace(command=put(config.command), args=args, env=env)
         case _:
             return config
-
-
-def _references(text: str) -> Sequence[Reference]:
-    return references(text) if "${" in text else ()
-
-
-def _written(reference: Reference, text: str) -> str | None:
-    """How a reference of ours is written in a text; None if it is not one of ours."""
-    default = "" if reference.default is None else f":-{reference.default}"
-    if reference.source == "auth":
-        return f"${{auth:{reference.name}{default}}}"
-    if reference.source == "env" and reference.name == _MARK:
-        plain = f"${{{_MARK}{default}}}"
-        return plain if plain in text else f"${{env:{_MARK}{default}}}"
-    return None
 
 
 async def _run(link: Link, scope: CancelHandle) -> None:

@@ -167,6 +167,10 @@ class ExchangedAccount:
             sent=True,
         )
 
+    def forget(self) -> None:
+        """Forget the tokens that it got."""
+        self._exchanged.clear()
+
     def on_response(self, response: Response) -> None:
         """Nothing to learn from it."""
 
@@ -221,6 +225,12 @@ class Exchanges:
         if not token.is_machine:
             person = (token.issuer, token.subject)
             self.subjects.note(person, "access_token", bearer, token.expires)
+
+    def forget(self, person: Person) -> None:
+        """Forget what a person came in with, and what it was exchanged for."""
+        self.subjects.forget(person)
+        for key in [key for key in self._accounts if key[0] == person]:
+            self._accounts.pop(key).forget()
 
     def note_sign_in(self, person: Person, tokens: ProviderTokens, signed_in_until: float) -> None:
         """Remember the provider's tokens of a person who came in with one of ours."""

@@ -184,6 +184,8 @@ class Issuer:
             if self._metadata is not None and now - self._described < _METADATA_LIFE:
                 return self._metadata
             if now - self._tried < _PAUSE:
+                if self._metadata is not None:  # old, but the provider may be away
+                    return self._metadata
                 raise ProviderDown(f"{self.name} was asked for its metadata a moment ago", _PAUSE)
             self._tried = now
             try:

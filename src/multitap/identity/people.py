@@ -1,7 +1,7 @@
 """Who was here with a token of an identity provider, and who may not come back."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +18,7 @@ MOST_PEOPLE = 10_000
 """People that are remembered; beyond that, those who were not here for longest are forgotten."""
 _MOST_CLIENTS = 20  # of one person
 _LOGOUT_LIFE = 7 * 24 * 3600.0  # seconds; tokens from before have expired by then
+_TOKEN_LIFE = 365 * 24 * 3600.0  # seconds after which a single revoked token has surely expired
 _REPAIR = "repair it, or move it away: revoked people could then come back"
 
 
@@ -92,11 +93,7 @@ class Revocations:
     def _block(self, entry: Revocation) -> None:
         key = (entry.issuer, entry.subject, entry.client)
         latest = self._blocked.get(key)
-        # the last decision counts; of two at the same moment, the stricter one
-        if latest is None or (entry.at, entry.kind == "revoked") > (
-            latest.at,
-            latest.kind == "revoked",
-        ):
+        if latest is None or _rank(entry) > _rank(latest):
             self._blocked[key] = entry
 
     def is_blocked(self, issuer: str, subject: str, client: str) -> bool:
@@ -112,30 +109,54 @@ class Revocations:
         """Why a valid token is refused all the same; None if it is not."""
         if digest in self._tokens or self.is_blocked(token.issuer, token.subject, token.client):
             return "this access was revoked at the gateway"
-        keys = [(token.issuer, token.subject, "")] if token.subject else []
-        keys += [(token.issuer, "", token.session)] if token.session else []
-        if any(token.issued <= self._logouts.get(key, 0.0) for key in keys):
+        if self.has_logged_out(token.issuer, token.subject, token.session, token.issued):
             return "the person has logged out since the token was issued"
         return None
 
+    def has_logged_out(self, issuer: str, subject: str, session: str, since: float) -> bool:
+        """Whether a person, or their session at the provider, was logged out since a moment."""
+        keys = [(issuer, subject, "")] if subject else []
+        keys += [(issuer, "", session)] if session else []
+        return any(since <= self._logouts.get(key, 0.0) for key in keys)
+
 
 def concerns(
-    entry: Revocation, principal: Principal, sessions: Mapping[tuple[str, str], str]
+    entry: Revocation, principal: Principal, sessions: Mapping[tuple[str, str], Collection[str]]
 ) -> bool:
     """Whether a decision ends what a principal has open.
 
     Args:
         entry: The decision.
         principal: The principal.
-        sessions: The keys of principals by issuer and session.
+        sessions: The keys of principals by issuer and session: several clients may share one.
     """
     if entry.kind in {"restored", "token"} or entry.issuer != principal.issuer:
         return False
     if entry.session and not entry.subject:
-        return sessions.get((entry.issuer, entry.session)) == principal.key
+        return principal.key in sessions.get((entry.issuer, entry.session), ())
     if entry.subject:
         return entry.subject == principal.subject
     return principal.is_machine and entry.client == principal.client
+
+
+def in_force(entries: Iterable[Revocation], now: float) -> frozenset[Revocation]:
+    """Decisions without those that have become meaningless, so that they do not pile up."""
+    latest: dict[tuple[str, ...], Revocation] = {}
+    for entry in entries:
+        life = {"logout": _LOGOUT_LIFE, "token": _TOKEN_LIFE}.get(entry.kind)
+        if life is not None and now - entry.at >= life:
+            continue
+        kind = "" if entry.kind in {"revoked", "restored"} else entry.kind
+        key = (kind, entry.issuer, entry.subject, entry.client, entry.session, entry.digest)
+        known = latest.get(key)
+        # of two at the same moment, the stricter one
+        if known is None or _rank(entry) > _rank(known):
+            latest[key] = entry
+    return frozenset(latest.values())
+
+
+def _rank(entry: Revocation) -> tuple[float, bool]:
+    return entry.at, entry.kind == "revoked"
 
 
 class _PeopleFile(msgspec.Struct, omit_defaults=True):
@@ -241,11 +262,8 @@ class People:
         """
         now = time.time()
         with self._revocations.changing(_RevocationFile, repair=_REPAIR) as content:
-            content.revocations = [
-                entry
-                for entry in (*content.revocations, *entries)
-                if entry.kind != "logout" or now - entry.at < _LOGOUT_LIFE
-            ]
+            everything = (*content.revocations, *entries)
+            content.revocations = sorted(in_force(everything, now), key=_rank)
         for entry in entries:
             is_open = entry.kind == "restored"
             self._record(

@@ -91,10 +91,10 @@ class Proofs:
         if mark in self._used:
             raise ProofRefused("the DPoP proof was used before")
         if len(self._used) >= _MOST_REMEMBERED:
-            self._used = {mark: at for mark, at in self._used.items() if now - at < 2 * WINDOW}
+            self._used = {mark: until for mark, until in self._used.items() if until >= now}
             if len(self._used) >= _MOST_REMEMBERED:
                 raise ProofRefused("too many DPoP proofs at a time")
-        self._used[mark] = now
+        self._used[mark] = issued + WINDOW  # later, its age refuses it
 
 
 def _same(claimed: object, url: str) -> bool:

@@ -75,7 +75,10 @@ class ProviderSignIn:
 
     Args:
         issuer: The provider.
-        scopes: What to ask it for; `offline_access` is added where the provider offers it.
+        scopes: What to ask it for.
+        lasts: Whether it is asked again later, without the person: `offline_access` is added where
+            the provider offers it.
+        resource: What the access token is to be for; by default, what the provider likes.
         clock: Seconds since 1970.
 
     Raises:
@@ -87,10 +90,15 @@ class ProviderSignIn:
         self,
         issuer: Issuer,
         scopes: Sequence[str] = ("openid", "profile", "email"),
+        *,
+        lasts: bool = True,
+        resource: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.issuer = issuer
         self._scopes = scopes
+        self._lasts = lasts
+        self._resource = resource
         self._fetch = GuardedFetch(issuer.provider.issuer)
         self._clock = clock
 
@@ -109,7 +117,10 @@ class ProviderSignIn:
             "code_challenge": challenge_of(attempt.verifier),
             "code_challenge_method": "S256",
         }
-        if _LASTING in (metadata.scopes_supported or ()) and _LASTING not in scopes:
+        if self._resource is not None:
+            query["resource"] = self._resource
+        is_offered = _LASTING in (metadata.scopes_supported or ())
+        if self._lasts and is_offered and _LASTING not in scopes:
             scopes.append(_LASTING)
         if _LASTING in scopes:
             query["prompt"] = "consent"  # OpenID Connect gives no refresh token without
@@ -119,6 +130,16 @@ class ProviderSignIn:
 
     async def finish(self, attempt: SignInAttempt, answer: Mapping[str, str]) -> SignedIn:
         """Who has signed in, from what the browser brings back."""
+        metadata = await self.issuer.discover()
+        grant, claims = await self.redeem(attempt, answer)
+        if not claims:
+            raise SignInRefused(f"{self.issuer.name} does not say who signed in")
+        return await self._describe(metadata, grant, claims, str(claims["sub"]))
+
+    async def redeem(
+        self, attempt: SignInAttempt, answer: Mapping[str, str]
+    ) -> tuple[Grant, Mapping[str, Any]]:
+        """The tokens for what the browser brings back, and the claims of the ID token, if any."""
         metadata = await self.issuer.discover()
         _check_sender(metadata, answer.get("iss"))
         if "error" in answer:
@@ -132,11 +153,13 @@ class ProviderSignIn:
             "redirect_uri": attempt.redirect,
             "code_verifier": attempt.verifier,
         }
+        if self._resource is not None:
+            form["resource"] = self._resource
         grant = await self._grant(form)
-        if grant.id_token is None:
-            raise SignInRefused(f"{self.issuer.name} does not say who signed in")
-        claims = await self._read_id_token(grant.id_token, attempt.nonce)
-        return await self._describe(metadata, grant, claims, str(claims["sub"]))
+        claims: Mapping[str, Any] = {}
+        if grant.id_token is not None:
+            claims = await self._read_id_token(grant.id_token, attempt.nonce)
+        return grant, claims
 
     async def renew(self, subject: str, tokens: ProviderTokens) -> SignedIn:
         """Ask again about a person who signed in before."""

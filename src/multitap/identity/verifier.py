@@ -5,6 +5,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
@@ -27,10 +28,11 @@ from multitap.identity.people import (
     Revocations,
     concerns,
     described,
+    in_force,
 )
 from multitap.identity.rights import Rights, rights_of
 from multitap.limits import Rate, RateLimit
-from multitap.principal import Principal, external_principal
+from multitap.principal import Person, Principal, external_principal
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +45,8 @@ MOST_REMEMBERED = 10_000
 """Decisions that are kept; each is made again when it is needed."""
 _REFUSED = 10.0  # seconds for which the provider is not asked about a refused opaque token again
 _MOST_NAMES = 100_000
+_MOST_SHARING = 100  # clients of one session at a provider
+_UNKNOWN = "the token is unknown, expired or revoked"
 _LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
 _LOGOUT_WINDOW = 300.0  # seconds: an older logout token is a copy
 
@@ -100,11 +104,15 @@ class Verifier:
             provider.issuer: Issuer(name, provider, ages) for name, provider in access.oidc.items()
         }
         self._opaque = [issuer for issuer in self.issuers.values() if issuer.takes_opaque]
+        self.public_url = ""
+        """The URL of the gateway: values in `audiences` that are below it are for one resource."""
         self._remembered: dict[tuple[bytes, bytes], TokenDecision] = {}
-        self._refused: dict[bytes, float] = {}
+        self._refused: dict[tuple[bytes, bytes], tuple[float, TokenRefused]] = {}
+        """Opaque tokens that a resource does not accept, until when, and why."""
         self._rates: dict[str, tuple[str, RateLimit]] = {}
-        self._sessions: dict[tuple[str, str], str] = {}
-        """The principals of the providers' sessions, for a logout that names only the session."""
+        self._sessions: dict[tuple[str, str], dict[str, Person | None]] = {}
+        """Who has which session at a provider, for a logout that names only the session: the keys
+        of principals, several clients may share one, with their people."""
         self._seen: dict[str, PersonRecord] = {}
         self._stamp: tuple[int, int, int] | None = (0, 0, 0)
         self.elsewhere: frozenset[Revocation] = frozenset()
@@ -117,6 +125,18 @@ class Verifier:
         """Called with each token of a provider that is admitted, so that it can be exchanged."""
         self.own: OwnTokens | None = None
         """Our own authorization server, if there is one."""
+        self.refresh()
+
+    def take_over(self, before: "Verifier") -> None:
+        """Go on with what is known under earlier settings, as far as these do not differ."""
+        self.elsewhere = before.elsewhere
+        self._sessions, self._seen, self._rates = before._sessions, before._seen, before._rates  # noqa: SLF001 - of our own kind
+        for url, issuer in before.issuers.items():
+            # its keys: the provider may be away just now
+            mine = self.issuers.get(url)
+            if mine is not None and (mine.name, mine.provider) == (issuer.name, issuer.provider):
+                self.issuers[url] = issuer
+        self._opaque = [issuer for issuer in self.issuers.values() if issuer.takes_opaque]
         self.refresh()
 
     def remembered(self, bearer: bytes, resource: bytes) -> TokenDecision | None:
@@ -149,13 +169,16 @@ class Verifier:
         if self.own is not None and self.own.owns(token):
             return None
         if not is_jwt(token):
-            if self._refused.get(hashlib.sha256(bearer).digest(), 0.0) > self._clock():
-                raise TokenRefused("the token is unknown, expired or revoked")
+            refused = self._refused.get((hashlib.sha256(bearer).digest(), resource))
+            if refused is not None and refused[0] > self._clock():
+                raise refused[1].with_traceback(None)
             if not self._opaque:
-                raise TokenRefused("the token is unknown, expired or revoked")
+                raise TokenRefused(_UNKNOWN)
             return None
         jwt = read_jwt(token)
-        verified = self._issuer(jwt).verify_now(token, jwt, audiences, self._clock())
+        issuer = self._issuer(jwt)
+        accepted = self._accepted(issuer, audiences)
+        verified = issuer.verify_now(token, jwt, accepted, self._clock())
         return None if verified is None else self._decide(bearer, resource, verified)
 
     async def decide(
@@ -170,7 +193,11 @@ class Verifier:
         """
         if (decision := self.decide_now(bearer, resource, audiences)) is not None:
             return decision
-        verified = await self.verify(_text(bearer), audiences)
+        try:
+            verified = await self.verify(_text(bearer), audiences)
+        except TokenRefused as exc:
+            self._refuse(bearer, resource, exc)
+            raise
         return self._decide(bearer, resource, verified)
 
     async def verify(self, token: str, audiences: Collection[str]) -> VerifiedToken:
@@ -185,14 +212,12 @@ class Verifier:
             return await self.own.verify(token, audiences)
         if is_jwt(token):
             jwt = read_jwt(token)
-            return await self._issuer(jwt).verify(token, jwt, audiences, now)
-        try:
-            return await self._opaque[0].introspect(token, audiences, now)
-        except TokenRefused:
-            if len(self._refused) >= MOST_REMEMBERED:
-                self._refused.clear()
-            self._refused[hashlib.sha256(token.encode()).digest()] = now + _REFUSED
-            raise
+            issuer = self._issuer(jwt)
+            return await issuer.verify(token, jwt, self._accepted(issuer, audiences), now)
+        if not self._opaque:
+            raise TokenRefused(_UNKNOWN)
+        issuer = self._opaque[0]
+        return await issuer.introspect(token, self._accepted(issuer, audiences), now)
 
     def refresh(self) -> frozenset[Revocation] | None:
         """Apply new decisions; returns those that are new, or None."""
@@ -203,7 +228,7 @@ class Verifier:
                 self._stamp = stamp
             except (MultitapError, OSError) as exc:  # the known ones stay in force
                 logger.warning("keeping the previous revocations: %s", exc)
-        everything = self.revocations.entries | self.elsewhere
+        everything = in_force(self.revocations.entries | self.elsewhere, self._clock())
         new = everything - self._applied
         if everything == self._applied:
             return None
@@ -215,6 +240,19 @@ class Verifier:
     def concerns(self, entries: Iterable[Revocation], principal: Principal) -> bool:
         """Whether one of these decisions ends what a principal has open."""
         return any(concerns(entry, principal, self._sessions) for entry in entries)
+
+    def people_of(self, entries: Iterable[Revocation]) -> set[Person]:
+        """The people whom these decisions are about, also those who have nothing open here."""
+        people = set[Person]()
+        for entry in entries:
+            if entry.kind in {"restored", "token"}:
+                continue
+            if entry.subject:
+                people.add(Person(entry.issuer, entry.subject))
+            elif entry.session:
+                sessions = self._sessions.get((entry.issuer, entry.session), {})
+                people.update(person for person in sessions.values() if person is not None)
+        return people
 
     async def log_out(self, name: str, token: str) -> Revocation:
         """The decision that a provider's logout token asks for.
@@ -277,6 +315,23 @@ class Verifier:
         seen, self._seen = self._seen, {}
         return [*seen.values()]
 
+    def _accepted(self, issuer: Issuer, audiences: Collection[str]) -> frozenset[str]:
+        """The audiences of one provider's tokens: what another is told to issue does not count."""
+        listed = issuer.provider.audiences
+        # a token for one profile opens no other, whatever the provider is told to issue
+        elsewhere = [text for text in listed if not text.startswith(f"{self.public_url}/")]
+        return frozenset({*audiences, *(elsewhere if self.public_url else listed)})
+
+    def _refuse(self, bearer: bytes, resource: bytes, exc: TokenRefused) -> None:
+        """Remember that a provider refuses an opaque token, so that it is not asked each time."""
+        token = _text(bearer)
+        if is_jwt(token) or (self.own is not None and self.own.owns(token)):
+            return
+        if len(self._refused) >= MOST_REMEMBERED:
+            self._refused.clear()
+        key = (hashlib.sha256(bearer).digest(), resource)
+        self._refused[key] = (self._clock() + _REFUSED, exc.with_traceback(None))
+
     def _issuer(self, jwt: Jwt) -> Issuer:
         name = jwt.claims.get("iss")
         issuer = self.issuers.get(name) if isinstance(name, str) else None
@@ -284,13 +339,28 @@ class Verifier:
             raise TokenRefused("the token is from an unknown issuer")
         return issuer
 
-    def _decide(self, bearer: bytes, resource: bytes, token: VerifiedToken) -> TokenDecision:
-        digest, now = hashlib.sha256(bearer).digest(), self._clock()
-        if (reason := self.revocations.refusal(token, digest.hex())) is not None:
+    @cached_property
+    def rules_mark(self) -> str:
+        """Differs after every change of the rules."""
+        return hashlib.sha256(msgspec.json.encode(self.access.rules)).hexdigest()[:16]
+
+    def rights(self, token: VerifiedToken, digest: str = "") -> Rights:
+        """What the holder of a valid token may do now.
+
+        Raises:
+            TokenRefused: Nothing any more.
+            NotAdmitted: No rule applies.
+        """
+        if (reason := self.revocations.refusal(token, digest)) is not None:
             raise TokenRefused(reason)
         rights = rights_of(self.access, token)
         if rights is None:
             raise NotAdmitted(_nobody(token))
+        return rights
+
+    def _decide(self, bearer: bytes, resource: bytes, token: VerifiedToken) -> TokenDecision:
+        digest, now = hashlib.sha256(bearer).digest(), self._clock()
+        rights = self.rights(token, digest.hex())
         principal = external_principal(
             token.issuer,
             token.subject,
@@ -328,10 +398,12 @@ class Verifier:
         if token.session:
             if len(self._sessions) >= _MOST_NAMES:
                 self._sessions.clear()
-            self._sessions[token.issuer, token.session] = principal.key
+            sharing = self._sessions.setdefault((token.issuer, token.session), {})
+            if len(sharing) < _MOST_SHARING:
+                sharing[principal.key] = principal.person
         claims = {name for rule in self.access.rules for name in rule.claims}
         person = described(token, decision.rights.rules, claims)
-        self._seen[f"{principal.key}"] = person
+        self._seen[principal.key] = person
 
     def _rate(self, key: str, rate: str | None) -> RateLimit | None:
         """The limit of a principal, which all its tokens share."""

@@ -105,6 +105,8 @@ class AuditRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The OAuth client that the principal's token was issued to."""
     access: str = ""
     """The access rules that admitted the principal, separated by commas."""
+    credential: str = ""
+    """The person whose account at the server was used; empty for the gateway's own."""
 
     def body(self) -> str:
         """The entry as JSON."""
@@ -161,6 +163,7 @@ def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
         principal.subject if principal.key else "",
         principal.client,
         ",".join(principal.rules),
+        "" if call.account is None else str(call.account),
     )
 
 

@@ -26,7 +26,7 @@ from multitap.events import (
     ToolSuspected,
     Warned,
 )
-from multitap.principal import Principal
+from multitap.principal import Person, Principal
 from multitap.redaction import MARK, Redactor
 from multitap.store.task_records import TASKS_TABLE
 
@@ -322,6 +322,8 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The id of its trace, if that is recorded; not kept."""
     failure: str | None = None
     """Why there was no answer, as metrics name it; not kept."""
+    account: Person | None = None
+    """Whose account at the server was used, for the audit log; None for the gateway's own."""
 
     @property
     def fields(self) -> Mapping[str, object]:

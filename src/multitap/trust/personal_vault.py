@@ -5,30 +5,27 @@ others, and one person has several clients. It is encrypted for exactly that per
 address, so that a row that somebody moves or copies cannot be opened.
 """
 
-import os
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
 from multitap.config import HttpServer, ServerConfig
 from multitap.config.variables import variables_of
-from multitap.files import Stamp, file_stamp
+from multitap.files import Stamp
 from multitap.principal import Person
 from multitap.trust.audit import recorder
-from multitap.trust.private_file import PrivateFile
+from multitap.trust.private_file import PrivateDatabase
 from multitap.trust.single_use import bind
 from multitap.trust.stored_logins import LoginSecrets, StoredLogin, TokenStoreError, holding_lock
 from multitap.trust.vault import VaultError, private_folder
 from multitap.trust.vault_key import VaultKeys
 
 FILE_NAME = "people.sqlite3"
-_APPLICATION = 0x6D747070  # "mtpp"
-_BUSY = 5.0  # seconds to wait for another process
 _TABLE = """
 CREATE TABLE IF NOT EXISTS accounts (
     issuer TEXT NOT NULL, subject TEXT NOT NULL, server TEXT NOT NULL, url TEXT NOT NULL,
@@ -44,7 +41,6 @@ _LIST = "SELECT issuer, subject, server, url, changed_at FROM accounts ORDER BY 
 _ALL = "SELECT issuer, subject, server, url, sealed FROM accounts"
 _RENEW = "UPDATE accounts SET sealed=? WHERE issuer=? AND subject=? AND server=? AND url=?"
 
-_T = TypeVar("_T")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(StoredLogin).decode
 
@@ -72,50 +68,65 @@ class PersonalVault:
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or private_folder()
-        self._path = self.folder / FILE_NAME
-        self._private = PrivateFile(self._path, VaultError)
+        self._database = PrivateDatabase(self.folder / FILE_NAME, VaultError, (_TABLE,))
         self._keys = VaultKeys(self.folder, is_used=lambda: self.stamp() is not None)
         self._record = recorder(folder)
 
     def stamp(self) -> Stamp:
         """Differs after every change of any entry; cheap to read."""
-        return file_stamp(self._path)
+        return self._database.stamp()
 
     def accounts(self, person: Person | None = None) -> Sequence[PersonalAccount]:
         """All entries, or those of one person."""
         if self.stamp() is None:
             return ()
-        rows = self._use(lambda connection: connection.execute(_LIST).fetchall())
+        rows = self._database.use(lambda connection: connection.execute(_LIST).fetchall())
         entries = [PersonalAccount(Person(*row[:2]), *row[2:]) for row in rows]
         return [entry for entry in entries if person in {None, entry.person}]
+
+    def servers_of_all(self) -> Mapping[Person, Sequence[str]]:
+        """The servers at which each person has an account."""
+        servers: dict[Person, list[str]] = {}
+        for account in self.accounts():
+            servers.setdefault(account.person, []).append(account.server)
+        return servers
 
     def find(self, person: Person, server: str, url: str) -> StoredLogin | None:
         """An entry with its secrets; None if there is none, or it cannot be opened."""
         if self.stamp() is None:
             return None
         where = (*person, server, url)
-        row = self._use(lambda connection: connection.execute(_FIND, where).fetchone())
+        row = self._database.use(lambda connection: connection.execute(_FIND, where).fetchone())
         return None if row is None else self._open_sealed(row[0], where)
 
     def save(self, person: Person, login: StoredLogin) -> None:
         """Store an entry, in place of an earlier one for that server and address."""
         where = (*person, login.server, login.url)
-        seal = self._keys.seals()[0]
-        sealed = seal.seal(_encode(login), _purpose(where))
-        self._use(lambda connection: connection.execute(_PUT, (*where, login.changed_at, sealed)))
+        self._keys.seals()  # before there is a file: from then on, no first key is created
+
+        def put(connection: sqlite3.Connection) -> None:
+            # while nobody else changes entries: a rotation in between would forget the key
+            sealed = self._keys.current().seal(_encode(login), _purpose(where))
+            connection.execute(_PUT, (*where, login.changed_at, sealed))
+
+        self._database.use(put)
 
     def remove(self, person: Person, server: str, url: str) -> bool:
         """Forget an entry; returns whether there was one."""
         if self.stamp() is None:
             return False
         where = (*person, server, url)
-        return bool(self._use(lambda connection: connection.execute(_DROP, where).rowcount))
+        return bool(
+            self._database.use(lambda connection: connection.execute(_DROP, where).rowcount)
+        )
 
     def remove_person(self, person: Person) -> int:
         """Forget everything of a person; returns how many entries that were."""
         if self.stamp() is None:
             return 0
-        count = self._use(lambda connection: connection.execute(_DROP_ALL, person).rowcount)
+        count = self._database.use(
+            lambda connection: connection.execute(_DROP_ALL, person).rowcount
+        )
         self._record("accounts.removed", subject=str(person), decision="deny")
         return count
 
@@ -132,7 +143,7 @@ class PersonalVault:
         An interruption loses nothing: until all entries have the new key, both are kept.
         """
         changed = self._keys.begin_change()
-        count = self._use(self._seal_again)
+        count = self._database.use(self._seal_again)
         self._keys.end_change()
         place = self._keys.describe()
         detail = f"{count} entries; {'a new key in' if changed else 'the first key of'} {place}"
@@ -150,7 +161,7 @@ class PersonalVault:
         self._record(kind, subject=str(person), server=server, decision=decision, detail=detail)
 
     def _seal_again(self, connection: sqlite3.Connection) -> int:
-        seal, count = self._keys.seals()[0], 0
+        seal, count = self._keys.current(), 0
         for *where, sealed in connection.execute(_ALL).fetchall():
             login = self._open_sealed(sealed, tuple(where))
             if login is None:
@@ -168,28 +179,6 @@ class PersonalVault:
                 if (opened := seal.unseal(sealed, _purpose(where))) is not None:
                     return _decode(opened.data)
         return None
-
-    def _use(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
-        try:
-            with self._connected() as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                result = work(connection)
-                connection.execute("COMMIT")
-                return result
-        except sqlite3.Error as exc:
-            raise VaultError(f"{self._path} cannot be used: {exc}") from None
-
-    @contextmanager
-    def _connected(self) -> Generator[sqlite3.Connection]:
-        # opened for each use, which is rare, so that any thread and process may use it
-        if self.stamp() is None:
-            os.close(self._private.open_lock(self._path))  # creates it, for its owner only
-        with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as opened:
-            # a rollback journal: the file itself changes with each commit, which others look for
-            opened.execute("PRAGMA synchronous = FULL")
-            opened.execute(f"PRAGMA application_id = {_APPLICATION}")
-            opened.execute(_TABLE)
-            yield opened
 
 
 class PersonalTokenStore:

@@ -1,10 +1,11 @@
-"""A file that only its owner can read, changed by one program at a time."""
+"""Files that only their owner can read, changed by one program at a time."""
 
 import fcntl
 import os
+import sqlite3
 import stat
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,8 @@ from multitap.errors import MultitapError
 from multitap.files import Stamp, file_stamp, give_name, open_unnamed
 
 _OTHERS = 0o077
+_BUSY = 5.0  # seconds to wait for another process at a database
+_T = TypeVar("_T")
 _Content = TypeVar("_Content")
 
 
@@ -43,8 +46,8 @@ class PrivateFile:
         with open(handle, "rb") as file:  # noqa: PTH123 - it is open already
             # Of the open file, not of the path, which may lead to another one by now. The folder
             # too: anyone who can write there can replace the file.
-            self._check_owner(self.path, os.fstat(file.fileno()))
-            self._check_owner(self.path.parent, self.path.parent.stat())
+            self.check_owner(self.path, os.fstat(file.fileno()))
+            self.check_owner(self.path.parent, self.path.parent.stat())
             return file.read()
 
     def load(self, kind: type[_Content], *, repair: str) -> _Content:
@@ -107,10 +110,51 @@ class PrivateFile:
             fresh.unlink(missing_ok=True)
             raise self._error(f"{self.path} cannot be written: {exc.strerror}") from None
 
-    def _check_owner(self, path: Path, status: os.stat_result) -> None:
+    def check_owner(self, path: Path, status: os.stat_result) -> None:
+        """Raise the error if others could have read or written a file or folder."""
         # Root may own it: root could read and write it anyway.
         if status.st_uid not in {os.geteuid(), 0}:
             raise self._error(f"{path} belongs to somebody else", hint="use a folder of your own")
         if status.st_mode & _OTHERS:
             mode = "700" if stat.S_ISDIR(status.st_mode) else "600"
             raise self._error(f"others can read {path}", hint=f"run `chmod {mode} {path}`")
+
+
+class PrivateDatabase:
+    """A SQLite file that only its owner can read; any thread and process may use it.
+
+    Args:
+        path: Its path.
+        error: The exception to raise, with the reason and a hint.
+        tables: Statements that create what is missing.
+    """
+
+    def __init__(self, path: Path, error: type[MultitapError], tables: Sequence[str]) -> None:
+        self.path = path
+        self._file = PrivateFile(path, error)
+        self._error = error
+        self._tables = tables
+
+    def stamp(self) -> Stamp:
+        """A stamp that differs after every change; None if there is no file."""
+        # it changes with each commit, because the journal is one for rolling back
+        return self._file.stamp()
+
+    def use(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+        """What `work` returns, in one transaction; others wait for it."""
+        # opened for each use, which is rare
+        handle = self._file.open_lock(self.path)  # creates it, for its owner only
+        try:
+            self._file.check_owner(self.path, os.fstat(handle))
+        finally:
+            os.close(handle)
+        try:
+            with closing(sqlite3.connect(self.path, timeout=_BUSY, isolation_level=None)) as opened:
+                opened.execute("BEGIN IMMEDIATE")
+                for statement in self._tables:
+                    opened.execute(statement)
+                result = work(opened)
+                opened.execute("COMMIT")
+                return result
+        except sqlite3.Error as exc:
+            raise self._error(f"{self.path} cannot be used: {exc}") from None

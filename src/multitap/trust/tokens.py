@@ -54,6 +54,8 @@ class AccessToken(msgspec.Struct, frozen=True, omit_defaults=True):
     revoked: float | None = None
     is_console: bool = False
     """Whether it opens the web console, and nothing else."""
+    owner: str = ""
+    """The id of the first token that this one replaces: accounts at servers stay with it."""
 
     def __post_init__(self) -> None:
         if self.rate is not None:
@@ -124,6 +126,7 @@ class AccessTokens:
         expires: float | None = None,
         rate: str | None = None,
         is_console: bool = False,
+        owner: str = "",
     ) -> tuple[str, AccessToken]:
         """Create a token; returns it and its record.
 
@@ -134,6 +137,7 @@ class AccessTokens:
             expires: When it expires, in seconds since the epoch.
             rate: The rate of requests.
             is_console: Whether it opens the web console, and nothing else.
+            owner: The id of the first token that it replaces.
 
         Raises:
             TokenError: The name or the globs are not valid, or there are too many tokens.
@@ -157,6 +161,7 @@ class AccessTokens:
             expires=expires,
             rate=rate,
             is_console=is_console,
+            owner=owner,
         )
         with self._changing() as content:
             if is_console:  # each lasts for hours, and expired ones are of no interest
@@ -188,6 +193,7 @@ class AccessTokens:
             expires=None if old.expires is None else now + old.expires - old.created,
             rate=old.rate,
             is_console=old.is_console,
+            owner=old.owner or old.id,
         )
         if not grace:
             return text, new, self.revoke(old.id)[0]

@@ -17,12 +17,13 @@ from multitap.errors import ConfigError
 from multitap.gateway.fronts.access import AccessRules, open_access
 from multitap.gateway.fronts.resource_server import ResourceServer, canonical_url
 from multitap.identity.people import People, Revocation
+from multitap.identity.verifier import REMEMBERED, Verifier
 from multitap.store.audit_log import AuditFile
 from multitap.trust.audit import lines
 from multitap.trust.tokens import AccessTokens
 from tests.gateway.hostile.raw import call, hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import open_stage
-from tests.identity.test_verifier import logout
+from tests.identity.test_verifier import OPAQUE, Clock, logout
 from tests.identity.tiny_issuer import tiny_issuer
 
 PUBLIC = "https://tap.example.com"
@@ -36,7 +37,9 @@ def _own_data(tmp_path, monkeypatch):
 
 
 @asynccontextmanager
-async def guarded(tmp_path, *rules, public=PUBLIC, profiles=None, **settings):
+async def guarded(
+    tmp_path, *rules, public=PUBLIC, profiles=None, make_verifier=Verifier, **settings
+):
     """A gateway with an identity provider."""
     async with tiny_issuer() as issuer:
         access = AccessSettings(
@@ -48,6 +51,7 @@ async def guarded(tmp_path, *rules, public=PUBLIC, profiles=None, **settings):
                 public,
                 lambda: gateway.hub.settings.access,
                 lambda: gateway.hub.settings.profiles,
+                make_verifier=make_verifier,
             )
 
         wanted = AccessRules(host="127.0.0.1", hosts=("tap.example.com",), has_providers=True)
@@ -368,6 +372,48 @@ async def test_revoking_a_person_ends_their_sessions_streams_and_connections(tmp
         assert refused.status == 401
         assert b"revoked" in refused.body
         assert (await other.asks(in_session(bob, message(1, "ping"), **bobs))).status == 200
+
+
+async def test_revoking_one_token_ends_its_stream_and_nothing_else(tmp_path):
+    async with guarded(tmp_path) as (issuer, stage), stage.dial() as line:
+        token = issuer.token()
+        headers, other = bearer(token), bearer(issuer.token())
+        session = (await line.asks(http(body=hello(), **headers))).headers["mcp-session-id"]
+        await line.send(http("GET", mcp_session_id=session, **headers))
+        assert (await line.head())[0] == 200
+
+        entry = Revocation(
+            kind="token", at=time.time(), digest=hashlib.sha256(token.encode()).hexdigest()
+        )
+        await anyio.to_thread.run_sync(People().decide, entry)
+        with anyio.fail_after(5):
+            await line.closed()
+        refused = await ask(stage, in_session(session, message(1, "ping"), **headers))
+        assert refused.status == 401
+        assert (await ask(stage, in_session(session, message(1, "ping"), **other))).status == 200
+
+
+async def test_a_stream_of_an_opaque_token_ends_within_a_minute_of_the_tokens_end(tmp_path):
+    clock = Clock()
+
+    def make(access):
+        return Verifier(access, clock=clock.wall, ages=clock.age)
+
+    async with (
+        guarded(tmp_path, make_verifier=make, **OPAQUE) as (issuer, stage),
+        stage.dial() as line,
+    ):
+        issuer.active["opaque"] = {"active": True, **issuer.claims()}
+        headers = bearer("opaque")
+        session = (await line.asks(http(body=hello(), **headers))).headers["mcp-session-id"]
+        await line.send(http("GET", mcp_session_id=session, **headers))
+        assert (await line.head())[0] == 200
+        del issuer.active["opaque"]
+        clock.passed = REMEMBERED
+        with anyio.fail_after(20):
+            await line.closed()
+
+        assert len(issuer.questions) == 2
 
 
 async def revoke(issuer, subject, kind="revoked"):

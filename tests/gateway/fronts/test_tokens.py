@@ -9,6 +9,7 @@ import pytest
 
 from multitap.config import Profile
 from multitap.gateway.fronts.access import AccessRules, open_access
+from multitap.gateway.fronts.tokens import read_tokens
 from multitap.trust.tokens import AccessTokens
 from tests.gateway.hostile.raw import call, dial, hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import open_stage
@@ -397,3 +398,19 @@ async def test_a_status_page_shows_what_the_token_may_see(store, open_gate):
     assert all(name not in pages[some][0] for name in others)
     assert own == pages[little][0]
     assert refused == 400
+
+
+def test_accounts_do_not_follow_the_line_of_a_token_without_a_name(tmp_path):
+    path = tmp_path / "tokens"
+    path.write_text(
+        "first-token-with-length\nsecond-token-with-length\nann=third-token-with-length\n"
+    )
+    path.chmod(0o600)
+    first, second, named = read_tokens(path)
+    path.write_text("second-token-with-length\n")
+    [moved] = read_tokens(path)
+
+    assert moved.principal == first.principal  # its name in lists is that of its line
+    assert moved.subject == second.subject
+    assert len({first.subject, second.subject, named.subject}) == 3
+    assert named.subject == "ann"

@@ -327,11 +327,12 @@ async def _serve_http(
     serve_settings = served.settings.serve
     # a gateway on standard input needs none of this
     from multitap.gateway.fronts import access as front_access  # noqa: PLC0415
+    from multitap.gateway.fronts import accounts  # noqa: PLC0415
     from multitap.gateway.fronts import http as http_front  # noqa: PLC0415
     from multitap.screens.page import access, console  # noqa: PLC0415
 
     has_providers = bool(served.settings.access.oidc)
-    public = _public_hosts(serve_settings) if has_providers else ()
+    public = _public_hosts(serve_settings) if has_providers or serve_settings.public_url else ()
     rules = front_access.AccessRules(
         host=host,
         hosts=(*serving.hosts, *public),
@@ -370,14 +371,19 @@ async def _serve_http(
                 sessions=lambda: [session.id for session in front.sessions],
                 editor=served.editor,
             )
+            page = None if keys is None else console.Console(control, allowed.access, keys)
             front = http_front.HttpFront(
                 gateway,
                 allowed.access,
                 sources=allowed.sources,
                 profile=serving.profile,
-                console=None if keys is None else console.Console(control, allowed.access, keys),
+                console=page,
                 resource_server=resources,
             )
+            if is_loopback(host) or not rules.insecure:  # otherwise nobody is anybody
+                accounts.open_accounts(front, serve_settings.public_url or base)
+                if page is not None:
+                    page.accounts = front.accounts
             if keys is not None:
                 control.keys, control.new_link = keys, partial(_new_link, keys, base)
             is_primary = worker is None or worker.is_first
@@ -442,7 +448,8 @@ def _resource_server(
 
     exchanges = Exchanges(issuer_of)
     if gateway.hub.people is not None:
-        gateway.hub.people.common.exchange = exchanges.account
+        common = gateway.hub.people.common
+        common.exchange, common.forget = exchanges.account, exchanges.forget
 
     def make_verifier(access: AccessSettings) -> Verifier:
         verifier = Verifier(access)

@@ -3,6 +3,7 @@
 import hashlib
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -15,14 +16,16 @@ from multitap.cli.terminal import Exit, note, say, say_json, table
 from multitap.cli.trust.access_check import check_access
 from multitap.config import Loaded
 from multitap.config.variables import expand_access
-from multitap.errors import ConfigError, MultitapError, UnknownName, quoted
+from multitap.errors import ConfigError, MultitapError, UnknownName, counted, quoted
 from multitap.identity.access_tokens import ProviderDown, TokenRefused, VerifiedToken, is_jwt
 from multitap.identity.people import People, PersonRecord, Revocation, Revocations, as_token
 from multitap.identity.rights import RuleOutcome, judge, rights_of
 from multitap.identity.verifier import Verifier
+from multitap.principal import Person
+from multitap.trust.personal_vault import PersonalVault
 from multitap.trust.tokens import PREFIX, AccessTokens, parts
 
-_COLUMNS = ("PERSON", "NAME", "STATE", "RULES", "CLIENTS", "LAST USE")
+_COLUMNS = ("PERSON", "NAME", "STATE", "RULES", "CLIENTS", "ACCOUNTS", "LAST USE")
 _RULE_COLUMNS = ("RULE", "APPLIES", "GIVES", "WHY NOT")
 _MACHINE = "(machine)"
 
@@ -39,16 +42,21 @@ access.add_command(check_access)
 @json_option
 def list_people(*, as_json: bool) -> int:
     """List the people who signed in with an identity provider, the last one first"""
-    people = People()
+    people, accounts = People(), PersonalVault().servers_of_all()
     seen, revocations = people.all(), people.revocations()
     if as_json:
-        say_json([_facts(person, revocations) for person in seen])
+        say_json(
+            [
+                {**_facts(person, revocations), "accounts": accounts.get(_owner(person), ())}
+                for person in seen
+            ]
+        )
     elif not seen:
         note(
             "nobody has signed in with an identity provider yet; `multitap token list` shows tokens"
         )
     else:
-        table(_COLUMNS, [_row(person, revocations) for person in seen])
+        table(_COLUMNS, [_row(person, revocations, accounts) for person in seen])
     return Exit.DONE
 
 
@@ -77,8 +85,9 @@ def explain_access(options: CommonOptions, who: str, *, as_json: bool) -> int:
 @access.command("revoke")
 @click.argument("who", metavar="TOKEN|USER")
 @click.option("--undo", is_flag=True, help="Let the person come back")
+@click.option("--forget", is_flag=True, help="Delete the person's accounts at servers, too")
 @config_options
-def revoke_access(options: CommonOptions, who: str, *, undo: bool) -> int:
+def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool) -> int:
     """Refuse a person, or one token, from now on
 
     Running gateways end their sessions, streams and calls within a second. A person stays out, also
@@ -99,6 +108,9 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool) -> int:
     person = _person(people, load_configuration(options), who)
     people.revoke(person, undo=undo)
     note(f"{person.label} may come back" if undo else f"revoked {person.label}, with all tokens")
+    if forget:
+        count = PersonalVault().remove_person(_owner(person)) if person.subject else 0
+        note(f"deleted {counted(count, 'account')}")
     return Exit.DONE
 
 
@@ -132,8 +144,9 @@ def _token(loaded: Loaded, who: str) -> VerifiedToken:
         loaded.settings.serve.public_url, lambda: settings, lambda: loaded.settings.profiles
     )
     resources = [b"/mcp", b"/sse", *(f"/mcp/{name}".encode() for name in loaded.settings.profiles)]
-    audiences = frozenset[str]().union(*map(server.audiences, resources))
+    audiences = [*map(server.url_of, resources)]
     verifier = Verifier(expand_access(settings, loaded.scope))
+    verifier.public_url = server.public_url
 
     async def verify() -> VerifiedToken:
         try:
@@ -251,13 +264,20 @@ def _facts(person: PersonRecord, revocations: Revocations) -> dict[str, Any]:
     }
 
 
-def _row(person: PersonRecord, revocations: Revocations) -> tuple[str, ...]:
+def _owner(person: PersonRecord) -> Person:
+    return Person(person.issuer, person.subject)
+
+
+def _row(
+    person: PersonRecord, revocations: Revocations, accounts: Mapping[Person, Sequence[str]]
+) -> tuple[str, ...]:
     return (
         person.label,
         person.name or ("-" if person.subject else _MACHINE),
         _state(person, revocations),
         ", ".join(person.rules) or "-",
         ", ".join(person.clients),
+        ", ".join(accounts.get(_owner(person), ())) or "-",
         time.strftime("%Y-%m-%d %H:%M", time.localtime(person.last_use)),
     )
 

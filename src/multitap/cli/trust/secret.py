@@ -204,7 +204,7 @@ def find_person(settings: Settings, user: str, issuer: str | None) -> Person:
     if issuer is not None:
         return Person(issuer, user)
     tokens = [token for token in AccessTokens().all() if user in {token.name, token.id}]
-    active = {token.id for token in tokens if token.state(time.time()) == "active"}
+    active = {token.owner or token.id for token in tokens if token.state(time.time()) == "active"}
     if len(active) == 1:
         return Person(TOKEN_ISSUER, *active)
     providers = [*settings.access.oidc.values()]

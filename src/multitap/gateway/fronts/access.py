@@ -295,7 +295,8 @@ class Access:
         for token in self.tokens:  # no early exit: constant time
             if hmac.compare_digest(secret, token.secret):
                 admitted = Admitted(
-                    Principal(token.principal, FILE_ISSUER, token.principal), token.profile
+                    Principal(token.principal, FILE_ISSUER, token.subject or token.principal),
+                    token.profile,
                 )
         if admitted is None and self.keys is not None:
             admitted = self.keys.find(secret)

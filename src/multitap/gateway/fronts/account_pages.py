@@ -45,7 +45,9 @@ def sign_in(csrf: str, then: str, providers: Iterable[tuple[str, str]], reason: 
     return page("Sign in", _alert(reason), links, form)
 
 
-def overview(csrf: str, person: str, rows: Sequence[AccountRow], note: str = "") -> Markup:
+def overview(
+    csrf: str, person: str, rows: Sequence[AccountRow], *, is_admin: bool = False
+) -> Markup:
     """My accounts."""
     table = element(
         "table",
@@ -55,7 +57,7 @@ def overview(csrf: str, person: str, rows: Sequence[AccountRow], note: str = "")
     leave = _form("/accounts/sign-out", csrf, element("button", "Sign out", type="submit"))
     return page(
         "My accounts",
-        element("p", note) if note else None,
+        element("p", element("a", "Console", href="/console")) if is_admin else None,
         element("p", f"Signed in as {person}. Only you use the accounts that you connect here."),
         table if rows else element("p", "No server here needs an account of yours."),
         leave,

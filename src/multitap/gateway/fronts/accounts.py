@@ -5,23 +5,30 @@ Links, forms and redirects are compared with that person, so that a link that wa
 or replayed connects nothing for anybody else.
 """
 
-import asyncio
+import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit
 
 import anyio
+import anyio.to_thread
 import msgspec
 
 from multitap.config import HttpServer
 from multitap.errors import MultitapError
 from multitap.gateway.fronts import account_pages as pages
+from multitap.gateway.fronts.account_logins import NOT_BEGUN, AccountLogins
 from multitap.gateway.fronts.account_pages import AccountRow
-from multitap.gateway.fronts.browser_sessions import BrowserSession, BrowserSessions
+from multitap.gateway.fronts.browser_sessions import (
+    BrowserSession,
+    BrowserSessions,
+    SignInProvider,
+    Visitor,
+)
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead, ToDo
 from multitap.hub.people import Members
@@ -33,8 +40,6 @@ from multitap.trust.personal_vault import keys_of
 if TYPE_CHECKING:
     from multitap.gateway.fronts.http import HttpFront
 
-MOST_FLOWS = 256
-"""Logins at authorization servers in progress; beyond that, the oldest is given up."""
 ATTEMPTS = "10/min"
 """Wrong tokens; they cannot be guessed, but there is no reason to allow attempts."""
 _LARGEST = 64 * 1024  # bytes of a form
@@ -56,52 +61,13 @@ _SAFE: tuple[tuple[bytes, bytes], ...] = (
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
 )
+_OWN_PATH = re.compile(
+    r"/(?:accounts|console)(?:/[\w/-]{0,100})?(?:\?for=[\w%-]{0,2000})?", re.ASCII
+)
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
 
 Admit = Callable[[bytes], Principal | None]
 """Whose token it is; None if it is nobody's."""
-
-
-class PendingSignIn(msgspec.Struct, frozen=True):
-    """One sign-in of a browser at an identity provider."""
-
-    address: str
-    """The provider's page, with a `state` of this sign-in."""
-    finish: Callable[[str], Awaitable[Principal]]
-    """Who signed in, given the address that the browser was redirected to."""
-
-
-class SignInProvider(msgspec.Struct, frozen=True):
-    """An identity provider with which people sign in here."""
-
-    label: str
-    begin: Callable[[str], Awaitable[PendingSignIn]]
-    """Begins a sign-in, given our redirect address."""
-
-
-class _Flow:
-    """One login at an authorization server, between two pages."""
-
-    def __init__(self, person: Person, server: str) -> None:
-        loop = asyncio.get_running_loop()
-        self.person = person
-        self.server = server
-        self.page: asyncio.Future[str] = loop.create_future()
-        self.redirected: asyncio.Future[str] = loop.create_future()
-        self.outcome: asyncio.Future[str | None] = loop.create_future()
-        """None if it succeeded, else why it did not."""
-
-    async def has_page(self) -> bool:
-        """Wait until the authorization server's page is known; False if there is none."""
-        waiting: set[asyncio.Future[Any]] = {self.page, self.outcome}
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        return self.page.done() and not self.page.cancelled()
-
-    async def send(self, _: str, page: str) -> str:
-        """Hand the address of the page to the browser, and wait for its return."""
-        if not self.page.done():
-            self.page.set_result(page)
-        return await self.redirected
 
 
 class AccountPages:
@@ -112,7 +78,7 @@ class AccountPages:
         base: The URL of the gateway as people see it, without `/mcp`.
         admit: Whose token a person typed.
         is_valid: Whether the person of a session may still use the gateway.
-        providers: The identity providers that people may sign in with, by name.
+        providers: The identity providers that people may sign in with now, by name.
     """
 
     def __init__(
@@ -120,22 +86,20 @@ class AccountPages:
         gateway: Gateway,
         base: str,
         admit: Admit,
-        is_valid: Callable[[BrowserSession], bool] = lambda _: True,
-        providers: Mapping[str, SignInProvider] | None = None,
+        is_valid: Callable[[Visitor], bool] = lambda _: True,
+        providers: Callable[[], Mapping[str, SignInProvider]] = dict,
     ) -> None:
         self._gateway = gateway
         self.base = base.rstrip("/")
         gateway.connections.links.base = self.base
         self._admit = admit
-        self._sessions = BrowserSessions(
+        self.sessions = BrowserSessions(
             gateway.connections.links.page_key,
             is_secure=self.base.startswith("https://"),
             is_valid=is_valid,
         )
-        self._providers = providers or {}
-        self._flows: dict[str, _Flow] = {}
-        self._sign_ins: dict[str, tuple[PendingSignIn, str, str]] = {}
-        """Those in progress, with the provider's label and where to go on, by their state."""
+        self._providers = providers
+        self._logins = AccountLogins(gateway)
         self._wrong = RateLimit(Rate.parse(ATTEMPTS))
         self._handlers: Mapping[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
             (b"GET", b"/accounts"): self._overview,
@@ -174,6 +138,18 @@ class AccountPages:
         # without a referrer, browsers name no origin for a form, but they say that it is ours
         return site in _OWN_SITES and (origin == own or site == b"same-origin")
 
+    def sign_in_pages(self, then: str) -> Sequence[tuple[str, str]]:
+        """Where people sign in to see a page: the names of providers, and addresses."""
+        return [
+            (provider.label, f"/accounts/sign-in?with={quote(name)}&then={quote(then, safe='')}")
+            for name, provider in self._providers().items()
+        ]
+
+    def admin_of(self, head: RequestHead) -> BrowserSession | None:
+        """The session of a request whose person may run the gateway."""
+        session = self.sessions.find(head)
+        return session if session is not None and session.visitor.is_admin else None
+
     @property
     def _people(self) -> Members:
         people = self._gateway.hub.people
@@ -184,17 +160,14 @@ class AccountPages:
     def _ask_to_sign_in(
         self, http_request: HttpRequest, then: str, reason: str = "", status: int = 401
     ) -> None:
-        providers = [
-            (provider.label, f"/accounts/sign-in?with={quote(name)}&then={quote(then, safe='')}")
-            for name, provider in self._providers.items()
-        ]
-        _show(http_request, pages.sign_in("", then, providers, reason), status)
+        page = pages.sign_in("", then, self.sign_in_pages(then), reason)
+        _show(http_request, page, status)
 
     async def _sign_in(self, http_request: HttpRequest) -> None:
         form = _form_of(http_request)
         then = _own_path(form.get("then", ""))
         principal = self._admit(form.get("token", "").strip().encode("latin-1", "replace"))
-        cookie = None if principal is None else self._sessions.begin(principal)
+        cookie = None if principal is None else self.sessions.begin(Visitor(principal))
         if cookie is not None:
             _go(http_request, then, cookie)
         elif wait := self._wrong.take(time.monotonic()):
@@ -205,60 +178,54 @@ class AccountPages:
     async def _begin_sign_in(self, http_request: HttpRequest) -> None:
         query = http_request.head.query
         name, then = query.get("with", [""])[0], _own_path(query.get("then", [""])[0])
-        provider = self._providers.get(name)
+        provider = self._providers().get(name)
         if provider is None:
             self._ask_to_sign_in(http_request, then)
             return
         try:
             with anyio.fail_after(_PAGE_TIMEOUT):
-                pending = await provider.begin(f"{self.base}/accounts/signed-in")
+                address, pending = await provider.begin(self._signed_in)
         except (MultitapError, TimeoutError) as exc:
             self._ask_to_sign_in(http_request, then, f"{provider.label}: {exc}", 502)
             return
-        if len(self._sign_ins) >= MOST_FLOWS:
-            del self._sign_ins[next(iter(self._sign_ins))]
-        state = parse_qs(urlsplit(pending.address).query).get("state", [""])[0]
-        self._sign_ins[state] = (pending, provider.label, then)
         # the same browser has to come back: a session that somebody else began is not taken over
-        mine = (
-            b"set-cookie",
-            f"multitap_state={state}; Path=/accounts; Max-Age=600; HttpOnly; SameSite=Lax".encode(),
-        )
-        _show(http_request, pages.forward(pending.address, provider.label), 200, mine)
+        mine = self.sessions.begin_sign_in(msgspec.structs.replace(pending, then=then))
+        _show(http_request, pages.forward(address, provider.label), 200, mine)
+
+    @property
+    def _signed_in(self) -> str:
+        return f"{self.base}/accounts/signed-in"
 
     async def _finish_sign_in(self, http_request: HttpRequest) -> None:
         head = http_request.head
-        state = head.query.get("state", [""])[0]
-        began_here = f"multitap_state={state}".encode() in [
-            pair.strip() for pair in head.headers.get(b"cookie", b"").split(b";")
-        ]
-        # taken only by the browser that began it: another one must not be able to end it either
-        known = self._sign_ins.pop(state, None) if began_here else None
-        if known is None:
+        answer = {name: values[0] for name, values in head.query.items()}
+        pending = self.sessions.find_sign_in(head, answer.get("state", ""))
+        provider = None if pending is None else self._providers().get(pending.provider)
+        if pending is None or provider is None:
             self._ask_to_sign_in(http_request, "/accounts", "This sign-in was not begun here.", 400)
             return
-        pending, label, then = known
+        then = _own_path(pending.then)
         try:
             with anyio.fail_after(_PAGE_TIMEOUT):
-                principal = await pending.finish(f"{self.base}{head.url.decode('latin-1')}")
+                visitor = await provider.finish(self._signed_in, pending, answer)
         except (MultitapError, TimeoutError) as exc:
-            self._ask_to_sign_in(http_request, then, f"{label}: {exc}", 403)
+            self._ask_to_sign_in(http_request, then, f"{provider.label}: {exc}", 403)
             return
-        cookie = self._sessions.begin(principal)
+        cookie = self.sessions.begin(visitor)
         if cookie is None:
             self._ask_to_sign_in(http_request, then, "Only people have accounts here.", 403)
         else:
-            _go(http_request, then, cookie)
+            _go(http_request, then, cookie, self.sessions.end_sign_in(pending))
 
     async def _sign_out(self, http_request: HttpRequest) -> None:
         if self._is_guarded(http_request, _form_of(http_request)):
-            _go(http_request, "/accounts", self._sessions.end())
+            _go(http_request, "/accounts", self.sessions.end())
 
     def _is_guarded(
         self, http_request: HttpRequest, form: Mapping[str, str]
     ) -> BrowserSession | None:
         """The session of a form that one of our pages made for it; else answers the request."""
-        session = self._sessions.find(http_request.head)
+        session = self.sessions.find(http_request.head)
         if session is None:
             self._ask_to_sign_in(http_request, "/accounts")
         elif not secrets.compare_digest(form.get("csrf", "").encode(), session.csrf.encode()):
@@ -267,7 +234,7 @@ class AccountPages:
         return session
 
     async def _overview(self, http_request: HttpRequest) -> None:
-        session = self._sessions.find(http_request.head)
+        session = self.sessions.find(http_request.head)
         if session is None:
             self._ask_to_sign_in(http_request, "/accounts", status=200)
             return
@@ -275,7 +242,10 @@ class AccountPages:
             await self._row(session.person, server, config.description or "")
             for server, config in self._people.servers.items()
         ]
-        _show(http_request, pages.overview(session.csrf, str(session.person), rows))
+        page = pages.overview(
+            session.csrf, str(session.person), rows, is_admin=session.visitor.is_admin
+        )
+        _show(http_request, page)
 
     async def _row(self, person: Person, server: str, description: str) -> AccountRow:
         stored = await self._people.of(person).account(server)
@@ -295,14 +265,14 @@ class AccountPages:
             text = "This link is too old, or was changed. Call the tool again to get a new one."
             _show(http_request, pages.message("Not connected", text), 410)
             return
-        session = self._sessions.find(http_request.head)
+        session = self.sessions.find(http_request.head)
         if session is None:
             path = f"/accounts/connect?for={quote(ticket, safe='')}"
             self._ask_to_sign_in(http_request, path, status=200)
             return
         person, server = target
         if person != session.person:
-            self._refuse_other(http_request, session.person, server)
+            await self._refuse_other(http_request, session.person, server)
             return
         config = self._people.servers.get(server)
         if config is None:
@@ -314,10 +284,10 @@ class AccountPages:
             page = pages.consent(session.csrf, server, str(person), place or server, ticket)
             _show(http_request, page)
 
-    def _refuse_other(self, http_request: HttpRequest, person: Person, server: str) -> None:
-        self._people.vault.note(
-            "account.refused", person, server, "the link was for somebody else", allow=False
-        )
+    async def _refuse_other(self, http_request: HttpRequest, person: Person, server: str) -> None:
+        reason = "the link was for somebody else"
+        note = partial(self._people.vault.note, "account.refused", person, server, reason)
+        await anyio.to_thread.run_sync(partial(note, allow=False))
         text = "This link was made for somebody else. Nothing was connected."
         more = "If somebody sent it to you, tell the person who runs this gateway."
         _show(http_request, pages.message("Not for you", text, more), 403)
@@ -331,7 +301,7 @@ class AccountPages:
         if ticket := form.get("for"):
             target = self._gateway.connections.links.read(ticket)
             if target != (person, server):
-                self._refuse_other(http_request, person, server)
+                await self._refuse_other(http_request, person, server)
                 return
         config = self._people.servers.get(server)
         if config is None:
@@ -344,69 +314,33 @@ class AccountPages:
             await self._begin_login(http_request, person, server)
 
     async def _begin_login(self, http_request: HttpRequest, person: Person, server: str) -> None:
-        if len(self._flows) >= MOST_FLOWS:
-            self._give_up(next(iter(self._flows)))
-        flow = _Flow(person, server)
-        self._gateway.tasks.start_soon(self._run_login, flow)
-        if await flow.has_page():
-            address = flow.page.result()
-            state = parse_qs(urlsplit(address).query).get("state", [""])[0]
-            self._flows[state] = flow
-            place = urlsplit(address).hostname or server
-            _show(http_request, pages.forward(address, place))
-        else:
-            reason = flow.outcome.result() or ""
-            _show(http_request, pages.message("Not connected", reason), 502)
-
-    def _give_up(self, state: str) -> None:
-        flow = self._flows.pop(state)
-        if not flow.redirected.done():
-            flow.redirected.cancel()
-
-    async def _run_login(self, flow: _Flow) -> None:
-        from multitap.oauth.account import LOGIN_TIMEOUT  # noqa: PLC0415 - many never log in
-
-        reason: str | None = "the login was not completed"
-        try:
-            with anyio.fail_after(LOGIN_TIMEOUT):
-                redirect = f"{self.base}/accounts/callback"
-                await self._people.of(flow.person).log_in(flow.server, flow.send, redirect)
-            reason = None
-        except TimeoutError:
-            reason = "nobody logged in within ten minutes"
-        except MultitapError as exc:
-            reason = str(exc)
-        except asyncio.CancelledError:
-            if not flow.redirected.cancelled():  # or it was only given up
-                raise
-        finally:
-            if not flow.outcome.done():
-                flow.outcome.set_result(reason)
-            with suppress(asyncio.InvalidStateError):
-                flow.page.cancel()
+        begun = await self._logins.begin(person, server, f"{self.base}/accounts/callback")
+        if isinstance(begun, str):
+            _show(http_request, pages.message("Not connected", begun), 502)
+            return
+        place = urlsplit(begun.page).hostname or server
+        # the browser may come back to another replica
+        mine = self.sessions.begin_login(begun.state, begun.replica)
+        _show(http_request, pages.forward(begun.page, place), 200, mine)
 
     async def _finish_login(self, http_request: HttpRequest) -> None:
         """The redirect from an authorization server: it counts only in the browser that left."""
         head = http_request.head
         state = head.query.get("state", [""])[0]
-        session, flow = self._sessions.find(http_request.head), self._flows.get(state)
-        if session is None or flow is None:
-            text = "This is not the answer to a login that was begun here."
-            _show(http_request, pages.message("Not connected", text), 400)
+        session = self.sessions.find(head)
+        if session is None:
+            _show(http_request, pages.message("Not connected", NOT_BEGUN), 400)
             return
-        if flow.person != session.person:
-            # whoever began it learns nothing, and the one who came back connects nothing
-            self._give_up(state)
-            self._refuse_other(http_request, session.person, flow.server)
-            return
-        del self._flows[state]
-        flow.redirected.set_result(f"{self.base}{head.url.decode('latin-1')}")
-        reason = await asyncio.shield(flow.outcome)
-        if reason is None:
-            text = f"Your account is connected with {flow.server}. You can close this page."
+        address = f"{self.base}{head.url.decode('latin-1')}"
+        replica = self.sessions.find_login(head, state)
+        outcome = await self._logins.finish(state, address, session.person, replica)
+        if outcome.is_foreign:
+            await self._refuse_other(http_request, session.person, outcome.server)
+        elif outcome.reason is None:
+            text = f"Your account is connected with {outcome.server}. You can close this page."
             _show(http_request, pages.message("Connected", text))
         else:
-            _show(http_request, pages.message("Not connected", reason), 400)
+            _show(http_request, pages.message("Not connected", outcome.reason), 400)
 
     async def _store_keys(self, http_request: HttpRequest) -> None:
         form = _form_of(http_request)
@@ -445,17 +379,26 @@ def open_accounts(front: "HttpFront", base: str) -> None:
         admitted = access.find_token(secret)
         return None if admitted is None else admitted.principal
 
-    def is_valid(session: BrowserSession) -> bool:
-        if resources is None or session.issuer not in resources.verifier.issuers:
-            return access.is_active(session.key)
-        client = session.key.rpartition(" ")[2]
-        return not resources.verifier.revocations.is_blocked(*session.person, client)
+    def is_valid(visitor: Visitor) -> bool:
+        principal = visitor.principal
+        if resources is None or principal.issuer not in resources.verifier.issuers:
+            return access.is_active(principal.key)
+        revocations, issuer = resources.verifier.revocations, principal.issuer
+        return (
+            visitor.rules_mark == resources.verifier.rules_mark
+            and not revocations.is_blocked(issuer, principal.subject, principal.client)
+            and not revocations.has_logged_out(
+                issuer, principal.subject, visitor.session, visitor.issued
+            )
+        )
 
-    providers: Mapping[str, SignInProvider] = {}
-    if resources is not None:
+    def providers() -> Mapping[str, SignInProvider]:
+        if resources is None:
+            return {}
         from multitap.gateway.fronts.provider_sign_in import sign_in_providers  # noqa: PLC0415 - few have providers
 
-        providers = sign_in_providers(resources)
+        return sign_in_providers(resources)
+
     front.accounts = AccountPages(front.gateway, base, find, is_valid, providers)
 
 
@@ -472,7 +415,8 @@ def _form_of(http_request: HttpRequest) -> dict[str, str]:
 
 def _own_path(path: str) -> str:
     """A path of ours to go on to; anything else is the overview, not a stranger's page."""
-    return path if path.startswith("/accounts") and "\\" not in path else "/accounts"
+    # it becomes a header: with a line break in it, a link could set a cookie
+    return path if _OWN_PATH.fullmatch(path) else "/accounts"
 
 
 def _go(http_request: HttpRequest, path: str, *extra: tuple[bytes, bytes]) -> None:

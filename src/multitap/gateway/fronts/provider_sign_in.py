@@ -1,18 +1,25 @@
 """Browsers sign in with an organisation's identity provider, as any client of the gateway does.
 
 The browser gets an access token for the gateway, which is verified like that of every client: the
-person on a page is then the same as the person behind a call.
+person on a page is then the same as the person behind a call. Where the gateway issues the tokens
+of clients itself, the provider need not know it as an API, and its ID token says who it is.
 """
 
+import secrets
+import time
+from collections.abc import Mapping
 from functools import partial
 
-from multitap.config.access import OidcIssuer
 from multitap.errors import MultitapError
-from multitap.gateway.fronts.accounts import PendingSignIn, SignInProvider
+from multitap.gateway.fronts.browser_sessions import PendingSignIn, SignInProvider, Visitor
 from multitap.gateway.fronts.resource_server import MCP, ResourceServer
-from multitap.identity.access_tokens import ProviderDown, TokenRefused
+from multitap.identity.access_tokens import ProviderDown, TokenRefused, VerifiedToken, describe
+from multitap.identity.issuer import Issuer
+from multitap.identity.sign_in import ProviderSignIn, SignInAttempt, SignInRefused, new_attempt
 from multitap.identity.verifier import NotAdmitted
-from multitap.principal import Principal
+from multitap.principal import external_principal
+
+_LIFE = 3600.0  # seconds; the session of a browser ends by then
 
 
 class BrowserRefused(MultitapError):
@@ -22,47 +29,90 @@ class BrowserRefused(MultitapError):
 def sign_in_providers(resources: ResourceServer) -> dict[str, SignInProvider]:
     """The providers at which the gateway has a client of its own, by name."""
     return {
-        name: SignInProvider(name, partial(_begin, resources, provider))
-        for name, provider in resources.verifier.access.oidc.items()
-        if provider.client_id is not None
+        issuer.name: SignInProvider(
+            issuer.name, partial(_begin, resources, issuer), partial(_finish, resources, issuer)
+        )
+        for issuer in resources.verifier.issuers.values()
+        if issuer.provider.client_id is not None
     }
 
 
-async def _begin(resources: ResourceServer, provider: OidcIssuer, redirect: str) -> PendingSignIn:
-    # few gateways have people who sign in, and cryptography is slow to import
-    from multitap.config import OAuth  # noqa: PLC0415
-    from multitap.oauth.discovery import Discovery, find_issuer  # noqa: PLC0415
-    from multitap.oauth.endpoints import GuardedFetch  # noqa: PLC0415
-    from multitap.oauth.grants import AuthorizationRequest, TokenEndpoint  # noqa: PLC0415
-    from multitap.oauth.identity import configured_client  # noqa: PLC0415
+def _issues_itself(resources: ResourceServer, issuer: Issuer) -> bool:
+    """Whether clients of a provider's people have tokens of the gateway."""
+    settings = resources.verifier.access.sign_in
+    return settings is not None and settings.provider == issuer.name
 
-    fetch = GuardedFetch(provider.issuer)
-    issuer = await find_issuer(fetch, provider.issuer)
-    settings = OAuth(client_id=provider.client_id, client_secret=provider.client_secret)
-    client = configured_client(settings, issuer)
-    if client is None:
-        raise BrowserRefused("the gateway has no client there")
-    scope = " ".join(dict.fromkeys(("openid", *provider.scopes)))
-    discovery = Discovery(
-        resource=resources.url_of(MCP),
-        issuer=issuer,
-        is_described=True,
-        scope=scope,
-        takes_proofs=False,
+
+def _sign_in(resources: ResourceServer, issuer: Issuer) -> ProviderSignIn:
+    settings = resources.verifier.access.sign_in
+    if settings is not None and _issues_itself(resources, issuer):
+        return ProviderSignIn(issuer, settings.scopes, lasts=False)
+    scopes = tuple(dict.fromkeys(("openid", *issuer.provider.scopes)))
+    return ProviderSignIn(issuer, scopes, lasts=False, resource=resources.url_of(MCP))
+
+
+async def _begin(
+    resources: ResourceServer, issuer: Issuer, redirect: str
+) -> tuple[str, PendingSignIn]:
+    attempt, state = new_attempt(redirect), secrets.token_urlsafe(32)
+    try:
+        address = await _sign_in(resources, issuer).page(attempt, state)
+    except (SignInRefused, ProviderDown) as exc:
+        raise BrowserRefused(str(exc)) from None
+    pending = PendingSignIn(
+        state=state, provider=issuer.name, nonce=attempt.nonce, verifier=attempt.verifier
     )
-    request = AuthorizationRequest(discovery, client, redirect, scope, fetch.rules)
+    return address, pending
 
-    async def finish(redirected: str) -> Principal:
-        form = request.form(redirected)
-        endpoint = TokenEndpoint(fetch, issuer.issuer, client)
-        grant = await endpoint.grant(issuer.token_endpoint, form)
-        token = grant.access_token.encode("latin-1", "replace")
-        try:
-            decision = await resources.verifier.decide(token, MCP, resources.audiences(MCP))
-        except (TokenRefused, NotAdmitted, ProviderDown) as exc:
-            raise BrowserRefused(str(exc)) from None
-        if decision.principal.issuer != provider.issuer:
-            raise BrowserRefused("the token is from another provider")
-        return decision.principal
 
-    return PendingSignIn(request.address, finish)
+async def _finish(
+    resources: ResourceServer,
+    issuer: Issuer,
+    redirect: str,
+    pending: PendingSignIn,
+    answer: Mapping[str, str],
+) -> Visitor:
+    attempt = SignInAttempt(pending.nonce, pending.verifier, redirect)
+    sign_in = _sign_in(resources, issuer)
+    try:
+        if _issues_itself(resources, issuer):
+            signed_in = await sign_in.finish(attempt, answer)
+            token = _described(issuer, signed_in.subject, signed_in.claims)
+        else:
+            grant, claims = await sign_in.redeem(attempt, answer)
+            decision = await resources.decide(grant.access_token.encode("latin-1", "replace"))
+            token = decision.token
+            if claims and claims["sub"] != token.subject:
+                raise BrowserRefused("the tokens are of two people")
+        rights = resources.verifier.rights(token)
+    except (TokenRefused, NotAdmitted, ProviderDown, SignInRefused) as exc:
+        raise BrowserRefused(str(exc)) from None
+    if token.issuer != issuer.provider.issuer:
+        raise BrowserRefused("the token is from another provider")
+    return Visitor(
+        external_principal(
+            token.issuer,
+            token.subject,
+            token.client,
+            is_machine=token.is_machine,
+            rules=rights.rules,
+        ),
+        issued=token.issued,
+        session=token.session,
+        is_admin=rights.is_admin,
+        rules_mark=resources.verifier.rules_mark,
+    )
+
+
+def _described(issuer: Issuer, subject: str, claims: Mapping[str, object]) -> VerifiedToken:
+    """A person by their ID token, as a token of ours would describe them."""
+    now, provider = time.time(), issuer.provider
+    full = {
+        **claims,
+        "sub": subject,
+        "client_id": provider.client_id,
+        "scope": " ".join(provider.scopes),
+        "iat": now,
+        "exp": now + _LIFE,
+    }
+    return describe(full, issuer.name, provider)

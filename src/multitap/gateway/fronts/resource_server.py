@@ -15,7 +15,7 @@ from multitap.gateway.fronts.http import LOGOUT
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.http.server.request import HttpRequest, Rejected, RequestHead, ToDo
 from multitap.identity import proofs
-from multitap.identity.access_tokens import MissingScopes, ProviderDown, TokenRefused
+from multitap.identity.access_tokens import MissingScopes, ProviderDown, TokenRefused, is_jwt
 from multitap.identity.proofs import ProofRefused, Proofs
 from multitap.identity.verifier import NotAdmitted, OwnTokens, TokenDecision, Verifier
 from multitap.wire import jsonrpc
@@ -89,7 +89,6 @@ class ResourceServer:
         self.sign_in: SignInFront | None = None
         self.verifier = self._verifier_for(self._settings)
         self._proofs = Proofs()
-        self._audiences: dict[bytes, frozenset[str]] = {}
 
     def follow_settings(self) -> bool:
         """Apply changed settings; whether there were any."""
@@ -98,19 +97,19 @@ class ResourceServer:
             return False
         self._settings = settings
         try:
-            verifier = self._verifier_for(settings)
+            verifier = self._verifier_for(settings, self.verifier)
         except ConfigError as exc:
             logger.warning("keeping the previous access settings: %s", exc)
             return False
-        verifier.elsewhere = self.verifier.elsewhere
-        verifier.refresh()
         self.verifier = verifier
-        self._audiences.clear()
         return True
 
-    def _verifier_for(self, settings: AccessSettings) -> Verifier:
+    def _verifier_for(self, settings: AccessSettings, before: Verifier | None = None) -> Verifier:
         expanded = self._expand(settings)
         verifier = self._make_verifier(expanded)
+        verifier.public_url = self.public_url
+        if before is not None:
+            verifier.take_over(before)
         if self._make_sign_in is not None:
             self.sign_in = self._make_sign_in(expanded, verifier)
         verifier.own = None if self.sign_in is None else self.sign_in.server
@@ -121,7 +120,10 @@ class ResourceServer:
         resource = resource_of(head.path)
         scheme, token = _credentials(head)
         try:
-            decision = self.verifier.decide_now(token, resource, self.audiences(resource))
+            verifier = self.verifier
+            decision = verifier.remembered(token, resource) or verifier.decide_now(
+                token, resource, (self.url_of(resource),)
+            )
             return None if decision is None else self._admit(head, decision, scheme, token)
         except (TokenRefused, NotAdmitted) as exc:
             return self._reject(resource, exc)
@@ -131,26 +133,18 @@ class ResourceServer:
         resource = resource_of(head.path)
         scheme, token = _credentials(head)
         try:
-            decision = await self.verifier.decide(token, resource, self.audiences(resource))
-            return self._admit(head, decision, scheme, token)
+            return self._admit(head, await self.decide(token, resource), scheme, token)
         except (TokenRefused, NotAdmitted, ProviderDown) as exc:
             return self._reject(resource, exc)
 
-    def audiences(self, resource: bytes) -> frozenset[str]:
-        """The audiences of tokens for a resource."""
-        if (accepted := self._audiences.get(resource)) is None:
-            own = self.url_of(resource)
-            listed = {
-                audience
-                for provider in self._settings.oidc.values()
-                for audience in provider.audiences
-            }
-            # a token for one profile opens no other, whatever the provider is told to issue
-            others = {text for text in listed if not text.startswith(f"{self.public_url}/")}
-            accepted = frozenset({own, *others, *({own} & listed)})
-            if len(self._audiences) < 1000:  # noqa: PLR2004 - strangers can invent paths
-                self._audiences[resource] = accepted
-        return accepted
+    async def decide(self, token: bytes, resource: bytes = MCP) -> TokenDecision:
+        """Decide about a token at a resource; see `Verifier.decide`."""
+        while True:
+            verifier = self.verifier
+            decision = await verifier.decide(token, resource, (self.url_of(resource),))
+            # rules or revocations may have changed while the provider was asked
+            if verifier is self.verifier:
+                return decision
 
     def url_of(self, resource: bytes) -> str:
         """The identifier of a resource: its URL."""
@@ -216,8 +210,24 @@ class ResourceServer:
     def is_over(self, head: RequestHead, now: float) -> bool:
         """Whether a stream of changes was opened with a token that has expired since."""
         # calls in progress are answered: they were allowed when they began
-        listens = head.method == b"GET" or head.headers.get(b"mcp-method") == _LISTENS
-        return listens and head.admitted is not None and now >= head.admitted.expires
+        return _listens(head) and head.admitted is not None and now >= head.admitted.expires
+
+    def is_lasting(self, head: RequestHead) -> bool:
+        """Whether a stream of changes was opened with a token that can end at any time."""
+        admitted = head.admitted
+        if not _listens(head) or admitted is None or not admitted.digest:
+            return False
+        return not is_jwt(_credentials(head)[1].decode("latin-1"))
+
+    async def has_ended(self, head: RequestHead) -> bool:
+        """Whether the token of a request that was admitted would not be any more."""
+        try:
+            await self.decide(_credentials(head)[1], resource_of(head.path))
+        except (TokenRefused, NotAdmitted):
+            return True
+        except ProviderDown:
+            return False  # nothing is known; see `Issuer.introspect`
+        return False
 
     def _describe(self, http_request: HttpRequest) -> None:
         resource = self._described(http_request.head.path.removeprefix(WELL_KNOWN))
@@ -326,6 +336,10 @@ class ResourceServer:
 
     def _path_of(self, resource: bytes) -> str:
         return f"{self._prefix.decode()}{quote(resource.decode('latin-1'))}"
+
+
+def _listens(head: RequestHead) -> bool:
+    return head.method == b"GET" or head.headers.get(b"mcp-method") == _LISTENS
 
 
 def resource_of(path: bytes) -> bytes:

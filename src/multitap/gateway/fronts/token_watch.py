@@ -59,6 +59,7 @@ class TokenWatch:
         self._stateless = stateless
         self._resources = resource_server
         self._swept = 0.0
+        self._is_asking = False
 
     async def run(self, connections: Connections) -> None:
         """Apply token changes until cancelled."""
@@ -95,16 +96,24 @@ class TokenWatch:
 
     def _look_abroad(self, resources: "ResourceServer", connections: Connections) -> None:
         """Apply revocations, logouts, changed rules, and the end of tokens."""
-        if resources.follow_settings() or resources.verifier.has_ended():
+        if resources.follow_settings():
+            connections.forget_heads()
+            # with other rules, browsers have to sign in again
+            connections.abort(lambda head: head.admitted is not None and head.admitted.is_admin)
+        elif resources.verifier.has_ended():
             connections.forget_heads()
         now = time.time()
         # not at each look: it goes through all connections
         if now - self._swept >= _SWEEP:
             self._swept = now
             connections.abort(lambda head: resources.is_over(head, now))
+            if not self._is_asking:
+                self._is_asking = True
+                self._gateway.tasks.start_soon(self._ask_again, resources, connections)
         verifier = resources.verifier
         if not (new := verifier.refresh()):
             return
+        tokens = {entry.digest for entry in new if entry.kind == "token"}
 
         def is_meant(principal: "Principal") -> bool:
             return verifier.concerns(new, principal)
@@ -112,13 +121,28 @@ class TokenWatch:
         # in this order, without an await, as above
         connections.forget_heads()
         connections.abort(
-            lambda head: head.admitted is not None and is_meant(head.admitted.principal)
+            lambda head: (
+                head.admitted is not None
+                and (is_meant(head.admitted.principal) or head.admitted.digest.hex() in tokens)
+            )
         )
         clients = [session.client for session in self._sessions]
         clients += self._stateless.all()
         self._end(
-            frozenset(client.principal.key for client in clients if is_meant(client.principal))
+            frozenset(client.principal.key for client in clients if is_meant(client.principal)),
+            # whoever has no client here may still have programs
+            verifier.people_of(new),
         )
+
+    async def _ask_again(self, resources: "ResourceServer", connections: Connections) -> None:
+        """End streams whose opaque token is not valid any more: it does not say so itself."""
+        try:
+            listening = [head for head in connections.unanswered() if resources.is_lasting(head)]
+            ended = [head for head in listening if await resources.has_ended(head)]
+            if ended:
+                connections.abort(lambda head: any(head is other for other in ended))
+        finally:
+            self._is_asking = False
 
     def _look(self, connections: Connections) -> None:
         gone = self._sources.refresh()
@@ -132,12 +156,11 @@ class TokenWatch:
             connections.abort(
                 lambda head: head.admitted is not None and head.admitted.principal.key in gone
             )
-            self._end(gone)
+            self._end(gone, set())
 
-    def _end(self, gone: frozenset[str]) -> None:
-        """End sessions, calls and connections of principals that lost access."""
+    def _end(self, gone: frozenset[str], people: set[Person]) -> None:
+        """End sessions, calls and servers of principals and people that lost access."""
         gateway = self._gateway
-        people = set[Person]()
         for session in self._sessions:
             if session.client.principal.key in gone:
                 people.add(session.client.audience.person or NO_PERSON)
@@ -152,3 +175,5 @@ class TokenWatch:
             gateway.hub.people.drop_all(people)
         for principal in gone:
             gateway.private.drop(principal)
+        for person in people:
+            gateway.private.drop(person)

@@ -1,5 +1,6 @@
 """The tokens of a gateway: from the user's store and a file, read again when they change."""
 
+import hashlib
 import logging
 import math
 import os
@@ -34,6 +35,8 @@ class Token(msgspec.Struct, frozen=True):
     secret: bytes
     principal: str
     profile: str | None = None
+    subject: str = ""
+    """Whose accounts it uses; by default, those of its name."""
 
     def __repr__(self) -> str:
         return f"<Token of {self.principal!r}>"
@@ -215,7 +218,8 @@ def _gives_same_access(token: AccessToken | Token, other: AccessToken | Token | 
 
 def _key(token: AccessToken) -> _Key:
     rate = RateLimit(Rate.parse(token.rate)) if token.rate else None
-    return _Key(token, Admitted(token_principal(token.id), token.profile, token.allow, rate))
+    principal = token_principal(token.id, token.owner)
+    return _Key(token, Admitted(principal, token.profile, token.allow, rate))
 
 
 def _stamp(path: Path) -> _Stamp:
@@ -272,4 +276,6 @@ def _token(line: str, place: str, number: int) -> Token:
             f"{place}: a token has at least {_SHORTEST} ASCII characters and no spaces",
             hint="`openssl rand -hex 32` generates a good one",
         )
-    return Token(secret.encode(), name or f"token-{number}", profile or None)
+    # without a name, it is called by its line, where another token may be tomorrow
+    subject = name or f"token-{hashlib.sha256(secret.encode()).hexdigest()[:16]}"
+    return Token(secret.encode(), name or f"token-{number}", profile or None, subject)

@@ -274,13 +274,17 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def concerns(self, is_meant: Callable[[RequestHead], bool]) -> bool:
         """Whether `is_meant` holds for an unanswered request on it."""
+        return any(map(is_meant, self.unanswered()))
+
+    def unanswered(self) -> list[RequestHead]:
+        """The heads of its unanswered requests."""
         reader, responder = self.reader, self.responder
         heads = [http_request.head for http_request in responder.queue]
         if responder.current is not None:
             heads.append(responder.current.head)
         if reader.incoming is not None:
             heads.append(reader.incoming)
-        return any(map(is_meant, heads))
+        return heads
 
     def shed(self, reason: str) -> None:
         """Refuse its incomplete request."""

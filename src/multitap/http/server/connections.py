@@ -128,6 +128,10 @@ class Connections:
             if member.concerns(is_meant):
                 member.abort()
 
+    def unanswered(self) -> list[RequestHead]:
+        """The heads of all unanswered requests."""
+        return [head for member in self._members for head in member.unanswered()]
+
     def _make_room(self) -> bool:
         """Close idle connections, unused ones first; False if there are none."""
         idle = [member for member in self._members if member.idle]

@@ -68,7 +68,7 @@ class ConsoleKeys:
     def is_admitted(self, cookie: bytes) -> str | None:
         """The id of the token in a cookie; None if it is not, or no longer, valid."""
         admitted = self._sources.keys.find_console(cookie)
-        return None if admitted is None else admitted.principal.subject
+        return None if admitted is None else admitted.principal.key
 
     async def exchange(self, key: str) -> str | None:
         """A token for a key; None if the key is wrong or already used.

@@ -1,6 +1,6 @@
 """The web console over HTTP: access, and the response at each address."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -10,6 +10,7 @@ from multitap.control.server import ControlApi, Handler
 from multitap.control.service import ControlService
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.access import Access
+from multitap.gateway.fronts.accounts import AccountPages
 from multitap.gateway.fronts.tokens import Admitted
 from multitap.http.server.request import JSON, HttpRequest, Rejected, RequestHead, ToDo
 from multitap.markup import Markup
@@ -43,14 +44,17 @@ _NONE = Admitted()
 class Console:
     """Shows one gateway to browsers; a `ConsoleApp`.
 
-    It is for the person who runs the gateway: a browser with a key can do everything that the
-    command line can.
+    It is for the people who run the gateway: a browser with a key, or of a person whom an access
+    rule makes an admin, can do everything that the command line can.
 
     Args:
         control: Answers the requests.
         access: The gateway's own rules for hosts and users.
         keys: The one-time keys and tokens of browsers.
     """
+
+    accounts: AccountPages | None = None
+    """Where people sign in: those whom a rule lets run the gateway need no key."""
 
     def __init__(self, control: ControlService, access: Access, keys: ConsoleKeys) -> None:
         self._control = control
@@ -71,12 +75,16 @@ class Console:
         """Decide about a request, and who answers it."""
         path, method = head.path, head.method
         is_entering = path == b"/console/enter"
-        if denied := self._access.without_origin(head.headers, head.peer):
+        admin = None if self.accounts is None else self.accounts.admin_of(head)
+        denied = self._access.without_origin(head.headers, head.peer)
+        is_open = method == b"GET" and (path in self._files or self._signs_in(path))
+        # a person is proven by their provider, so the proxy between us may be of any user
+        if denied and (not (admin or is_open) or self._access.check_host(head.headers)):
             return denied
         if method not in {b"GET", b"POST"}:
             return Rejected(405, "", ((b"allow", b"GET, POST"),))
-        if denied := foreign(method, head.headers, is_form=is_entering):
-            return denied
+        if outside := foreign(method, head.headers, is_form=is_entering):
+            return outside
         if head.length > MAX_BODY:
             return Rejected(413, f"a question has at most {MAX_BODY} bytes")
         head.keeps_body = method == b"POST"
@@ -86,15 +94,29 @@ class Console:
         # scripts and styles contain no user data, and the locked page needs them
         elif method == b"GET" and path in self._files:
             head.handler = self._file
-        elif (token_id := self._token_of(head)) is None:
-            head.handler = self._refuse_locked
+        elif admin is not None:
+            principal = admin.visitor.principal
+            self._let_in(head, Admitted(principal, is_admin=True, expires=admin.ends))
+            head.edition = None  # whether they still are one is asked each time
+        elif denied is None and (token_id := self._token_of(head)) is not None:
+            self._let_in(head, Admitted(token_principal(token_id)))
         else:
-            head.admitted = Admitted(token_principal(token_id))
-            head.holder = token_id
-            head.handler = (self._pages.get(path) if method == b"GET" else self._method(path)) or (
-                _missing
-            )
+            head.handler = self._refuse_locked
         return None
+
+    def _let_in(self, head: RequestHead, admitted: Admitted) -> None:
+        path = head.path
+        head.admitted, head.holder = admitted, admitted.principal.key
+        is_page = head.method == b"GET"
+        head.handler = (self._pages.get(path) if is_page else self._method(path)) or _missing
+
+    def _signs_in(self, path: bytes) -> bool:
+        """Whether a locked page offers to sign in, also to browsers behind a proxy."""
+        is_page = path in self._pages and not path.endswith(b"events")
+        return is_page and bool(self._sign_in_pages(path))
+
+    def _sign_in_pages(self, path: bytes) -> Sequence[tuple[str, str]]:
+        return () if self.accounts is None else self.accounts.sign_in_pages(path.decode())
 
     def _method(self, path: bytes) -> Handler | None:
         name = path.removeprefix(API).decode("latin-1")
@@ -130,7 +152,8 @@ class Console:
     def _refuse_locked(self, http_request: HttpRequest) -> None:
         head = http_request.head
         if head.method == b"GET" and head.path in self._pages and not head.path.endswith(b"events"):
-            _show(http_request, pages.locked_page(), 401)
+            page = pages.locked_page(providers=self._sign_in_pages(head.path))
+            _show(http_request, page, 401)
         else:
             self._api.refuse(
                 http_request, ControlFailure("the console is locked", kind="denied"), 401
@@ -182,10 +205,15 @@ class Console:
         http_request.end()
 
     async def _leave(self, http_request: HttpRequest) -> None:
-        gone = set_cookie("", 0, is_secure=False)
+        admitted = http_request.head.admitted
+        if admitted.is_admin and self.accounts is not None:
+            gone = self.accounts.sessions.end()
+        else:
+            gone = set_cookie("", 0, is_secure=False)
         http_request.respond(200, (b"null",), kind=JSON, extra=safe(gone))
-        # afterwards: revoking the token closes its connections
-        await self._keys.leave(http_request.head.admitted.principal.subject)
+        if not admitted.is_admin:
+            # afterwards: revoking the token closes its connections
+            await self._keys.leave(admitted.principal.key)
 
 
 def _missing(http_request: HttpRequest) -> None:

@@ -1,6 +1,6 @@
 """The pages of the console as HTML."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -50,8 +50,12 @@ def _status(state: GatewayState) -> Content:
     ]
 
 
-def locked_page(reason: str = "") -> Markup:
-    """The page for browsers without a valid key."""
+def locked_page(reason: str = "", providers: Iterable[tuple[str, str]] = ()) -> Markup:
+    """The page for browsers without a valid key; people may sign in with one of the providers."""
+    links = [
+        element("p", element("a", f"Sign in with {label}", href=address))
+        for label, address in providers
+    ]
     alert = element("p", reason, class_="note error", role="alert") if reason else None
     form = element(
         "form",
@@ -65,6 +69,7 @@ def locked_page(reason: str = "") -> Markup:
         "main",
         element("h1", "The console is locked"),
         alert,
+        links,
         element(
             "p",
             "Open the link that ",

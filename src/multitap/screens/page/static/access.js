@@ -38,6 +38,7 @@ export default function access(app) {
     { title: "Allows", class: "words", cell: (one) => (one.is_console ? "this console" : one.allow.join(", ") || "all tools") },
     { title: "Profile", cell: (one) => one.profile ?? "" },
     { title: "Requests", cell: (one) => one.rate ?? "" },
+    { title: "Accounts", class: "words", cell: (one) => (one.accounts ?? []).join(", ") },
     { title: "Expires", cell: (one) => moment(one.expires) },
     { title: "Last use", cell: (one) => moment(one.last_use) },
   ], { label: "Tokens", key: (one) => one.id, tone: () => "quiet", empty: "There are no tokens.", actions: (one) => (one.state === "active" ? [["Revoke", revoke]] : []) });
@@ -47,6 +48,7 @@ export default function access(app) {
     { title: "State", class: "state", cell: (one) => one.state },
     { title: "Rules", class: "words", cell: (one) => one.rules.join(", ") },
     { title: "Clients", class: "words", cell: (one) => one.clients.join(", ") },
+    { title: "Accounts", class: "words", cell: (one) => (one.accounts ?? []).join(", ") },
     { title: "Last use", cell: (one) => moment(one.last_use) },
   ], { label: "People", key: (one) => one.label, tone: () => "quiet", empty: "Nobody has signed in with an identity provider.", actions: (one) => (one.state === "active" ? [["Revoke", revokePerson]] : [["Let back in", restorePerson]]) });
   const questions = h("div", { class: "cards" });
@@ -57,6 +59,7 @@ export default function access(app) {
     { title: "What", class: "words", cell: (row) => [row.record.kind, row.record.server, row.record.tool ?? row.record.subject].filter(Boolean).join(" ") },
     { title: "Decision", class: "state", cell: (row) => row.record.decision ?? "" },
     { title: "Outcome", cell: (row) => row.record.outcome ?? "" },
+    { title: "Account", class: "words", cell: (row) => row.record.credential ?? "" },
     { title: "Note", class: "words", cell: (row) => row.record.detail ?? "" },
   ], { label: "Audit", key: (row) => row.entry, tone: (row) => (row.record.decision === "deny" ? "warning" : "quiet"), empty: "No matching entries." });
   const trouble = h("div");

@@ -475,6 +475,9 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     token_budget: Count = 20_000
     """Estimated tokens that the definitions of all tools may take with `tools = "auto"`, and one
     result in search mode."""
+    page_size: Count = 1000
+    """Tools, resources, templates or prompts that clients get at a time when they list them. Some
+    clients ask for no more than the first page."""
     allow_origins: Texts = ()
     """Origins of web pages that may use the gateway, as in `https://app.example.com`."""
     trusted_proxies: Texts = ()

@@ -27,7 +27,8 @@ from multitap.events import withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
 from multitap.gateway.connections import AccountConnections, NeedsAccount
-from multitap.gateway.eras import to_handshake, to_stateless
+from multitap.gateway.eras import to_handshake, to_private, to_stateless
+from multitap.gateway.lists import is_for_all
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.own_tools import READ_RESULT, RUN_CODE
 from multitap.gateway.parked_calls import ParkedCalls
@@ -777,6 +778,8 @@ class OfferRequests:
             # it may call tools of its own server by their bare names from now on
             request.on_page_read(link.name)
         result = await self._request(request, link, "resources/read", {"uri": uri}, uri, since)
+        if request.is_stateless and not is_for_all(request):
+            result = to_private(result)
         if address != uri and address.startswith(SCHEME):
             # its skill is known by this address, whether or not the server has to share its own
             return with_address(result, uri, address)

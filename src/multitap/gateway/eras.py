@@ -57,6 +57,14 @@ def to_handshake(result: Raw | bytes) -> Result:
     return _join(table)
 
 
+def to_private(result: Result) -> Result:
+    """A result that caches may not give to others, whatever its server says."""
+    data = b"".join(result) if isinstance(result, tuple) else bytes(result)
+    if b'"public"' not in data or parse_table(data).get("cacheScope") != Raw(b'"public"'):
+        return result
+    return _join({**parse_table(data), "cacheScope": Raw(b'"private"')})
+
+
 def _join(table: Mapping[str, Raw]) -> Result:
     """A JSON object of these members; long ones are not copied."""
     parts: list[Raw | bytes] = []

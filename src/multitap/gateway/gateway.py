@@ -19,7 +19,6 @@ from multitap.events import LinkState, withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.calls import ClientLookup, JobRunner, OfferRequests, ToolCalls
 from multitap.gateway.client import (
-    DEFERRING,
     SHOWS_PAGES,
     Client,
     ClientRequest,
@@ -28,6 +27,7 @@ from multitap.gateway.client import (
     shows_pages,
 )
 from multitap.gateway.connections import AccountConnections, ConnectLinks
+from multitap.gateway.lists import ClientLists, Cursors
 from multitap.gateway.logins import ClientLogins
 from multitap.gateway.metrics import GatewayMetrics
 from multitap.gateway.parked_calls import TTL, ParkedCalls
@@ -47,7 +47,7 @@ from multitap.gateway.tasks import ClientTasks
 from multitap.gateway.tool_search import ToolSearch
 from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
-from multitap.gateway.view import View
+from multitap.gateway.view import GROUPING, View
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
 from multitap.principal import Person
@@ -68,7 +68,7 @@ _CAPABILITIES: Mapping[str, Any] = {
     "completions": {},
     "logging": {},
 }
-_NOT_PASSED = frozenset({jsonrpc.TASKS, SKILLS})
+_NOT_PASSED = frozenset({jsonrpc.TASKS, SKILLS, GROUPING})
 """Extensions of servers that clients do not see as such: we have them ourselves, or not at all."""
 _SHOWS_PAGES = Raw(jsonrpc.encode(SHOWS_PAGES))
 _TASKS: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
@@ -145,6 +145,7 @@ class Introduction:
     def _describe(self, request: ClientRequest) -> dict[str, Any]:
         audience = request.client.audience
         others = self._pass_through.capabilities(audience, _NOT_PASSED)
+        others["extensions"] = {**others.get("extensions", {}), GROUPING: {}}
         if (settings := self._skills.capability(audience)) is not None:
             others["extensions"] = {**others.get("extensions", {}), SKILLS: settings}
         description: dict[str, Any] = {
@@ -278,7 +279,8 @@ class Gateway:
         self.task_calls = TaskCalls(hub.runs, self.calls, jobs, self.parked_calls, ids)
         """Makes tasks of calls."""
         self.calls.take_task = self.task_calls.call
-        self.client_tasks = ClientTasks(hub, self.view, jobs, ids, is_alive=is_alive)
+        cursors = Cursors(lambda: self.parked_calls.seal)
+        self.client_tasks = ClientTasks(hub, self.view, jobs, ids, cursors, is_alive=is_alive)
         """Answers what clients ask about their tasks."""
         self.subscriptions.tasks = self.client_tasks
         offers = OfferRequests(
@@ -286,7 +288,8 @@ class Gateway:
         )
         self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
         """Passes on what MCP does not define."""
-        skills = SkillRequests(self.view, self.variants)
+        skills = SkillRequests(self.view, self.variants, cursors)
+        lists = ClientLists(self.view, cursors, self._wait_complete)
         introduction = Introduction(hub, self.view, info, self.pass_through, skills)
         self._views: dict[Audience, View] = {}
         self._methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
@@ -300,6 +303,7 @@ class Gateway:
             "resources/subscribe": offers.subscribe,
             "resources/unsubscribe": offers.unsubscribe,
             "subscriptions/listen": offers.listen,
+            **lists.methods,
             **self.client_tasks.methods,
             "skills/list": skills.list,
             "skills/get": skills.get,
@@ -337,6 +341,7 @@ class Gateway:
 
     async def _wait_complete(self, audience: Audience) -> None:
         """Wait until the lists of an audience can be sent."""
+        await self._complete_view.wait()
         people = self.hub.people
         if audience.person is not None and people is not None and people.is_needed:
             await people.wait_ready(audience.person)
@@ -371,6 +376,7 @@ class Gateway:
             defaults,
             hub.settings.serve,
             shows_pages=shows_pages(audience.declared),
+            shows_groups=f'"{GROUPING}"' in audience.declared,
         )
         self.subscriptions.on_shown(audience, view)
         return view
@@ -412,22 +418,15 @@ class Gateway:
                 return await handler(request, params)
             if is_custom(method):
                 return await self.pass_through.answer(request, method, params)
-            await self._complete_view.wait()
-            await self._wait_complete(request.client.audience)
-            view = self.view(request.client.audience)
-            defers = view.lists_by_size and request.program in DEFERRING
-            listed = view.list_result(method, stateless=request.is_stateless, defers=defers)
         except MultitapError as exc:
             raise client_errors.refusal_of(exc) from None
         except UNPARSABLE as exc:
             raise RpcError(
                 client_errors.INVALID_PARAMS, f"the parameters cannot be read: {exc}"
             ) from None
-        if listed is None:
-            raise RpcError(
-                client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
-            )
-        return listed
+        raise RpcError(
+            client_errors.NO_METHOD, f"Method not found: {shortened(method, LONGEST_QUOTE)}"
+        )
 
     def on_answered(self, request: ClientRequest | None, arrived: float) -> None:
         """Count what we added to a call whose answer has just been written.

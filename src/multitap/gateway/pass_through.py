@@ -33,6 +33,7 @@ _OURS = frozenset(
     {
         "completion",
         "elicitation",
+        "groups",
         "initialize",
         "logging",
         "ping",

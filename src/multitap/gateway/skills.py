@@ -14,6 +14,7 @@ from multitap.config.documents import Malformed, is_list, is_table
 from multitap.errors import MultitapError, quoted
 from multitap.gateway import client_errors
 from multitap.gateway.client import ClientRequest
+from multitap.gateway.lists import Cursor, Cursors, is_for_all
 from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.tasks import now
@@ -57,9 +58,13 @@ class SkillRequests:
     Args:
         view: Returns what clients of an audience see.
         variants: The sessions of clients with extensions of their own.
+        cursors: Seals where pages begin.
     """
 
-    def __init__(self, view: Callable[[Audience], View], variants: Variants) -> None:
+    def __init__(
+        self, view: Callable[[Audience], View], variants: Variants, cursors: Cursors
+    ) -> None:
+        self._cursors = cursors
         self._view = view
         self._variants = variants
         self._cached: dict[str, tuple[Link, object, float, _Listed]] = {}
@@ -73,8 +78,7 @@ class SkillRequests:
 
     async def list(self, request: ClientRequest, params: Raw) -> Result:
         """The skills of all servers; those of a server that does not answer are missing."""
-        if text_of(_table(params).get("cursor")) is not None:
-            raise RpcError(client_errors.INVALID_PARAMS, "there is only one page")
+        after = self._cursors.read(params, "skills/list", request.principal).after
         audience = request.client.audience
         await self._variants.wait_ready(audience.declared)
         view = self._view(audience)
@@ -98,7 +102,12 @@ class SkillRequests:
         ]
         is_public = bool(lists) and all(listed.is_public for listed in lists.values())
         ttl = min((listed.ttl for listed in lists.values()), default=0)
-        return _result(request, {"skills": skills}, ttl, is_public=is_public)
+        end = after + view.page_size
+        content: dict[str, Any] = {"skills": skills[after:end]}
+        if end < len(skills):
+            following = Cursor(end)
+            content["nextCursor"] = self._cursors.seal(following, "skills/list", request.principal)
+        return _result(request, content, ttl, is_public=is_public)
 
     async def get(self, request: ClientRequest, params: Raw) -> Result:
         """One skill, listed or not."""
@@ -309,7 +318,7 @@ def _result(
 ) -> Result:
     if not request.is_stateless:
         return jsonrpc.encode(content)
-    scope = "public" if is_public else "private"
+    scope = "public" if is_public and is_for_all(request) else "private"
     return jsonrpc.encode({"resultType": "complete", **content, "ttlMs": ttl, "cacheScope": scope})
 
 

@@ -20,6 +20,7 @@ from multitap.errors import Denied, ServerError, Unavailable, quoted
 from multitap.gateway import client_errors
 from multitap.gateway.calls import JobRunner
 from multitap.gateway.client import ClientRequest, OnOtherReplica
+from multitap.gateway.lists import Cursor, Cursors
 from multitap.gateway.task_calls import TaskAsker, plain
 from multitap.gateway.task_dialects import (
     TaskId,
@@ -65,6 +66,7 @@ class ClientTasks:
         view: Returns what clients of an audience see.
         jobs: Knows each client's session with a server.
         ids: Unseals the ids.
+        cursors: Seals where pages begin.
         is_alive: Whether another replica runs; None outside a cluster.
     """
 
@@ -74,6 +76,7 @@ class ClientTasks:
         view: Callable[[Audience], View],
         jobs: JobRunner,
         ids: TaskIds,
+        cursors: Cursors,
         *,
         is_alive: Callable[[str], bool] | None = None,
     ) -> None:
@@ -81,6 +84,7 @@ class ClientTasks:
         self._view = view
         self._jobs = jobs
         self._ids = ids
+        self._cursors = cursors
         self._is_alive = is_alive
         self.methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
             "tasks/get": self.get,
@@ -228,10 +232,7 @@ class ClientTasks:
 
     async def list(self, request: ClientRequest, params: Raw) -> Result:
         self._check_dialect(request, is_new=False)
-        cursor = jsonrpc.text_of(parse_table(params).get("cursor")) if len(params) else None
-        if cursor is not None and not (cursor.isdecimal() and len(cursor) < 9):  # noqa: PLR2004
-            raise RpcError(INVALID_PARAMS, "this cursor is not one of ours")
-        at = int(cursor or 0)
+        at = self._cursors.read(params, "tasks/list", request.principal).after
         own = [
             record
             for record in await self._hub.runs.records.recent()
@@ -239,8 +240,11 @@ class ClientTasks:
         ]
         page = [self._current(record) for record in own[at : at + PAGE]]
         told = [describe(state_of(record), stateless=False) for record in page]
-        more = {"nextCursor": str(at + PAGE)} if len(own) > at + PAGE else {}
-        return jsonrpc.encode({"tasks": told, **more})
+        content: dict[str, Any] = {"tasks": told}
+        if len(own) > at + PAGE:
+            following = Cursor(at + PAGE)
+            content["nextCursor"] = self._cursors.seal(following, "tasks/list", request.principal)
+        return jsonrpc.encode(content)
 
     def _current(self, record: TaskRecord) -> TaskRecord:
         run = self._hub.runs.running.get(record.id)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -12,7 +12,7 @@ from multitap.catalog.addresses import AddressDirectory
 from multitap.catalog.audience import AudienceLimits
 from multitap.catalog.catalog import FLAT_PAGE, Catalog, Prompt, Resource, Tool
 from multitap.config import LocalServer, Profile
-from multitap.config.documents import is_table
+from multitap.config.documents import is_list, is_table
 from multitap.config.models import Serve
 from multitap.gateway.client_errors import ScopeNeeded
 from multitap.gateway.own_tools import code_tools, reading_tool, search_tools
@@ -118,8 +118,19 @@ def _each(values: Raw, change: Callable[[Raw], Raw]) -> Raw:
 
 
 _NO_LETTER = re.compile(r"\W|^(?=\d)")
-_FRESH = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
+GROUPING: Final = "io.modelcontextprotocol/grouping"
+"""The extension for groups of tools, resources and prompts."""
+GROUPS: Final = "io.modelcontextprotocol/groups"
+"""The key in `_meta` of the groups that something belongs to."""
 _MARK = jsonrpc.ARGUMENT_HEADER_KEY.encode()
+
+
+class Page(NamedTuple):
+    """A part of a list, encoded without braces."""
+
+    body: bytes
+    last: str = ""
+    """The name or address of its last entry."""
 
 
 class View:
@@ -132,6 +143,7 @@ class View:
         defaults: Settings for calls that the server's configuration does not override.
         serve: How tools are listed, unless the profile says otherwise.
         shows_pages: Whether its clients show the pages of MCP apps, whose tools models do not see.
+        shows_groups: Whether its clients know groups; then each server is one.
     """
 
     def __init__(
@@ -143,8 +155,11 @@ class View:
         serve: Serve = Serve(),
         *,
         shows_pages: bool = False,
+        shows_groups: bool = False,
     ) -> None:
         self._shows_pages = shows_pages
+        self._shows_groups = shows_groups
+        self.page_size = serve.page_size
         self.catalog = catalog
         self.limits = limits
         self.profiles = profiles
@@ -186,7 +201,7 @@ class View:
         self._has_budget = bool(budgets)
         self.result_room = round(self._budget * BYTES_PER_TOKEN)
         """Bytes that a shaped result may take."""
-        self._encoded: dict[tuple[str, bool, bool], bytes] = {}
+        self._encoded: dict[tuple[str, bool, bool], tuple[Page, ...]] = {}
         self._marked: frozenset[str] | None = None
 
     def shows(self, tool: Tool) -> bool:
@@ -236,7 +251,7 @@ class View:
     @cached_property
     def listed_tokens(self) -> int:
         """About how many tokens clients read in the list that they get."""
-        return _read_tokens((self._content("tools/list") or {}).get("tools", []))
+        return _read_tokens(self._content("tools/list")["tools"])
 
     @property
     def answers_searches(self) -> bool:
@@ -269,8 +284,8 @@ class View:
                 self.routes[tool.name] = route
         return route
 
-    def list_result(self, method: str, *, stateless: bool, defers: bool = False) -> bytes | None:
-        """The result of a list request; None if it is not one of ours.
+    def list_pages(self, method: str, *, stateless: bool, defers: bool = False) -> tuple[Page, ...]:
+        """The pages of a list, at least one.
 
         Args:
             method: The method of the request.
@@ -279,16 +294,43 @@ class View:
         """
         is_whole = defers and self.lists_by_size and method == "tools/list"
         key = (method, stateless, is_whole)
-        if (encoded := self._encoded.get(key)) is None:
-            content = self._whole_list() if is_whole else self._content(method)
-            if content is None:
-                return None
-            if method == "tools/list":
-                content = {"tools": [_with_tasks(tool, stateless) for tool in content["tools"]]}
-            extra = _FRESH if stateless else {}
+        if (pages := self._encoded.get(key)) is None:
+            name, entries = self._entries(method, stateless=stateless, is_whole=is_whole)
+            starts = range(0, len(entries) or 1, self.page_size)
             # once for each view: some clients list before every call
-            encoded = self._encoded[key] = jsonrpc.encode({**extra, **content})
-        return encoded
+            pages = self._encoded[key] = tuple(
+                _page(name, entries[start : start + self.page_size]) for start in starts
+            )
+        return pages
+
+    def list_page(
+        self, method: str, *, stateless: bool, defers: bool, after: int, last: str
+    ) -> tuple[Page, int | None]:
+        """The page after that many entries, and how many precede the next one; None at the end.
+
+        `last` is the entry before it when the client got the page before: if the list has changed
+        since, it goes on after that one.
+        """
+        pages = self.list_pages(method, stateless=stateless, defers=defers)
+        number, rest = divmod(after, self.page_size)
+        if not after or (not rest and number < len(pages) and pages[number - 1].last == last):
+            is_last = number + 1 == len(pages)
+            return pages[number], None if is_last else after + self.page_size
+        is_whole = defers and self.lists_by_size and method == "tools/list"
+        name, entries = self._entries(method, stateless=stateless, is_whole=is_whole)
+        places = (place for place, entry in enumerate(entries, 1) if _name(name, entry) == last)
+        start = next(places, min(after, len(entries)))
+        end = start + self.page_size
+        return _page(name, entries[start:end]), None if end >= len(entries) else end
+
+    def _entries(
+        self, method: str, *, stateless: bool, is_whole: bool
+    ) -> tuple[str, Sequence[Mapping[str, Any]]]:
+        """The key of a list in its result, and all its entries."""
+        ((name, entries),) = (self._whole_list() if is_whole else self._content(method)).items()
+        if method == "tools/list":
+            entries = [_with_tasks(tool, stateless) for tool in entries]
+        return name, entries
 
     @property
     def lists_by_size(self) -> bool:
@@ -307,8 +349,8 @@ class View:
             for kind, methods in kinds.items()
             if any(
                 # by what a client may see at most: some list everything where others search
-                self.list_result(method, stateless=False, defers=True)
-                != earlier.list_result(method, stateless=False, defers=True)
+                self.list_pages(method, stateless=False, defers=True)
+                != earlier.list_pages(method, stateless=False, defers=True)
                 for method in methods
             )
         )
@@ -317,11 +359,12 @@ class View:
         """Whether arguments of a tool are also sent as headers."""
         if self._marked is None:
             # the whole list first: hardly any server uses it
-            whole = self.list_result("tools/list", stateless=True) or b""
+            pages = self.list_pages("tools/list", stateless=True)
+            is_marked = any(_MARK in page.body for page in pages)
             self._marked = frozenset(
                 name
                 for name, tool in self.tools.items()
-                if _MARK in whole and _MARK in jsonrpc.encode(tool.input_schema)
+                if is_marked and _MARK in jsonrpc.encode(tool.input_schema)
             )
         return name in self._marked
 
@@ -374,9 +417,16 @@ class View:
             definition.pop("outputSchema", None)
         if (references := self.references(tool.server)) and "_meta" in definition:
             definition["_meta"] = references.in_meta(definition["_meta"])
+        return self._in_groups(definition, tool.server)
+
+    def _in_groups(self, definition: dict[str, Any], server: str) -> dict[str, Any]:
+        """A definition with the groups that it belongs to, by their names here."""
+        meta = definition.get("_meta")
+        if self._shows_groups or (is_table(meta) and GROUPS in meta):
+            definition["_meta"] = in_groups(server, meta)
         return definition
 
-    def _content(self, method: str) -> dict[str, Sequence[Mapping[str, Any]]] | None:
+    def _content(self, method: str) -> dict[str, Sequence[Mapping[str, Any]]]:
         match method:
             case "tools/list":
                 if self.searched:  # `call_tool` and scripts read on in cut results, too
@@ -386,14 +436,47 @@ class View:
                     return {"tools": [*own, *map(self._tool, of_pages)]}
                 return self._whole_list()
             case "prompts/list":
-                named = self.prompts.items()
-                return {"prompts": [{**prompt.definition, "name": name} for name, prompt in named]}
+                prompts = self.prompts.items()
+                return {
+                    "prompts": [
+                        self._in_groups({**prompt.definition, "name": name}, prompt.server)
+                        for name, prompt in prompts
+                    ]
+                }
             case "resources/list":
-                return {"resources": _definitions(self.resources, "uri")}
+                return {"resources": self._definitions(self.resources, "uri")}
             case "resources/templates/list":
-                return {"resourceTemplates": _definitions(self.templates, "uriTemplate")}
+                return {"resourceTemplates": self._definitions(self.templates, "uriTemplate")}
             case _:
-                return None
+                raise ValueError(method)
+
+    def _definitions(self, resources: Mapping[str, Resource], key: str) -> list[Definition]:
+        return [
+            self._in_groups({**entry.definition, key: uri}, entry.server)
+            for uri, entry in resources.items()
+        ]
+
+
+def in_groups(server: str, meta: object) -> dict[str, Any]:
+    """The `_meta` of something that a server has, with its groups by their names here."""
+    table = meta if is_table(meta) else {}
+    own = table.get(GROUPS)
+    names = [group_name(server, name) for name in own] if is_list(own) else []
+    return {**table, GROUPS: names or [server]}
+
+
+def group_name(server: str, group: object) -> str:
+    """The name of a server's group here, where other servers may have one of the same name."""
+    return f"{server}/{group}"
+
+
+def _page(name: str, entries: Sequence[Mapping[str, Any]]) -> Page:
+    encoded = jsonrpc.encode({name: entries})
+    return Page(encoded[1:-1], _name(name, entries[-1]) if entries else "")
+
+
+def _name(key: str, entry: Mapping[str, Any]) -> str:
+    return str(entry[{"resources": "uri", "resourceTemplates": "uriTemplate"}.get(key, "name")])
 
 
 def _with_tasks(definition: Mapping[str, Any], stateless: bool) -> Mapping[str, Any]:  # noqa: FBT001 - one of two eras
@@ -407,10 +490,6 @@ def _with_tasks(definition: Mapping[str, Any], stateless: bool) -> Mapping[str, 
         return rest
     # even a tool that only runs as a task can be called without one: the gateway waits for it
     return {**rest, "execution": {**execution, "taskSupport": "optional"}}
-
-
-def _definitions(resources: Mapping[str, Resource], key: str) -> list[Definition]:
-    return [{**entry.definition, key: uri} for uri, entry in resources.items()]
 
 
 def _read_tokens(definitions: Sequence[Mapping[str, Any]]) -> int:

@@ -10,6 +10,7 @@ from msgspec import Raw
 from multitap.config import ServerConfig
 from multitap.errors import AnswerInvalid, AnswerTimeout, RequestFailed, ungrouped
 from multitap.events import Warned
+from multitap.tasks import Bell, now
 from multitap.upstream.report import ServerReport
 from multitap.upstream.session import Session
 from multitap.wire import jsonrpc
@@ -22,6 +23,13 @@ EXTRA_TIMEOUT = 5.0
 """Seconds for each list other than tools."""
 
 _HEADER_MARK = jsonrpc.ARGUMENT_HEADER_KEY.encode()
+
+LEAST_LIFETIME = 5.0
+"""Seconds before a list may be fetched again because somebody asks for it."""
+MAX_TTL = 24 * 3_600_000
+"""Milliseconds that a list stays fresh at most, whatever its server says."""
+UNSAID_LIFETIME = 60.0
+"""Seconds after which that is done at servers that tell neither of lifetimes nor of changes."""
 
 Definition = dict[str, Any]
 """One tool, resource, template or prompt as the server describes it; never changed."""
@@ -52,6 +60,32 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class Lifetime(msgspec.Struct, frozen=True):
+    """How long a list stays fresh, as its server says."""
+
+    ttl: int | None
+    """Milliseconds; None in the handshake era, which has no lifetimes."""
+    is_public: bool
+    """Whether everybody gets the same list."""
+    since: float
+    """When it was fetched."""
+
+    @property
+    def rest(self) -> int:
+        """Milliseconds for which it is still fresh."""
+        return max(0, (self.ttl or 0) - round(1000 * (now() - self.since)))
+
+    def has_expired(self, *, announces: bool) -> bool:
+        """Whether the list should be fetched again when somebody asks for it.
+
+        `announces` tells whether the server says when it changes: then no lifetime means nothing.
+        """
+        if not self.ttl and announces:
+            return False
+        least = UNSAID_LIFETIME if self.ttl is None else max(self.ttl / 1000, LEAST_LIFETIME)
+        return now() - self.since >= least
+
+
 class Listing:
     """Owns the offers of one server, which outlive its sessions."""
 
@@ -65,6 +99,10 @@ class Listing:
         self.offers = offers
         self.is_stale = offers is not None
         """Whether the offers are from an earlier run or session."""
+        self.lifetimes: Mapping[str, Lifetime] = {}
+        """How fresh the lists are, by their keys."""
+        self.refetched = Bell()
+        """Rings when the lists were fetched again, or could not be."""
         self._config = config
         self._report = report
         self._on_change = on_change
@@ -102,16 +140,20 @@ class Listing:
             return True
         whole = changed or self._warning is not None
         try:
-            self.offers = await self.fetch(session, None if whole else self.offers.missing)
+            offers = await self.fetch(session, None if whole else self.offers.missing)
         except (RpcError, AnswerInvalid, AnswerTimeout, RequestFailed) as exc:
             warning = f"its changed lists cannot be fetched: {exc}"
             if warning != self._warning:  # once, however often it fails
                 self._warning = warning
                 self._report.tell(Warned(self._report.name, warning))
             return False
-        self._warning = None
-        self._on_change()
-        return not self.offers.missing
+        finally:
+            self.refetched.ring()
+        has_changed, self._warning = self._warning is not None or offers != self.offers, None
+        if has_changed:  # or everybody would compare equal lists
+            self.offers = offers
+            self._on_change()
+        return not offers.missing
 
     async def fetch(self, session: Session, only: Collection[str] | None = None) -> Offers:
         """Fetch all lists that the server announces, in parallel; with `only`, just these.
@@ -150,6 +192,8 @@ class Listing:
         if (tools := fetched.get("tools")) is not None:
             tools.items, warnings = session.learn_headers(tools.items, is_marked=tools.is_marked)
             tools.warnings += warnings
+        ages = {key: pages.lifetime for key, pages in fetched.items()}
+        self.lifetimes = {**self.lifetimes, **{key: age for key, age in ages.items() if age}}
         before = self.offers or Offers()
         items_before = before.by_key()
 
@@ -180,6 +224,20 @@ class Pages(msgspec.Struct):
     warnings: list[str] = msgspec.field(default_factory=list[str])
     is_marked: bool = False
     """Whether arguments of tools may have to be sent as headers."""
+    lifetime: Lifetime | None = None
+    """That of the page that is stale first."""
+
+    def limit(self, page: Mapping[str, Any]) -> None:
+        """Take the lifetime of one more page."""
+        ttl = page.get("ttlMs")
+        # numbers without a limit would not fit into the answers to clients
+        valid = max(0, min(int(ttl), MAX_TTL)) if isinstance(ttl, int | float) else None
+        is_public, before = page.get("cacheScope") == "public", self.lifetime
+        if before is None:
+            self.lifetime = Lifetime(valid, is_public, now())
+        else:
+            ttl = None if valid is None or before.ttl is None else min(valid, before.ttl)
+            self.lifetime = Lifetime(ttl, is_public and before.is_public, before.since)
 
 
 def _announced_lists(session: Session) -> dict[str, str]:
@@ -240,6 +298,7 @@ async def fetch(ask: Ask, key: str, limit: int) -> Pages:
             pages.is_marked |= _HEADER_MARK in bytes(result)
             page = _decode(result, key)
             _collect(page[key], key, pages)
+            pages.limit(page)
             cursor = page.get("nextCursor")
             if len(pages.items) >= limit:
                 if cursor is not None or len(pages.items) > limit:

@@ -90,6 +90,8 @@ class Notifications:
         self._availability = availability
         self._requests = requests
         self._lists_changed = Latch()
+        self._is_due = False
+        """Whether somebody asked for the lists, and they are no longer fresh."""
         self._announced: set[str] = set()
         """The kinds of lists that changed, as the server said."""
         self._listed = False
@@ -141,6 +143,11 @@ class Notifications:
         elif call is None and self._on_unowned is not None and method != _LISTENING:
             self._on_unowned(self._name, method, self._report.redact.raw(params))
 
+    def request_lists(self) -> None:
+        """Have the lists fetched again now: they are no longer fresh."""
+        self._is_due = True
+        self._lists_changed.set()
+
     async def follow_lists(self, listing: Listing, session: Session) -> None:
         """Fetch the lists again after each burst of changes; until then the old ones stay.
 
@@ -156,7 +163,9 @@ class Notifications:
                 changed = True
             if changed:
                 # a server that changes ten tools sends ten notifications
-                await anyio.sleep(DEBOUNCE)
+                if not self._is_due:
+                    await anyio.sleep(DEBOUNCE)
+                self._is_due = False
                 # before the lists are fetched: changes meanwhile trigger another fetch
                 self._lists_changed = Latch()
             kinds, self._announced = frozenset(self._announced), set()

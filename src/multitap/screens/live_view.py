@@ -48,6 +48,8 @@ class LiveView:
         self.tools: Mapping[str, messages.ToolLine] = {}
         self.figures: messages.Figures | None = None
         self.log: tuple[Activity, ...] = ()
+        self.tasks: Mapping[str, messages.TaskLine] = {}
+        """Calls that run by themselves, newest first, by their ids."""
         self.questions: tuple[OpenQuestion, ...] = ()
         """Open questions for the person at a screen."""
         self.access = AccessOverview()
@@ -99,7 +101,12 @@ class LiveView:
         return overview is not None and overview.state.snapshot.revision != self._revision
 
     async def look(
-        self, *, calls: str | None = None, log: str | None = None, audit: str | None = None
+        self,
+        *,
+        calls: str | None = None,
+        log: str | None = None,
+        audit: str | None = None,
+        tasks: bool = False,
     ) -> None:
         """Fetch what pulses do not include.
 
@@ -107,6 +114,7 @@ class LiveView:
             calls: The filter of the calls; None if they are not visible.
             log: The filter of the log; None if it is not visible.
             audit: The filter of the audit log; None if it is not visible.
+            tasks: Whether they are visible.
         """
         try:
             # for changed tools in the first line, which may come a little late
@@ -118,6 +126,8 @@ class LiveView:
                 await self._look_at_calls(calls)
             if log is not None:
                 await self._look_at_log(log)
+            if tasks:
+                self.tasks = {task.id: task for task in await self.client.tasks()}
             if audit is not None:
                 self.audit = (await self.client.audit(audit)).records
         except MultitapError as exc:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from multitap.control.messages import ClientFigures, Figures, GatewayState, ToolLine
+from multitap.control.messages import ClientFigures, Figures, GatewayState, TaskLine, ToolLine
 from multitap.control.overview import Pulse
 from multitap.errors import counted
 from multitap.events import LinkState, ServerSnapshot, Withheld, pending_words
@@ -244,6 +244,17 @@ def _client(client: ClientFigures, recent: "RecentCalls") -> ClientRow:
 
 def call_tone(record: CallRecord) -> Tone:
     return _BAD.get(record.outcome.value, "quiet")
+
+
+def task_tone(status: str) -> Tone:
+    tones: Mapping[str, Tone] = {"failed": "error", "input_required": "warning"}
+    return tones.get(status, "normal" if status == "working" else "quiet")
+
+
+def task_seconds(task: TaskLine) -> float:
+    """How long a task has run: until now, or until its end."""
+    is_open = task.status in {"working", "input_required"}
+    return max(0.0, (time.time() if is_open else task.updated) - task.created)
 
 
 def stderr_lines(server: str, output: str) -> Iterator[Activity]:

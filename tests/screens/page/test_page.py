@@ -392,6 +392,24 @@ async def test_pins_tokens_and_audit_are_in_one_place(served, page):
     await page.sees("token.created")
 
 
+async def test_tasks_are_listed_opened_and_cancelled(served, page):
+    await served.multitap("call", "--detach", "zoo_add", "a=40", "b=2")
+    await served.multitap("call", "--detach", "zoo_sleep", "seconds=1000")
+    await visit(page, "7", "zoo_add")
+    await page.until("document.querySelector('main').innerText.includes('working')")
+    await page.press("ArrowDown")
+    await on_row(page, "zoo_sleep")
+    await page.press("x")
+    await dialog(page, "Cancel zoo_sleep?")
+    await page.press("Enter")
+    await page.until("document.querySelector('main').innerText.includes('cancelled')")
+    await filtered(page, "tool:zoo_add")
+    await on_row(page, "completed")
+    await page.press("Enter")
+    await dialog(page, "42")
+    await closed(page)
+
+
 async def test_clients_are_listed_with_what_they_called(served, page):
     async with Client(f"{served.url}/mcp", mode="legacy") as client:
         await client.call_tool("zoo_pid", {})

@@ -531,6 +531,24 @@ async def test_changed_tools_are_accepted_only_after_their_difference_was_seen(
         await until(lambda: "changed" not in app.view.title)
 
 
+async def test_tasks_are_listed_opened_and_cancelled(state):
+    async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, gateway):
+        await pilot.press("7")
+        await until(lambda: "There are no tasks" in "\n".join(lines(app)))
+        done = await gateway.hub.start("zoo_add", {"a": 40, "b": 2})
+        await done.result()
+        hanging = await gateway.hub.start("zoo_sleep", {"seconds": 1000})
+        await until(lambda: "working" in (shown := "\n".join(lines(app))) and "completed" in shown)
+        await pilot.press("home", "x")
+        await until(lambda: hanging.status == "cancelled")
+        await until(lambda: "cancelled" in "\n".join(lines(app)))
+        await pilot.press("end", "enter")
+        await until(lambda: isinstance(app.screen, TextWindow))
+
+        assert "42" in text_of(app)
+        assert done.id in text_of(app)
+
+
 async def test_the_log_shows_what_happens(state):
     async with opened(state) as (app, pilot, gateway):
         await pilot.press("6")

@@ -17,6 +17,7 @@ PLACES: Mapping[str, str] = {
     "clients": "Clients",
     "access": "Access",
     "log": "Log",
+    "tasks": "Tasks",
 }
 """The last part of each address, and its title."""
 STATIC = Path(__file__).parent / "static"

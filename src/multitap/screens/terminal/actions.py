@@ -14,6 +14,7 @@ from textual.app import App
 from multitap.config.durations import seconds
 from multitap.control.messages import (
     ReloadReport,
+    TaskLine,
     ToolLine,
 )
 from multitap.control.overview import AuditRow, PinReview, TokenLine
@@ -34,7 +35,7 @@ from multitap.screens.terminal.windows import (
 )
 from multitap.screens.typed_commands import HELP, TypedCommand
 from multitap.screens.view import ServerRow, stats_words
-from multitap.store.tables import CallRecord
+from multitap.store.tables import CallRecord, indent_json
 
 _NEW_TOKEN: Mapping[str, Any] = {
     "properties": {
@@ -149,7 +150,7 @@ def _list_fields(value: msgspec.Struct) -> str:
 
 
 _KEYS = """
-1-6        go to a place; Tab and the mouse do, too
+1-7        go to a place; Tab and the mouse do, too
 arrows     move; also j, k, Home, End, Page up and down
 Enter      open the row, or click it twice
 f          filter what is listed: server:github status:error >500ms text
@@ -204,6 +205,12 @@ class KeyActions:
             await self._on_call(verb, call)
         elif tool := self._board.selected.tool:
             await self._on_tool(verb, tool)
+        else:
+            await self._on_other(verb)
+
+    async def _on_other(self, verb: str) -> None:
+        if task := self._board.selected.task:
+            await self._on_task(verb, task)
         elif self._board.place is places.ACCESS:
             await self._access.act(verb, self._board.selected.access)
         elif client := self._board.selected.client:
@@ -270,6 +277,17 @@ class KeyActions:
         elif verb == "open":
             schema = json.dumps(tool.input_schema, indent=2, ensure_ascii=False)
             self._read(tool.name, f"{tool.description}\n\n{schema}")
+
+    async def _on_task(self, verb: str, task: TaskLine) -> None:
+        if verb == "cancel":
+            ended = await self._view.client.cancel_task(task.id)
+            self._app.notify(printable(f"{ended.name} is {ended.status}"), markup=False)
+        elif verb == "open":
+            whole = await self._view.client.task(task.id)
+            text = f"{whole.status}\n{places.task_words(whole)}"
+            if bytes(whole.result) != b"null":
+                text += f"\n\n{indent_json(bytes(whole.result).decode())}"
+            self._read(task.name, text)
 
     async def _manage(self, verb: str, server: str) -> None:
         client = self._view.client

@@ -259,6 +259,7 @@ class Terminal(OrderedKeysApp):
             calls=board.filter_of(places.CALLS),
             log=board.filter_of(places.LOG),
             audit=board.filter_of(places.ACCESS),
+            tasks=board.place is places.TASKS,
         )
         self._show()
 

@@ -9,7 +9,7 @@ from textual.containers import Container, Vertical
 from textual.message import Message
 from textual.widgets import ContentSwitcher, Input, Static, Tab, Tabs
 
-from multitap.control.messages import ToolLine
+from multitap.control.messages import TaskLine, ToolLine
 from multitap.errors import BadArguments
 from multitap.printable import printable
 from multitap.screens.live_view import LiveView, name_few
@@ -72,6 +72,12 @@ class Selection:
         key = self._key(places.CLIENTS)
         numbered = enumerate(self._clients())
         return next((row for number, row in numbered if f"{row.caller} {number}" == key), None)
+
+    @property
+    def task(self) -> TaskLine | None:
+        """The task under the cursor."""
+        key = self._key(places.TASKS)
+        return None if key is None else self._view.tasks.get(key)
 
     @property
     def access(self) -> AccessItem | None:
@@ -186,6 +192,12 @@ class Board(Vertical):
                 )
             case places.CLIENTS:
                 rows = places.client_lines(self._clients())
+            case places.TASKS:
+                rows = places.task_lines(
+                    task
+                    for task in view.tasks.values()
+                    if record_filter.matches(places.task_fields(task))
+                )
             case places.LOG:
                 rows = places.log_lines(view.log)
             case _:
@@ -231,6 +243,8 @@ class Board(Vertical):
             text = places.tool_story(tool) if is_wide else tool.description
         elif client := self.selected.client:
             text = places.client_words(client)
+        elif task := self.selected.task:
+            text = places.task_words(task)
         elif item := self.selected.access:
             text = access_words(item)
         self.query_one("#detail", Static).update(printable(text))

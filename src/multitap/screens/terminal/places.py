@@ -1,4 +1,4 @@
-"""The six places of the screen: their columns, keys and rows."""
+"""The seven places of the screen: their columns, keys and rows."""
 
 import json
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from multitap.control.messages import ToolLine
+from multitap.control.messages import TaskLine, ToolLine
 from multitap.control.overview import AuditRow, PinReview, TokenLine
 from multitap.errors import counted
 from multitap.gateway.person_questions import OpenQuestion
@@ -23,6 +23,8 @@ from multitap.screens.view import (
     call_tone,
     duration,
     sparkline,
+    task_seconds,
+    task_tone,
     token_cost,
 )
 from multitap.store.queries import RecordFilter
@@ -30,7 +32,7 @@ from multitap.store.tables import Activity, CallRecord
 
 
 class ScreenPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """One of the six places."""
+    """One of the seven places."""
 
     name: str
     title: str
@@ -116,7 +118,17 @@ LOG = ScreenPlace(
     header=("TIME", "LEVEL", "SERVER", "WHAT"),
     empty="Nothing has happened yet.",
 )
-PLACES = (SERVERS, CALLS, TOOLS, CLIENTS, ACCESS, LOG)
+TASKS = ScreenPlace(
+    name="tasks",
+    title="Tasks",
+    header=("BEGUN", "TOOL", "SERVER", "STATUS", "LASTS", "FOR", "NOTE"),
+    spare=("BEGUN", "SERVER", "FOR"),
+    verbs=frozenset({"cancel"}),
+    empty="""There are no tasks: calls that run by themselves. They are kept for an hour.
+
+`multitap call --detach TOOL` starts one""",
+)
+PLACES = (SERVERS, CALLS, TOOLS, CLIENTS, ACCESS, LOG, TASKS)
 
 KEYS = (
     ("a", "add", "Add"),
@@ -132,6 +144,7 @@ KEYS = (
     ("c", "call", "Call"),
     ("c", "calls", "Its calls"),
     ("x", "revoke", "Revoke"),
+    ("x", "cancel", "Cancel"),
     ("n", "new", "New token"),
 )
 """Key, verb and label; two verbs share a key if no place has both."""
@@ -318,6 +331,43 @@ def log_lines(activities: Iterable[Activity]) -> list[Row]:
         )
         for activity in activities
     ]
+
+
+def task_lines(tasks: Iterable[TaskLine]) -> list[Row]:
+    """Tasks, newest first."""
+    return [
+        Row(
+            task.id,
+            (
+                _clock(task.created),
+                task.name,
+                task.server,
+                task.status.replace("_", " "),
+                duration(task_seconds(task)),
+                task.caller,
+                task.message or "",
+            ),
+            task_tone(task.status),
+        )
+        for task in tasks
+    ]
+
+
+def task_words(task: TaskLine) -> str:
+    """Whose task it is, and what it says."""
+    return "\n".join(filter(None, (f"task {task.id}, for {task.caller}", task.message)))
+
+
+def task_fields(task: TaskLine) -> Mapping[str, object]:
+    """The fields for a `RecordFilter`."""
+    return {
+        "server": task.server,
+        "tool": task.name,
+        "status": task.status,
+        "client": task.caller,
+        "kind": "task",
+        "text": task.message or "",
+    }
 
 
 def tool_fields(tool: ToolLine) -> Mapping[str, object]:

@@ -1,4 +1,4 @@
-// The page: six places, one stream, the same keys as in the terminal.
+// The page: seven places, one stream, the same keys as in the terminal.
 
 import { button, clean, counted, h } from "./dom.js";
 import { ask, follow, leave, whenLocked } from "./gateway.js";
@@ -11,9 +11,10 @@ import tools from "./tools.js";
 import clients from "./clients.js";
 import access from "./access.js";
 import log from "./log.js";
+import tasks from "./tasks.js";
 
-const PLACES = { servers, calls, tools, clients, access, log };
-const TITLES = { servers: "Servers", calls: "Calls", tools: "Tools", clients: "Clients", access: "Access", log: "Log" };
+const PLACES = { servers, calls, tools, clients, access, log, tasks };
+const TITLES = { servers: "Servers", calls: "Calls", tools: "Tools", clients: "Clients", access: "Access", log: "Log", tasks: "Tasks" };
 const MOST_CALLS = 500;
 const MOST_NAMES = 4;
 
@@ -206,7 +207,7 @@ class App {
   }
 
   help() {
-    open("Keys", h("dl", {}, [["1 to 6", "go to a place"], ["f or /", "filter"], ["arrows, j, k", "move"], ["Enter", "open"], ["Escape", "close"],
+    open("Keys", h("dl", {}, [["1 to 7", "go to a place"], ["f or /", "filter"], ["arrows, j, k", "move"], ["Enter", "open"], ["Escape", "close"],
       ...Object.entries(TITLES).map(([name, title]) => [title, (this.places[name] ??= PLACES[name](this)).help])].flatMap(([key, words]) => [h("dt", {}, key), h("dd", {}, words)])));
   }
 

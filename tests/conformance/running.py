@@ -10,7 +10,11 @@ from pathlib import Path
 import anyio
 from mcp import Client
 
+from tests.gateway import task_server as tasks
+
 EVERYTHING = Path(__file__).with_name("everything.py")
+TASKS = tasks.__file__
+SKILLS = Path(TASKS).with_name("skill_server.py")
 PATIENCE = 30
 
 
@@ -24,15 +28,27 @@ async def everything_server(kit, folder):
 
 
 @asynccontextmanager
-async def gateway(server, folder):
-    """The address of our gateway before one server, whose names it leaves as they are."""
+async def gateway(folder, **servers):
+    """The address of our gateway before servers, whose names it leaves as they are."""
     port, config = free_port(), folder / "multitap.toml"
-    config.write_text(
-        f'naming = "bare"\nstate_dir = "{folder / "state"}"\n[servers.everything]\n{server}\n'
-    )
+    tables = "".join(f"[servers.{name}]\n{server}\n" for name, server in servers.items())
+    config.write_text(f'naming = "bare"\nstate_dir = "{folder / "state"}"\n{tables}')
     command = [sys.executable, "-m", "multitap", "serve", "--http", f"127.0.0.1:{port}"]
     async with _serving([*command, "--config", config], port, folder) as url:
         yield url
+
+
+@asynccontextmanager
+async def task_server(era, folder):
+    """The address of a server with tasks, in the dialect of an era."""
+    port = free_port()
+    async with _serving([sys.executable, TASKS, era, str(port)], port, folder) as url:
+        yield url
+
+
+def skill_server():
+    """The configuration of a server with skills."""
+    return f'command = "{sys.executable}"\nargs = ["{SKILLS}", "new", "skills"]'
 
 
 def over_stdio(kit):

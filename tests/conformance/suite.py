@@ -31,8 +31,9 @@ class Score:
 
 
 async def run_server_suite(kit, url, spec_version, results):
-    """The score of the server at `url` in each scenario of `spec_version`."""
-    options = ("--spec-version", spec_version, "--suite", "all")
+    """The score of the server at `url` in each scenario of `spec_version`; in all, if None."""
+    version = () if spec_version is None else ("--spec-version", spec_version)
+    options = (*version, "--suite", "all")
     return _scores(await _run(kit, results, "server", "--url", url, *options), results)
 
 

@@ -22,7 +22,7 @@ KEPT = {"example.com/kept": [1, None]}
 
 
 def tool(name, **more):
-    return {"name": name, "inputSchema": {"type": "object"}, **more}
+    return {"name": name, "description": name, "inputSchema": {"type": "object"}, **more}
 
 
 class Connection:

@@ -1,7 +1,7 @@
-"""A server with tasks, in the dialect of one era: `task_server.py old|new` over stdio.
+"""A server with tasks, in the dialect of one era: `task_server.py old|new [PORT]`.
 
 It has the tools that the conformance suite wants, and speaks the protocol itself: no SDK runs tasks
-in both dialects. `app` is the same over HTTP.
+in both dialects. With a port, and as `app`, it is the same over HTTP.
 """
 
 import itertools
@@ -153,7 +153,10 @@ class TaskServer:
         }
 
     async def _tools_list(self, *_):
-        tools = [{"name": name, "inputSchema": {"type": "object"}} for name in SUPPORT]
+        tools = [
+            {"name": name, "description": name, "inputSchema": {"type": "object"}}
+            for name in SUPPORT
+        ]
         if self.era == "old":
             for tool in tools:
                 tool["execution"] = {"taskSupport": SUPPORT[tool["name"]]}
@@ -445,4 +448,10 @@ def _mismatch(headers, message):
 
 
 if __name__ == "__main__":
-    anyio.run(main, sys.argv[1])
+    era, *port = sys.argv[1:]
+    if port:
+        import uvicorn
+
+        uvicorn.run(app(era), host="127.0.0.1", port=int(port[0]), log_level="warning")
+    else:
+        anyio.run(main, era)

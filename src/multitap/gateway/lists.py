@@ -14,7 +14,7 @@ from multitap.config.documents import is_list, is_table
 from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.gateway.client import DEFERRING, ClientRequest
-from multitap.gateway.view import GROUPING, View, group_name, in_groups
+from multitap.gateway.view import GROUPING, LISTS, View, group_name, in_groups
 from multitap.principal import Principal
 from multitap.trust.single_use import Seal, bind
 from multitap.upstream.link import Link
@@ -23,13 +23,6 @@ from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import INVALID_PARAMS, UNPARSABLE, Result, RpcError, parse_table, text_of
 from multitap.wire.request import make_request
 
-KEYS = {
-    "tools/list": "tools",
-    "prompts/list": "prompts",
-    "resources/list": "resources",
-    "resources/templates/list": "resourceTemplates",
-}
-"""The methods, and what the lists are called in their results."""
 PATIENCE = 1.0
 """Seconds that a client waits for lists that are fetched again; then it gets the old ones."""
 LONGEST_TTL = 300_000
@@ -102,7 +95,7 @@ class ClientLists:
         self._cursors = cursors
         self._wait_complete = wait_complete
         self.methods: dict[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
-            **{method: partial(self._list, method) for method in KEYS},
+            **{method: partial(self._list, method) for method in LISTS},
             "groups/list": self._list_groups,
         }
 
@@ -111,16 +104,15 @@ class ClientLists:
         cursor = self._cursors.read(params, method, request.principal)
         await self._wait_complete(audience)
         if not cursor.after:  # a list that is being read does not change on purpose
-            await _refresh(self._view(audience), KEYS[method])
+            await _refresh(self._view(audience), LISTS[method])
         view = self._view(audience)
-        page, following = view.list_page(
+        pages = view.list_pages(
             method,
             stateless=request.is_stateless,
             defers=view.lists_by_size and request.program in DEFERRING,
-            after=cursor.after,
-            last=cursor.last,
         )
-        head = _head(request, view, KEYS[method]) if request.is_stateless else b"{"
+        page, following = pages.after(cursor.after, cursor.last)
+        head = _head(request, view, LISTS[method]) if request.is_stateless else b"{"
         tail = b"}"
         if following is not None:
             sealed = self._cursors.seal(Cursor(following, page.last), method, request.principal)
@@ -151,7 +143,7 @@ class ClientLists:
 
 async def _refresh(view: View, key: str) -> None:
     """Have lists that are no longer fresh fetched again."""
-    if not (stale := [link for link in _links(view) if link.is_list_expired(key)]):
+    if not (stale := [link for link in _links(view) if _is_stale(link, key)]):
         return
     coming = [link.listing.refetched.coming() for link in stale]
     for link in stale:
@@ -159,6 +151,19 @@ async def _refresh(view: View, key: str) -> None:
     with anyio.move_on_after(PATIENCE):
         for event in coming:
             await event.wait()
+
+
+def _is_stale(link: Link, key: str) -> bool:
+    """Whether a list should be fetched again before somebody gets it."""
+    session, lifetime = link.session, link.listing.lifetimes.get(key)
+    # our own servers change under our eyes
+    if session is None or lifetime is None or link.config.transport == "local":
+        return False
+    can = session.capabilities
+    capability = {"tools": can.tools, "prompts": can.prompts}.get(key, can.resources)
+    announces = capability is not None and bool(capability.list_changed)
+    # one that is busy may answer late, and looks broken then
+    return lifetime.has_expired(announces=announces) and not link.requests.is_busy()
 
 
 def is_for_all(request: ClientRequest) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -118,6 +118,13 @@ def _each(values: Raw, change: Callable[[Raw], Raw]) -> Raw:
 
 
 _NO_LETTER = re.compile(r"\W|^(?=\d)")
+LISTS: Final = {
+    "tools/list": "tools",
+    "prompts/list": "prompts",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+}
+"""The methods, and what the lists are called in their results."""
 GROUPING: Final = "io.modelcontextprotocol/grouping"
 """The extension for groups of tools, resources and prompts."""
 GROUPS: Final = "io.modelcontextprotocol/groups"
@@ -125,12 +132,57 @@ GROUPS: Final = "io.modelcontextprotocol/groups"
 _MARK = jsonrpc.ARGUMENT_HEADER_KEY.encode()
 
 
-class Page(NamedTuple):
+class ListPage(NamedTuple):
     """A part of a list, encoded without braces."""
 
     body: bytes
     last: str = ""
     """The name or address of its last entry."""
+
+
+class ListPages:
+    """One list, encoded page by page.
+
+    Args:
+        key: The name of the list in its results.
+        entries: Returns all its entries.
+        size: How many are on a page.
+    """
+
+    def __init__(
+        self, key: str, entries: Callable[[], Sequence[Mapping[str, Any]]], size: int
+    ) -> None:
+        self._key = key
+        self._entries = entries
+        self._size = size
+        every = entries()
+        starts = range(0, len(every) or 1, size)
+        self.pages = tuple(self._page(every[start : start + size]) for start in starts)
+        """At least one."""
+
+    def after(self, number: int, last: str) -> tuple[ListPage, int | None]:
+        """The page after that many entries, and how many precede the next one; None at the end.
+
+        `last` is the entry before it when the client got the page before: if the list has changed
+        since, it goes on after that one.
+        """
+        place, rest = divmod(number, self._size)
+        pages = self.pages
+        if not number or (not rest and place < len(pages) and pages[place - 1].last == last):
+            return pages[place], None if place + 1 == len(pages) else number + self._size
+        entries = self._entries()
+        starts = (start for start, entry in enumerate(entries, 1) if self._name(entry) == last)
+        start = next(starts, min(number, len(entries)))
+        end = start + self._size
+        return self._page(entries[start:end]), None if end >= len(entries) else end
+
+    def _page(self, entries: Sequence[Mapping[str, Any]]) -> ListPage:
+        encoded = jsonrpc.encode({self._key: entries})
+        return ListPage(encoded[1:-1], self._name(entries[-1]) if entries else "")
+
+    def _name(self, entry: Mapping[str, Any]) -> str:
+        names = {"resources": "uri", "resourceTemplates": "uriTemplate"}
+        return str(entry[names.get(self._key, "name")])
 
 
 class View:
@@ -201,7 +253,7 @@ class View:
         self._has_budget = bool(budgets)
         self.result_room = round(self._budget * BYTES_PER_TOKEN)
         """Bytes that a shaped result may take."""
-        self._encoded: dict[tuple[str, bool, bool], tuple[Page, ...]] = {}
+        self._encoded: dict[tuple[str, bool, bool], ListPages] = {}
         self._marked: frozenset[str] | None = None
 
     def shows(self, tool: Tool) -> bool:
@@ -284,8 +336,8 @@ class View:
                 self.routes[tool.name] = route
         return route
 
-    def list_pages(self, method: str, *, stateless: bool, defers: bool = False) -> tuple[Page, ...]:
-        """The pages of a list, at least one.
+    def list_pages(self, method: str, *, stateless: bool, defers: bool = False) -> ListPages:
+        """The pages of a list.
 
         Args:
             method: The method of the request.
@@ -295,42 +347,17 @@ class View:
         is_whole = defers and self.lists_by_size and method == "tools/list"
         key = (method, stateless, is_whole)
         if (pages := self._encoded.get(key)) is None:
-            name, entries = self._entries(method, stateless=stateless, is_whole=is_whole)
-            starts = range(0, len(entries) or 1, self.page_size)
+
+            def entries() -> Sequence[Mapping[str, Any]]:
+                ((_, listed),) = content().items()
+                if method != "tools/list":
+                    return listed
+                return [_with_tasks(tool, stateless) for tool in listed]
+
+            content = self._whole_list if is_whole else partial(self._content, method)
             # once for each view: some clients list before every call
-            pages = self._encoded[key] = tuple(
-                _page(name, entries[start : start + self.page_size]) for start in starts
-            )
+            pages = self._encoded[key] = ListPages(LISTS[method], entries, self.page_size)
         return pages
-
-    def list_page(
-        self, method: str, *, stateless: bool, defers: bool, after: int, last: str
-    ) -> tuple[Page, int | None]:
-        """The page after that many entries, and how many precede the next one; None at the end.
-
-        `last` is the entry before it when the client got the page before: if the list has changed
-        since, it goes on after that one.
-        """
-        pages = self.list_pages(method, stateless=stateless, defers=defers)
-        number, rest = divmod(after, self.page_size)
-        if not after or (not rest and number < len(pages) and pages[number - 1].last == last):
-            is_last = number + 1 == len(pages)
-            return pages[number], None if is_last else after + self.page_size
-        is_whole = defers and self.lists_by_size and method == "tools/list"
-        name, entries = self._entries(method, stateless=stateless, is_whole=is_whole)
-        places = (place for place, entry in enumerate(entries, 1) if _name(name, entry) == last)
-        start = next(places, min(after, len(entries)))
-        end = start + self.page_size
-        return _page(name, entries[start:end]), None if end >= len(entries) else end
-
-    def _entries(
-        self, method: str, *, stateless: bool, is_whole: bool
-    ) -> tuple[str, Sequence[Mapping[str, Any]]]:
-        """The key of a list in its result, and all its entries."""
-        ((name, entries),) = (self._whole_list() if is_whole else self._content(method)).items()
-        if method == "tools/list":
-            entries = [_with_tasks(tool, stateless) for tool in entries]
-        return name, entries
 
     @property
     def lists_by_size(self) -> bool:
@@ -349,8 +376,8 @@ class View:
             for kind, methods in kinds.items()
             if any(
                 # by what a client may see at most: some list everything where others search
-                self.list_pages(method, stateless=False, defers=True)
-                != earlier.list_pages(method, stateless=False, defers=True)
+                self.list_pages(method, stateless=False, defers=True).pages
+                != earlier.list_pages(method, stateless=False, defers=True).pages
                 for method in methods
             )
         )
@@ -359,7 +386,7 @@ class View:
         """Whether arguments of a tool are also sent as headers."""
         if self._marked is None:
             # the whole list first: hardly any server uses it
-            pages = self.list_pages("tools/list", stateless=True)
+            pages = self.list_pages("tools/list", stateless=True).pages
             is_marked = any(_MARK in page.body for page in pages)
             self._marked = frozenset(
                 name
@@ -401,12 +428,9 @@ class View:
 
     def _whole_list(self) -> dict[str, Sequence[Mapping[str, Any]]]:
         if not self.shapes_results:
-            return {"tools": self._all_tools()}
+            return {"tools": [self._tool(tool) for tool in self.tools.values()]}
         tools = [self._tool(tool, is_shaped=True) for tool in self.tools.values()]
         return {"tools": [*tools, reading_tool()]}
-
-    def _all_tools(self) -> list[Definition]:
-        return [self._tool(tool) for tool in self.tools.values()]
 
     def _tool(self, tool: Tool, *, is_shaped: bool = False) -> dict[str, Any]:
         definition = {**tool.definition, "name": tool.name}
@@ -417,14 +441,7 @@ class View:
             definition.pop("outputSchema", None)
         if (references := self.references(tool.server)) and "_meta" in definition:
             definition["_meta"] = references.in_meta(definition["_meta"])
-        return self._in_groups(definition, tool.server)
-
-    def _in_groups(self, definition: dict[str, Any], server: str) -> dict[str, Any]:
-        """A definition with the groups that it belongs to, by their names here."""
-        meta = definition.get("_meta")
-        if self._shows_groups or (is_table(meta) and GROUPS in meta):
-            definition["_meta"] = in_groups(server, meta)
-        return definition
+        return _grouped(definition, tool.server, is_always=self._shows_groups)
 
     def _content(self, method: str) -> dict[str, Sequence[Mapping[str, Any]]]:
         match method:
@@ -436,13 +453,7 @@ class View:
                     return {"tools": [*own, *map(self._tool, of_pages)]}
                 return self._whole_list()
             case "prompts/list":
-                prompts = self.prompts.items()
-                return {
-                    "prompts": [
-                        self._in_groups({**prompt.definition, "name": name}, prompt.server)
-                        for name, prompt in prompts
-                    ]
-                }
+                return {"prompts": self._definitions(self.prompts, "name")}
             case "resources/list":
                 return {"resources": self._definitions(self.resources, "uri")}
             case "resources/templates/list":
@@ -450,11 +461,21 @@ class View:
             case _:
                 raise ValueError(method)
 
-    def _definitions(self, resources: Mapping[str, Resource], key: str) -> list[Definition]:
+    def _definitions(
+        self, entries: Mapping[str, Prompt] | Mapping[str, Resource], key: str
+    ) -> list[Definition]:
         return [
-            self._in_groups({**entry.definition, key: uri}, entry.server)
-            for uri, entry in resources.items()
+            _grouped({**entry.definition, key: name}, entry.server, is_always=self._shows_groups)
+            for name, entry in entries.items()
         ]
+
+
+def _grouped(definition: Definition, server: str, *, is_always: bool) -> Definition:
+    """A definition with the groups that it belongs to, by their names here."""
+    meta = definition.get("_meta")
+    if is_always or (is_table(meta) and GROUPS in meta):
+        definition["_meta"] = in_groups(server, meta)
+    return definition
 
 
 def in_groups(server: str, meta: object) -> dict[str, Any]:
@@ -468,15 +489,6 @@ def in_groups(server: str, meta: object) -> dict[str, Any]:
 def group_name(server: str, group: object) -> str:
     """The name of a server's group here, where other servers may have one of the same name."""
     return f"{server}/{group}"
-
-
-def _page(name: str, entries: Sequence[Mapping[str, Any]]) -> Page:
-    encoded = jsonrpc.encode({name: entries})
-    return Page(encoded[1:-1], _name(name, entries[-1]) if entries else "")
-
-
-def _name(key: str, entry: Mapping[str, Any]) -> str:
-    return str(entry[{"resources": "uri", "resourceTemplates": "uriTemplate"}.get(key, "name")])
 
 
 def _with_tasks(definition: Mapping[str, Any], stateless: bool) -> Mapping[str, Any]:  # noqa: FBT001 - one of two eras

@@ -192,19 +192,6 @@ class Link:
         """The process id of its program; None if it has not started, or is remote."""
         return self._attempt.evidence().pid
 
-    def is_list_expired(self, key: str) -> bool:
-        """Whether a list should be fetched again before somebody gets it."""
-        session, lifetime = self.session, self.listing.lifetimes.get(key)
-        # our own servers change under our eyes, and one that is busy may answer late
-        if session is None or lifetime is None or self.config.transport == "local":
-            return False
-        capabilities = session.capabilities
-        kind = {"tools": capabilities.tools, "prompts": capabilities.prompts}
-        announces = kind.get(key, capabilities.resources)
-        return lifetime.has_expired(
-            announces=announces is not None and bool(announces.list_changed)
-        ) and not (self.requests.is_busy())
-
     @property
     def live(self) -> bool:
         """Whether its offers can be called: it is up, restarting, or asleep.

@@ -77,7 +77,11 @@ class Plain:
         method, params = message["method"], message.get("params", {})
         meta = params.get("_meta", {})
         able = meta.get(f"{META}clientCapabilities", connection.capabilities)
-        result = await self.result(method, params, able, connection, send)
+        try:
+            result = await self.result(method, params, able, connection, send)
+        except ValueError as exc:
+            error = {"code": -32602, "message": str(exc)}
+            return {"jsonrpc": "2.0", "id": message["id"], "error": error}
         if result is None:
             error = {"code": -32601, "message": f"no {method} here", "data": {"plain": True}}
             return {"jsonrpc": "2.0", "id": message["id"], "error": error}
@@ -103,7 +107,9 @@ class Plain:
             case "resources/templates/list":
                 return self.listed(resourceTemplates=[])
             case "prompts/list":
-                return self.listed(prompts=[{"name": "hi", "icons": [{"src": "data:,"}]}])
+                return self.listed(
+                    prompts=[{"name": "hi", "description": "says hi", "icons": [{"src": "data:,"}]}]
+                )
             case "completion/complete":
                 values = [params["argument"]["value"] + "!"]
                 return {"completion": {"values": values, "example": 1}}

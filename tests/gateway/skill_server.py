@@ -53,6 +53,8 @@ class Skilled(Plain):
                 docs = {"uri": "skill://refunds/docs", "name": "docs"}
                 manual = {"uri": "skill://refunds/SKILL.md", "name": "SKILL.md"}
                 return self.listed(resources=[{**docs, "mimeType": "inode/directory"}, manual])
+            case "resources/directory/read" if self.era == "new":
+                raise ValueError("not a folder")
             case "resources/list" if self.era == "old":
                 return self.listed(resources=[{"uri": uri, "name": uri} for uri in self.files])
             case "resources/list":

@@ -1,10 +1,12 @@
 """A person's sign-in, exchanged for a token that a server accepts."""
 
+import hashlib
 import time
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs
 
 import anyio
+import msgspec
 import pytest
 from yarl import URL
 
@@ -12,15 +14,16 @@ from multitap.config import HttpServer, OAuth
 from multitap.config.access import OidcIssuer
 from multitap.config.models import TokenExchange
 from multitap.errors import RequestFailed
-from multitap.identity.exchange import ExchangedAccount, SubjectTokens
+from multitap.identity.exchange import ExchangedAccount, Exchanges, SubjectTokens
 from multitap.identity.issuer import Issuer
+from multitap.identity.people import Revocation
+from multitap.identity.sign_in import ProviderTokens
 from multitap.wire.http_origin import Challenge
 from tests.identity.tiny_issuer import TinyIssuer
 from tests.wire import http_zoo as zoo
 
 pytestmark = pytest.mark.anyio
 
-ALICE, BOB = ("https://login.example", "alice"), ("https://login.example", "bob")
 SERVER = URL("https://files.example/mcp")
 TYPE = "urn:ietf:params:oauth:token-type:"
 
@@ -67,14 +70,15 @@ class Bench:
 
     def __init__(self, issuer, **exchange):
         self.now = time.time()
+        self.alice, self.bob = (issuer.origin, "alice"), (issuer.origin, "bob")
         self.subjects = SubjectTokens(lambda: self.now)
-        self.subjects.note(ALICE, "access_token", "of-alice", self.now + 600)
-        self.subjects.note(ALICE, "id_token", "id-of-alice", self.now + 600)
+        self.subjects.note(self.alice, "access_token", "of-alice", self.now + 600)
+        self.subjects.note(self.alice, "id_token", "id-of-alice", self.now + 600)
         provider = OidcIssuer(issuer=issuer.origin, client_id="tap", client_secret="secret")
         self.issuer = Issuer("corp", provider)
         self.exchange = exchange
 
-    def account(self, person=ALICE, oauth=None):
+    def account(self, person=None, oauth=None):
         config = HttpServer(
             url=str(SERVER),
             oauth=oauth,
@@ -84,7 +88,7 @@ class Bench:
         return ExchangedAccount(
             "files",
             config,
-            person=person,
+            person=person or self.alice,
             subjects=self.subjects,
             issuer={"corp": self.issuer}.get,
             clock=lambda: self.now,
@@ -193,7 +197,7 @@ async def test_another_sign_in_of_the_person_is_exchanged_again():
         bench = Bench(issuer)
         account = bench.account()
         await headers(account)
-        bench.subjects.note(ALICE, "access_token", "newer", bench.now + 900)
+        bench.subjects.note(bench.alice, "access_token", "newer", bench.now + 900)
         await headers(account)
 
     assert [form["subject_token"] for form in issuer.forms] == ["of-alice", "newer"]
@@ -204,7 +208,7 @@ async def test_nobody_gets_a_token_of_another_person():
         bench = Bench(issuer)
         await headers(bench.account())
         with pytest.raises(RequestFailed, match="connect again"):
-            await headers(bench.account(BOB))
+            await headers(bench.account(bench.bob))
 
     assert len(issuer.forms) == 1
 
@@ -215,8 +219,8 @@ async def test_an_expired_or_forgotten_sign_in_is_not_exchanged():
         bench.now += 700
         with pytest.raises(RequestFailed, match="connect again"):
             await headers(bench.account())
-        bench.subjects.note(ALICE, "access_token", "newer", bench.now + 900)
-        bench.subjects.forget(ALICE)
+        bench.subjects.note(bench.alice, "access_token", "newer", bench.now + 900)
+        bench.subjects.forget(lambda person, _: person == bench.alice)
         with pytest.raises(RequestFailed, match="connect again"):
             await headers(bench.account())
 
@@ -238,3 +242,91 @@ async def test_a_token_that_the_server_refuses_is_exchanged_once_more():
         again = await account.answer(challenge, "POST", SERVER, waits=False)
 
     assert again == {"Authorization": "Bearer exchanged-2"}
+
+
+async def test_a_token_of_one_provider_is_not_shown_to_another():
+    async with exchanging() as issuer:
+        bench = Bench(issuer)
+        stranger = ("https://other.example", "alice")
+        bench.subjects.note(stranger, "access_token", "of-another", bench.now + 600)
+        with pytest.raises(RequestFailed, match="at another provider"):
+            await headers(bench.account(stranger))
+
+    assert issuer.forms == []
+
+
+async def test_a_token_that_its_provider_withdrew_is_not_tried_again():
+    async with exchanging() as issuer:
+        bench = Bench(issuer)
+        issuer.refusal = "invalid_grant"
+        with pytest.raises(RequestFailed):
+            await headers(bench.account())
+        issuer.refusal = None
+        bench.subjects.note(bench.alice, "access_token", "shorter", bench.now + 60)
+        await headers(bench.account())
+
+    assert [form["subject_token"] for form in issuer.forms] == ["of-alice", "shorter"]
+
+
+class Everybody:
+    """The exchanges of a gateway, with Alice and Bob signed in."""
+
+    def __init__(self, issuer):
+        provider = OidcIssuer(issuer=issuer.origin, client_id="tap", client_secret="secret")
+        self.issuer = Issuer("corp", provider)
+        self.exchanges = Exchanges(lambda _name: self.issuer)
+        self.alice, self.bob = (issuer.origin, "alice"), (issuer.origin, "bob")
+        self.tokens = ProviderTokens(access_token="of-alice", expires_at=time.time() + 600)
+        self.exchanges.note_sign_in(self.alice, self.tokens, time.time() + 600)
+        bobs = ProviderTokens(access_token="of-bob", expires_at=time.time() + 600)
+        self.exchanges.note_sign_in(self.bob, bobs, time.time() + 600)
+
+    def account(self, person, **exchange):
+        config = HttpServer(
+            url=str(SERVER),
+            credentials="exchange",
+            exchange=TokenExchange(provider="corp", **exchange),
+        )
+        return self.exchanges.account(person, "files", config)
+
+
+async def test_a_changed_configuration_never_serves_what_was_exchanged_before():
+    async with exchanging() as issuer:
+        everybody = Everybody(issuer)
+        first = everybody.account(everybody.alice)
+        await headers(first)
+        same = everybody.account(everybody.alice)
+        narrower = everybody.account(everybody.alice, scope="read")
+        changed = msgspec.structs.replace(everybody.issuer.provider, client_id="other")
+        everybody.issuer = Issuer("corp", changed)
+        elsewhere = everybody.account(everybody.alice)
+
+    assert same is first
+    assert (narrower.ready, elsewhere.ready) == (None, None)
+
+
+@pytest.mark.parametrize("kind", ["revoked", "logout", "session", "token", "ended"])
+async def test_nothing_is_kept_of_a_person_who_is_out(kind):
+    async with exchanging() as issuer:
+        everybody = Everybody(issuer)
+        alice, bob = everybody.account(everybody.alice), everybody.account(everybody.bob)
+        await headers(alice)
+        await headers(bob)
+        match kind:
+            case "ended":
+                everybody.exchanges.end(everybody.alice, everybody.tokens)
+            case "token":
+                digest = hashlib.sha256(b"of-alice").hexdigest()
+                everybody.exchanges.forget([Revocation(kind="token", at=1.0, digest=digest)])
+            case "session":
+                entry = Revocation(kind="logout", at=1.0, issuer=issuer.origin, session="s")
+                everybody.exchanges.forget([entry])
+            case _:
+                entry = Revocation(kind=kind, at=1.0, issuer=issuer.origin, subject="alice")
+                everybody.exchanges.forget([entry])
+
+    assert alice.ready is None
+    assert (bob.ready is None) is (kind == "session")
+    assert alice._exchanged == {}
+    with pytest.raises(RequestFailed, match="connect again"):
+        await headers(alice)

@@ -2,10 +2,12 @@
 
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Literal, NamedTuple
 
 import anyio
+import msgspec
 from yarl import URL
 
 from multitap.config import HttpServer, OAuth
@@ -14,10 +16,11 @@ from multitap.errors import RequestFailed
 from multitap.http.client.messages import Headers, Response
 from multitap.identity.access_tokens import ProviderDown, VerifiedToken
 from multitap.identity.issuer import Issuer
+from multitap.identity.people import Revocation
 from multitap.identity.sign_in import ProviderTokens
 from multitap.oauth.discovery import find_issuer
 from multitap.oauth.endpoints import GuardedFetch
-from multitap.oauth.errors import LoginFailed
+from multitap.oauth.errors import GrantRefused, LoginFailed
 from multitap.oauth.grants import JWT_BEARER, Grant, TokenEndpoint, id_jag_form
 from multitap.oauth.identity import configured_client
 from multitap.wire.http_origin import Challenge
@@ -29,6 +32,8 @@ _MOST = 4  # tokens of one person at one server: each of their clients may have 
 _MOST_PEOPLE = 10_000
 _GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 _TYPE = "urn:ietf:params:oauth:token-type:"
+_WITHDRAWN = frozenset({"invalid_grant", "invalid_token", "invalid_request"})
+"""How providers refuse a subject token that is not valid any more (RFC 8693, 2.2.2)."""
 
 Person = tuple[str, str]
 """Issuer and subject."""
@@ -59,21 +64,27 @@ class SubjectTokens:
 
     def note(self, person: Person, kind: SubjectKind, token: str, expires: float) -> None:
         """Remember a token, if it lasts longer than the one that is known."""
-        known = self._tokens.get((person, kind))
-        if token and (known is None or expires > known.expires or known.expires <= self._clock()):
+        latest = self._tokens.get((person, kind))
+        if token and (
+            latest is None or expires > latest.expires or latest.expires <= self._clock()
+        ):
             self._tokens[person, kind] = SubjectToken(token, expires)
             if len(self._tokens) > _MOST_PEOPLE:
                 del self._tokens[next(iter(self._tokens))]
 
+    def __iter__(self) -> Iterator[tuple[tuple[Person, SubjectKind], SubjectToken]]:
+        return iter([*self._tokens.items()])
+
     def find(self, person: Person, kind: SubjectKind) -> str | None:
         """A token that is valid now; None if the person has none."""
-        known = self._tokens.get((person, kind))
-        return known.token if known is not None and known.expires > self._clock() else None
+        latest = self._tokens.get((person, kind))
+        return latest.token if latest is not None and latest.expires > self._clock() else None
 
-    def forget(self, person: Person) -> None:
-        """Forget what a person came in with: they may no longer use it."""
-        for key in [key for key in self._tokens if key[0] == person]:
-            del self._tokens[key]
+    def forget(self, is_meant: Callable[[Person, str], bool]) -> None:
+        """Forget tokens, by whose they are and what they are: they may no longer be used."""
+        for key, latest in [*self._tokens.items()]:
+            if is_meant(key[0], latest.token):
+                del self._tokens[key]
 
 
 class _Exchanged(NamedTuple):
@@ -174,6 +185,10 @@ class ExchangedAccount:
     def on_response(self, response: Response) -> None:
         """Nothing to learn from it."""
 
+    def forget(self) -> None:
+        """Forget what was exchanged."""
+        self._exchanged.clear()
+
     @property
     def _subject(self) -> str | None:
         is_id = self._exchange.subject == "id_token"
@@ -187,10 +202,18 @@ class ExchangedAccount:
         name = self._exchange.provider
         if (issuer := self._issuer(name)) is None:
             raise RequestFailed(f"there is no identity provider named {name!r}", sent=False)
+        if issuer.provider.issuer != self._person[0]:  # a token of one is not for another to see
+            raise RequestFailed(
+                f"{self._name} is used with a sign-in at {name}, and yours is at another provider",
+                sent=False,
+            )
         self.exchanges += 1
         try:
             return await _KINDS[self._exchange.kind](self._exchange, issuer, subject, self._config)
         except (LoginFailed, ProviderDown) as exc:
+            if isinstance(exc, GrantRefused) and exc.error in _WITHDRAWN:
+                # another of their sign-ins may be valid, and is noted with their next request
+                self._subjects.forget(lambda _, token: token == subject)
             reason = self._config.redact(str(exc))
             raise RequestFailed(
                 f"{name} gives no token for {self._name}: {reason}", sent=False
@@ -207,11 +230,16 @@ class Exchanges:
     def __init__(self, issuer: Callable[[str], Issuer | None]) -> None:
         self.subjects = SubjectTokens()
         self._issuer = issuer
-        self._accounts: dict[tuple[Person, str, str, TokenExchange | None], ExchangedAccount] = {}
+        self._accounts: dict[tuple[Person, str, bytes], ExchangedAccount] = {}
 
     def account(self, person: Person, server: str, config: HttpServer) -> ExchangedAccount:
         """One person's access to one server; with another configuration, it is another one."""
-        key = (person, server, config.url, config.exchange)
+        issuer = self._issuer(config.exchange.provider) if config.exchange is not None else None
+        # everything that decides which token there is, and for whom
+        version = msgspec.json.encode(
+            (config.url, config.exchange, config.oauth, issuer and issuer.provider), enc_hook=str
+        )
+        key = (person, server, _digest(version.decode()))
         if (account := self._accounts.get(key)) is None:
             if len(self._accounts) >= _MOST_PEOPLE:
                 del self._accounts[next(iter(self._accounts))]
@@ -219,6 +247,24 @@ class Exchanges:
                 server, config, person=person, subjects=self.subjects, issuer=self._issuer
             )
         return account
+
+    def forget(self, entries: Iterable[Revocation]) -> None:
+        """Forget what people brought who were revoked or logged out since."""
+        for entry in entries:
+            if entry.kind != "restored":
+                self._drop(partial(_concerns, entry))
+
+    def end(self, person: Person, tokens: ProviderTokens) -> None:
+        """Forget what belongs to a sign-in that has ended."""
+        ended = {tokens.access_token, tokens.id_token}
+        self._drop(lambda whose, token: whose == person and token in ended)
+
+    def _drop(self, is_meant: Callable[[Person, str], bool]) -> None:
+        people = {whose for (whose, _), held in self.subjects if is_meant(whose, held.token)}
+        self.subjects.forget(is_meant)
+        for key in [key for key in self._accounts if key[0] in people]:
+            # links may still hold it
+            self._accounts.pop(key).forget()
 
     def note(self, token: VerifiedToken, bearer: str) -> None:
         """Remember what a person came in with."""
@@ -302,6 +348,14 @@ _KINDS: Mapping[str, _Ask] = {
     "on-behalf-of": _act_on_behalf,
     "id-jag": _assert_identity,
 }
+
+
+def _concerns(entry: Revocation, person: Person, token: str) -> bool:
+    """Whether a decision about people or tokens concerns what somebody brought."""
+    if entry.kind == "token":
+        return _digest(token).hex() == entry.digest
+    # a logout may name only a session; whoever is still here brings their token again
+    return entry.issuer == person[0] and entry.subject in {person[1], ""} and not entry.client
 
 
 def _digest(token: str) -> bytes:

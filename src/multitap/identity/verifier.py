@@ -123,6 +123,8 @@ class Verifier:
         """When the first of the decisions that were handed out since the last look ends."""
         self.on_token: Callable[[VerifiedToken, str], None] | None = None
         """Called with each token of a provider that is admitted, so that it can be exchanged."""
+        self.on_revoked: Callable[[frozenset[Revocation]], None] | None = None
+        """Called with new decisions, so that nothing is kept of those whom they concern."""
         self.own: OwnTokens | None = None
         """Our own authorization server, if there is one."""
         self.refresh()
@@ -235,6 +237,8 @@ class Verifier:
         self._applied = everything
         self.revocations = Revocations(everything)
         self._remembered.clear()
+        if self.on_revoked is not None:
+            self.on_revoked(new)
         return new
 
     def concerns(self, entries: Iterable[Revocation], principal: Principal) -> bool:

@@ -453,13 +453,14 @@ def _resource_server(
 
     def make_verifier(access: AccessSettings) -> Verifier:
         verifier = Verifier(access)
-        verifier.on_token = exchanges.note
+        verifier.on_token, verifier.on_revoked = exchanges.note, exchanges.forget
         return verifier
 
     def make_sign_in(access: AccessSettings, verifier: Verifier) -> "AuthorizationEndpoints | None":
         sign_in = _sign_in(served.settings.serve.public_url, cluster, access, verifier)
         if sign_in is not None:
             sign_in.server.on_sign_in = exchanges.note_sign_in
+            sign_in.server.on_end = exchanges.end
         return sign_in
 
     resources = ResourceServer(

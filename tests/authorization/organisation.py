@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
 
 import aiohttp
+import anyio
 
 from multitap.authorization.clients import Clients
 from multitap.authorization.endpoints import AuthorizationEndpoints
@@ -44,6 +45,16 @@ class Organisation(TinyIssuer):
     forms: list = field(default_factory=list)
     pages: list = field(default_factory=list)
     removed: bool = False
+    answers_about_people: bool = True
+    """Whether it can be asked about them, besides giving tokens."""
+    renews_id: bool = True
+    error: str | None = None
+    """What its token endpoint answers."""
+    denies: str | None = None
+    """The error with which it sends people back."""
+    pause: anyio.Event | None = None
+    """What a renewal waits for."""
+    reached: anyio.Event = field(default_factory=anyio.Event)
     codes: dict = field(default_factory=dict)
     refresh: dict = field(default_factory=dict)
     issued: set = field(default_factory=set)
@@ -72,7 +83,8 @@ class Organisation(TinyIssuer):
             self.pages.append(asked)
             code = secrets.token_hex(8)
             self.codes[code] = asked
-            answer = {"code": code, "state": asked["state"]}
+            outcome = {"error": self.denies} if self.denies else {"code": code}
+            answer = {**outcome, "state": asked["state"]}
             if self.names_itself:
                 answer["iss"] = self.iss or self.origin
             await caller.respond(
@@ -80,6 +92,9 @@ class Organisation(TinyIssuer):
             )
         elif path == "/userinfo":
             is_known = not self.removed
+            if not self.answers_about_people:
+                await caller.respond({}, status=500)
+                return
             person = {"sub": self.user, **self.person} if is_known else {}
             await caller.respond(person, status=200 if is_known else 401)
         else:
@@ -89,6 +104,9 @@ class Organisation(TinyIssuer):
         form = {name: values[0] for name, values in parse_qs(request.body.decode()).items()}
         self.forms.append(form)
         asked = self.codes.pop(form.get("code"), None)
+        if self.error is not None:
+            await caller.respond({"error": self.error}, status=400)
+            return
         if form.get("client_secret") != SECRET:
             await caller.respond({"error": "invalid_client"}, status=401)
             return
@@ -107,6 +125,9 @@ class Organisation(TinyIssuer):
             if self.refresh.pop(form["refresh_token"], None) is None:
                 await caller.respond({"error": "invalid_grant"}, status=400)
                 return
+            self.reached.set()
+            if self.pause is not None:
+                await self.pause.wait()
         else:
             await caller.respond({"error": "invalid_grant"}, status=400)
             return
@@ -118,7 +139,9 @@ class Organisation(TinyIssuer):
         if self.gives_refresh:
             answer["refresh_token"] = secrets.token_hex(8)
             self.refresh[answer["refresh_token"]] = True
-        await caller.respond({**answer, "id_token": id_token})
+        if nonce is not None or self.renews_id:
+            answer["id_token"] = id_token
+        await caller.respond(answer)
 
 
 def challenge(verifier):
@@ -127,13 +150,17 @@ def challenge(verifier):
 
 
 class Front:
-    """Only the pages of a sign-in, without a gateway; see `HttpApp`."""
+    """Only the pages of a sign-in, without a gateway; see `HttpApp`.
+
+    Of several replicas, each answers in turn.
+    """
 
     def __init__(self):
-        self.endpoints = None
+        self.replicas = []
 
     def admit(self, head):
-        head.handler = self.endpoints.route(head)
+        self.replicas.append(self.replicas.pop(0))
+        head.handler = self.replicas[0].route(head)
 
     def handle(self, http_request):
         if http_request.head.handler is None:
@@ -281,7 +308,8 @@ def answer_in(page):
 
 
 @asynccontextmanager
-async def sign_ins(folder, *, fetch=None, organisation=None, **settings):
+async def sign_ins(folder, *, fetch=None, organisation=None, refusal=None, shared=(), **settings):
+    """Sign-ins at one place; `shared` are the records of its replicas, if it has several."""
     organisation = organisation or Organisation()
     front = Front()
     with open_listener("127.0.0.1", 0) as listener:
@@ -294,14 +322,16 @@ async def sign_ins(folder, *, fetch=None, organisation=None, **settings):
             chosen = SignInSettings(provider="org", **settings)
             corp = OidcIssuer(issuer=organisation.origin, client_id=CLIENT, client_secret=SECRET)
             seal = Seal(b"k" * 32)
-            grants = Grants(FileRecords(folder), lambda: [seal], chosen.refresh_life)
-            server = AuthorizationServer(
-                chosen,
-                url,
-                ["tools"],
-                clients=Clients(chosen, grants, fetch),
-                grants=grants,
-                provider=ProviderSignIn(Issuer("org", corp), chosen.scopes),
-            )
-            front.endpoints = AuthorizationEndpoints(server)
+            for records in shared or [FileRecords(folder)]:
+                grants = Grants(records, lambda: [seal], chosen.refresh_life)
+                server = AuthorizationServer(
+                    chosen,
+                    url,
+                    ["tools"],
+                    clients=Clients(chosen, grants, fetch),
+                    grants=grants,
+                    provider=ProviderSignIn(Issuer("org", corp), chosen.scopes),
+                    refusal=refusal or (lambda _holder: None),
+                )
+                front.replicas.append(AuthorizationEndpoints(server))
             yield SignIns(url, organisation, server, grants)

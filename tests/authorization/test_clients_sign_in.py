@@ -40,6 +40,7 @@ client_secret = "${{ORG_SECRET}}"
 
 [access.sign_in]
 provider = "org"
+documents = {documents}
 
 [[access.rules]]
 name = "developers"
@@ -83,6 +84,7 @@ class Person:
     async def open(self, url):
         self.questions += 1
         page = await self._browser.open(url)
+        assert page.status == 200, (url, page)
         form = {**page.form, "decision": "allow"}
         page = await self._browser.send(f"{self._public}/authorize/consent", form)
         self._back = await self.sign_in_at(page.onward)
@@ -104,7 +106,7 @@ class Person:
 
 
 @asynccontextmanager
-async def gateway(folder, organisation, servers="", port=None):
+async def gateway(folder, organisation, servers="", port=None, documents="true"):
     """A gateway process with sign-in at an organisation; its public URL."""
     if port is None:
         with socket.socket() as probe:
@@ -118,6 +120,7 @@ async def gateway(folder, organisation, servers="", port=None):
         client=CLIENT,
         python=sys.executable,
         servers=servers,
+        documents=documents,
     )
     file.write_text(text)
     home = {f"XDG_{name}_HOME": str(folder / name) for name in ("DATA", "STATE", "CONFIG", "CACHE")}

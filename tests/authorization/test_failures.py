@@ -1,16 +1,21 @@
 """Every known failure of bridges like ours, by its name."""
 
+import json
 import socket
 
+import anyio
 import pytest
 from yarl import URL
 
-from multitap.authorization.clients import FETCHES, Clients
+from multitap.authorization.clients import FETCHES, OWN_FETCHES, Clients, ClientUnknownNow
+from multitap.authorization.grants import Grants, Stolen
 from multitap.authorization.records import FILE_NAME
 from multitap.errors import RequestFailed
 from multitap.identity.access_tokens import TokenRefused
-from multitap.oauth.endpoints import AddressRules, GuardedFetch
+from multitap.oauth.endpoints import AddressRules, FetchedReply, GuardedFetch
+from multitap.oauth.errors import LoginFailed
 from tests.authorization.organisation import REDIRECT, Browser, Organisation, answer_in, sign_ins
+from tests.wire import http_zoo as zoo
 
 pytestmark = pytest.mark.anyio
 
@@ -233,6 +238,39 @@ async def test_only_codes_with_s256_are_given(front, changes):
     assert answer_in(back)["state"] == "of the client"
 
 
+async def test_a_link_to_us_leads_to_no_site_before_somebody_agrees(front):
+    """Anybody may register an address, so a redirect with an error would be an open one."""
+    evil = "https://evil.example/phishing"
+    client_id = await front.register(evil)
+    async with Browser() as browser:
+        page = await browser.open(
+            front.question(client_id, redirect_uri=evil, response_type="token")
+        )
+
+    assert page.status == 400
+    assert "location" not in page.headers
+    assert page.onward is None
+    assert "evil.example" in page
+
+
+async def test_strangers_write_nothing_on_our_pages(front):
+    async with Browser() as browser:
+        page = await browser.open(front.question("Call 555-0100 for help"))
+
+    assert page.status == 400
+    assert "555" not in page
+
+
+async def test_a_long_state_is_refused_before_anybody_agrees(front):
+    client_id = await front.register()
+    async with Browser() as browser:
+        fits = await front.agree(browser, front.question(client_id, state="s" * 4000))
+        back = await browser.open(front.question(client_id, state="s" * 5000))
+
+    assert fits.status == 200
+    assert answer_in(back)["error"] == "invalid_request"
+
+
 async def test_a_repeated_parameter_is_refused(front):
     question = front.question(await front.register())
     async with Browser() as browser:
@@ -275,6 +313,54 @@ async def test_a_code_that_is_used_twice_ends_what_came_of_it(front):
     assert (await front.refresh(client_id, tokens["refresh_token"]))[0] == 400
 
 
+async def test_a_code_that_is_used_twice_at_once_gives_nothing_that_lasts(front):
+    client_id = await front.register()
+    form = front.code_form(client_id, await front.code(client_id))
+    answers = []
+
+    async def use():
+        answers.append(await front.post("/token", form))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(use)
+
+    for status, tokens in answers:
+        if status == 200:
+            with pytest.raises(TokenRefused):
+                await front.server.verify(tokens["access_token"], [f"{front.url}/mcp"])
+
+
+async def test_a_code_is_void_if_it_came_again_before_the_sign_in_began(front):
+    client_id = await front.register()
+    text = await front.code(client_id)
+    code = await front.grants.take_code(text, client_id)
+    with pytest.raises(Stolen):
+        await front.grants.take_code(text, client_id)
+
+    assert not await front.grants.begin(code.id, code.sign_in, 100.0)
+    assert await front.grants.find(code.id) is None
+
+
+class Untouched:
+    """Records that nobody may look at."""
+
+    async def read(self, key):
+        raise AssertionError(key)
+
+    swap = delete = read
+
+
+async def test_invented_codes_states_and_tokens_cost_no_look_at_the_records(front):
+    grants = Grants(Untouched(), front.grants._seals, 100.0)
+
+    assert await grants.take_code("invented", "any") is None
+    assert await grants.take_code(grants.new_state(), "any") is None
+    assert await grants.take_hop("invented", "b" * 43) is None
+    assert grants.read_access("mta_invented") is None
+    assert grants.read_refresh("mtr_invented") is None
+
+
 async def test_mix_up_an_answer_of_another_provider_is_refused(tmp_path):
     organisation = Organisation(iss="https://other.example")
     async with sign_ins(tmp_path, organisation=organisation) as front, Browser() as browser:
@@ -314,6 +400,65 @@ async def test_a_stolen_refresh_token_ends_its_family(front):
         with pytest.raises(TokenRefused):
             await front.server.verify(access, [f"{front.url}/mcp"])
     assert (await front.refresh(client_id, renewed["refresh_token"]))[0] == 400
+
+
+async def test_a_refresh_token_that_is_being_used_ends_nothing(front):
+    """A client that lost its patience is not a thief."""
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    front.organisation.pause = anyio.Event()
+    answers = []
+
+    async def renew():
+        answers.append(await front.refresh(client_id, tokens["refresh_token"]))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(renew)
+        with anyio.fail_after(5):
+            await front.organisation.reached.wait()
+            again = await front.refresh(client_id, tokens["refresh_token"])
+        front.organisation.pause.set()
+
+    assert (again[0], again[1]["error"]) == (503, "temporarily_unavailable")
+    assert answers[0][0] == 200
+    assert (await front.refresh(client_id, answers[0][1]["refresh_token"]))[0] == 200
+
+
+async def test_two_refreshes_at_once_give_one_token(front):
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    answers = []
+
+    async def renew():
+        answers.append(await front.refresh(client_id, tokens["refresh_token"]))
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(8):
+            tasks.start_soon(renew)
+
+    assert [status for status, _ in answers].count(200) <= 1
+    assert len([form for form in front.organisation.forms if "refresh_token" in form]) <= 1
+
+
+async def test_a_renewal_goes_on_without_its_client(front):
+    """The provider has used up its old token: what it gave must not be lost."""
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    claim = front.grants.read_refresh(tokens["refresh_token"])
+    front.organisation.pause = anyio.Event()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(front.refresh, client_id, tokens["refresh_token"])
+        with anyio.fail_after(5):
+            await front.organisation.reached.wait()
+        tasks.cancel_scope.cancel()
+    front.organisation.pause.set()
+    with anyio.fail_after(5):
+        while (await front.grants.find(claim.id)).generation == 0:
+            await anyio.lowlevel.checkpoint()
+
+    newest = front.grants.refresh_token(claim.id, 1)
+    assert (await front.refresh(client_id, newest))[0] == 200
 
 
 async def test_a_refresh_token_of_another_client_is_of_no_use(front):
@@ -384,6 +529,22 @@ async def test_ssrf_by_a_name_that_leads_inside_is_refused(tmp_path):
     assert "client.example" in connected
 
 
+async def test_ssrf_by_a_redirect_of_a_metadata_document_is_refused():
+    """Not even within its origin: the document has to be at the address that names the client."""
+
+    async def move(request, caller):
+        is_moved = request.path == "/moved"
+        location = {} if is_moved else {"location": "/moved"}
+        await caller.respond({}, status=200 if is_moved else 302, **location)
+
+    async with zoo.serve(move) as site:
+        fetch = GuardedFetch(site.url)
+        with pytest.raises(LoginFailed, match="redirects"):
+            await fetch.describe(site.url, {}, redirects=0)
+
+        assert (await fetch.describe(site.url, {})).status == 200
+
+
 async def test_a_flood_of_registrations_leaves_nothing(front, tmp_path):
     ids = {await front.register() for _ in range(300)}
 
@@ -396,6 +557,8 @@ async def test_a_registration_is_bounded(front):
     long = {"redirect_uris": ["https://a.example/" + "x" * 600]}
     large = {"redirect_uris": [REDIRECT], "client_name": "x" * 20_000}
 
+    together = {"redirect_uris": [f"https://a.example/{n}{'x' * 480}" for n in range(8)]}
+    assert (await front.post("/register", body=together))[0] == 400  # its id would be too long
     assert (await front.post("/register", body=many))[0] == 400
     assert (await front.post("/register", body=long))[0] == 400
     async with Browser() as browser:
@@ -408,7 +571,7 @@ class Unreachable:
 
     fetches = 0
 
-    async def describe(self, address, headers):
+    async def describe(self, address, headers, *, redirects):
         self.fetches += 1
         raise RequestFailed(f"{address} is away, whatever {headers}", sent=False)
 
@@ -418,9 +581,117 @@ async def test_a_flood_of_documents_causes_few_fetches(front):
     fetch = Unreachable()
     clients = Clients(front.server.settings, front.grants, fetch, clock=lambda: 1000.0)
     for number in range(500):
-        assert await clients.find(f"https://a.example/{number}") is None
+        with pytest.raises(ClientUnknownNow):
+            await clients.find(f"https://{number % 50}.example/{number}")
     before = fetch.fetches
     for _ in range(10):  # a failure is remembered, too
-        await clients.find("https://a.example/0")
+        with pytest.raises(ClientUnknownNow):
+            await clients.find("https://0.example/0")
 
     assert before == fetch.fetches <= FETCHES.requests
+
+
+async def test_one_host_does_not_use_up_the_fetches_of_others(front):
+    fetch = Unreachable()
+    clients = Clients(front.server.settings, front.grants, fetch, clock=lambda: 1000.0)
+    for number in range(100):
+        with pytest.raises(ClientUnknownNow):
+            await clients.find(f"https://evil.example/{number}")
+    evil = fetch.fetches
+    with pytest.raises(ClientUnknownNow, match="cannot reach"):
+        await clients.find("https://good.example/client.json")
+
+    assert (evil, fetch.fetches) == (OWN_FETCHES.requests, OWN_FETCHES.requests + 1)
+
+
+async def test_known_clients_do_not_wait_behind_slow_documents(front):
+    slow = SlowDocuments()
+    clients = Clients(front.server.settings, front.grants, slow)
+    assert (await clients.find(DOCUMENT)).client_name == "Known"
+    async with anyio.create_task_group() as tasks:
+        for number in range(20):
+            tasks.start_soon(clients.find, f"https://slow{number}.example/client")
+        await slow.waiting.wait()
+
+        with anyio.fail_after(5):
+            assert (await clients.find(DOCUMENT)).client_name == "Known"
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("status", [None, 503], ids=["away", "error"])
+async def test_a_client_whose_document_is_away_stays_known_for_a_day(front, status):
+    now = [0.0]
+    slow = SlowDocuments()
+    clients = Clients(front.server.settings, front.grants, slow, clock=lambda: now[0])
+    await clients.find(DOCUMENT)
+    slow.status = status
+    now[0] = 7200.0
+    later = await clients.find(DOCUMENT)
+    now[0] = 2 * 86400.0
+
+    assert later.client_name == "Known"
+    with pytest.raises(ClientUnknownNow):
+        await clients.find(DOCUMENT)
+
+
+async def test_people_read_that_a_program_cannot_be_checked_now(tmp_path):
+    async with sign_ins(tmp_path, fetch=Unreachable()) as front, Browser() as browser:
+        page = await browser.open(front.question(DOCUMENT))
+        token = await front.post("/token", front.code_form(DOCUMENT, "any"))
+
+    assert page.status == 503
+    assert "cannot reach" in page
+    # not `invalid_client`, for which clients forget what they have
+    assert (token[0], token[1]["error"]) == (503, "temporarily_unavailable")
+
+
+async def test_a_client_that_withdrew_its_document_is_not_known_any_more(front):
+    now = [0.0]
+    slow = SlowDocuments()
+    clients = Clients(front.server.settings, front.grants, slow, clock=lambda: now[0])
+    await clients.find(DOCUMENT)
+    slow.status = 404
+    now[0] = 7200.0
+
+    assert await clients.find(DOCUMENT) is None
+
+
+class SlowDocuments:
+    """Knows one client; all other addresses never answer."""
+
+    def __init__(self):
+        self.waiting = anyio.Event()
+        self.status = 200
+
+    async def describe(self, address, headers, *, redirects):
+        assert (headers, redirects) == ({}, 0)
+        if address != DOCUMENT:
+            self.waiting.set()
+            await anyio.sleep_forever()
+        if self.status is None:
+            raise RequestFailed("it is away", sent=False)
+        document = {"client_id": DOCUMENT, "client_name": "Known", "redirect_uris": [REDIRECT]}
+        return FetchedReply(self.status, {}, json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://client.example/a/../oauth.json",
+        "https://client.example/%2e%2e/oauth.json",
+        "https://client.example/./oauth.json",
+        "https://user@client.example/oauth.json",
+        "https://client.example/oauth.json#x",
+        "https://client.example:x/oauth.json",
+        "https://client.example/o\u0430uth.json",
+        "https://client.example\\@evil.example/oauth.json",
+        "https://client.example/",
+        "http://client.example/oauth.json",
+    ],
+)
+async def test_an_address_with_several_spellings_is_no_client(front, address):
+    fetch = Unreachable()
+    clients = Clients(front.server.settings, front.grants, fetch)
+
+    assert await clients.find(address) is None
+    assert fetch.fetches == 0

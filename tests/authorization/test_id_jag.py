@@ -80,6 +80,10 @@ async def test_an_assertion_counts_once(front):
         {"seconds": {"exp": -1}},
         {"seconds": {"exp": 4000}},
         {"seconds": {"iat": 400}},
+        {"seconds": {"iat": -400}},
+        {"resource": ["a", "b"]},
+        {"scope": ["tools"]},
+        {"cnf": {"jkt": "x"}},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -95,6 +99,23 @@ async def test_an_assertion_of_another_key_is_refused(front):
     status, answer = await ask(front, assertion(front, key=key))
 
     assert (status, answer["error"]) == (400, "invalid_grant")
+
+
+@pytest.mark.parametrize("scope", ["", "other"])
+async def test_an_assertion_gives_no_scope_that_is_not_in_it(front, scope):
+    _, answer = await ask(front, assertion(front, scope=scope, scp="tools"))
+
+    verified = await front.server.verify(answer["access_token"], [f"{front.url}/mcp"])
+    assert verified.scopes == frozenset()
+
+
+async def test_an_assertion_for_one_profile_opens_no_other(front):
+    token = assertion(front, resource=f"{front.url}/mcp/readers")
+    status, answer = await ask(front, token, resource=f"{front.url}/mcp/admins")
+    _, right = await ask(front, token, resource=f"{front.url}/mcp/readers")
+
+    assert (status, answer["error"]) == (400, "invalid_target")
+    assert right["access_token"]
 
 
 async def test_an_assertion_for_a_resource_of_others_is_refused(front):

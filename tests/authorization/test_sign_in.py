@@ -112,6 +112,87 @@ async def test_a_provider_that_is_down_costs_nobody_the_sign_in(front):
     assert back[0] == 200
 
 
+async def test_a_person_who_left_all_groups_is_in_none_after_the_next_refresh(front):
+    """Also if the provider does not send empty lists."""
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    del front.organisation.person["groups"]
+
+    _, renewed = await front.refresh(client_id, tokens["refresh_token"])
+
+    verified = await front.server.verify(renewed["access_token"], [f"{front.url}/mcp"])
+    assert verified.groups == frozenset()
+
+
+async def test_a_provider_without_new_id_tokens_is_asked_about_the_person(tmp_path):
+    async with sign_ins(tmp_path, organisation=Organisation(renews_id=False)) as front:
+        client_id = await front.register()
+        tokens = await front.tokens(client_id)
+        front.organisation.person["groups"] = ["ops"]
+        _, renewed = await front.refresh(client_id, tokens["refresh_token"])
+        verified = await front.server.verify(renewed["access_token"], [f"{front.url}/mcp"])
+
+    assert verified.groups == {"ops"}
+
+
+@pytest.mark.parametrize("error", ["server_error", "invalid_client", "slow_down"])
+async def test_what_is_not_about_the_person_costs_nobody_the_sign_in(front, error):
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    front.organisation.error = error
+    away = await front.refresh(client_id, tokens["refresh_token"])
+    front.organisation.error = None
+
+    assert (away[0], away[1]["error"]) == (503, "temporarily_unavailable")
+    assert (await front.refresh(client_id, tokens["refresh_token"]))[0] == 200
+
+
+async def test_what_the_provider_gave_is_kept_if_it_cannot_be_asked_about_the_person(front):
+    """It has used up its old token, and would end the sign-in if that came again."""
+    client_id = await front.register()
+    tokens = await front.tokens(client_id)
+    front.organisation.answers_about_people = False
+    away = await front.refresh(client_id, tokens["refresh_token"])
+    front.organisation.answers_about_people = True
+
+    assert away[0] == 503
+    assert (await front.refresh(client_id, tokens["refresh_token"]))[0] == 200
+
+
+async def test_a_person_who_was_refused_here_gets_no_tokens(tmp_path):
+    reasons = []
+    async with sign_ins(tmp_path, refusal=lambda _holder: reasons[0] if reasons else None) as front:
+        client_id = await front.register()
+        tokens = await front.tokens(client_id)
+        code = await front.code(client_id)
+        reasons.append("the person has logged out")
+        with pytest.raises(TokenRefused, match="logged out"):
+            await front.server.verify((tokens["access_token"]), [f"{front.url}/mcp"])
+        renewed = await front.refresh(client_id, tokens["refresh_token"])
+        new = await front.post("/token", front.code_form(client_id, code))
+
+    for status, answer in (renewed, new):
+        assert (status, answer["error"]) == (400, "invalid_grant")
+
+
+@pytest.mark.parametrize(
+    ("error", "passed"),
+    [("access_denied", "access_denied"), ("login_required", "access_denied"),
+     ("temporarily_unavailable", "temporarily_unavailable")],
+)  # fmt: skip
+async def test_a_client_is_told_that_the_person_did_not_sign_in(tmp_path, error, passed):
+    """Or it waits for an answer that never comes."""
+    async with (
+        sign_ins(tmp_path, organisation=Organisation(denies=error)) as front,
+        Browser() as browser,
+    ):
+        back = await front.sign_in(browser, front.question(await front.register()))
+
+    answer = answer_in(back)
+    assert (answer["error"], answer["state"]) == (passed, "of the client")
+    assert answer["iss"] == front.url
+
+
 async def test_without_a_way_to_ask_the_provider_again_there_is_no_refresh_token(tmp_path):
     async with sign_ins(tmp_path, organisation=Organisation(gives_refresh=False)) as front:
         tokens = await front.tokens(await front.register())
@@ -188,7 +269,7 @@ class Documents:
         }
         self.fetches = 0
 
-    async def describe(self, address, headers):
+    async def describe(self, address, headers, *, redirects):
         assert (address, headers) == (DOCUMENT, {})
         self.fetches += 1
         return FetchedReply(200, {}, json.dumps(self.document).encode())

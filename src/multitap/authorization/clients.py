@@ -7,7 +7,9 @@ that no flood of registrations can fill anything, and every replica knows every 
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
 
 import anyio
 import msgspec
@@ -22,7 +24,7 @@ from pydantic import AnyUrl
 from multitap.authorization.grants import Grants
 from multitap.authorization.redirects import is_registered, why_refused
 from multitap.config.access import RegisteredClient, SignInSettings
-from multitap.errors import RequestFailed
+from multitap.errors import MultitapError, RequestFailed
 from multitap.limits import Rate, RateLimit
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import LoginFailed, clean
@@ -38,10 +40,15 @@ LARGEST_DOCUMENT = 5 * 1024
 """Bytes of a client's metadata document."""
 DOCUMENT_LIFE, FAILURE_LIFE = 3600.0, 60.0
 """Seconds for which a document is used without looking again, and a failure is remembered."""
+STALE = 24 * 3600.0
+"""Seconds for which a document is used that cannot be fetched again."""
 MOST_DOCUMENTS = 1000
-FETCHES = Rate(60, 60.0)
-"""How often documents are fetched, whatever strangers send: each one is a request to somebody."""
+FETCHES, OWN_FETCHES = Rate(60, 60.0), Rate(10, 60.0)
+"""How often documents are fetched, of all hosts and of one: each one is a request to somebody, and
+strangers choose to whom."""
 _AT_ONCE = 4
+_PATIENCE = 10.0  # seconds to wait for a turn
+_AWAY = "it describes itself at an address that the gateway cannot reach"
 _LONGEST_ID = 4096
 # a secret in a header is put into the form before the SDK looks at it: both ways are accepted
 _POST = "client_secret_post"
@@ -52,6 +59,10 @@ NOBODY = "https://192.0.2.1"
 our own networks, so from the internet only."""
 
 
+class ClientUnknownNow(MultitapError):
+    """The document of a client cannot be fetched at this moment."""
+
+
 class SignInClient(OAuthClientInformationFull):
     """A client, with our rules for its redirects."""
 
@@ -59,6 +70,8 @@ class SignInClient(OAuthClientInformationFull):
     """Its redirect URIs as it wrote them: the SDK rewrites addresses."""
     is_verified: bool = False
     """Whether its id is not just its own claim."""
+    is_configured: bool = False
+    """Whether who runs the gateway has written it down."""
 
     @property
     def short_id(self) -> str:
@@ -122,19 +135,27 @@ class Clients:
         self._grants = grants
         self._fetch = fetch or GuardedFetch(NOBODY)
         self._clock = clock
-        self._documents: dict[str, tuple[float, SignInClient | None]] = {}
+        self._documents: dict[str, tuple[float, SignInClient]] = {}
+        """Clients by address, and when each was described."""
+        self._failures: dict[str, tuple[float, bool]] = {}
+        """Until when an address is not tried again, and whether it could not be reached."""
         self._pace = RateLimit(FETCHES)
+        self._paces: dict[str, RateLimit] = {}
         self._turn = anyio.Semaphore(_AT_ONCE)
 
     async def find(self, client_id: str) -> SignInClient | None:
-        """The client with this id; None if there is none."""
+        """The client with this id; None if there is none.
+
+        Raises:
+            ClientUnknownNow: It describes itself somewhere, which cannot be read at this moment.
+        """
         if len(client_id) > _LONGEST_ID:
             return None
         if (configured := self._settings.clients.get(client_id)) is not None:
             return _configured(client_id, configured)
         if client_id.startswith(PREFIX):
             return self._registered(client_id) if self._settings.registration else None
-        if self._settings.documents and is_document(client_id):
+        if self._settings.documents and _is_address(client_id):
             return await self._described(client_id)
         return None
 
@@ -155,7 +176,10 @@ class Clients:
         name = clean(client.client_name or "")[:LONGEST_NAME]
         auth = client.token_endpoint_auth_method or "none"
         registration = _Registration(name, tuple(uris), auth)
-        client.client_id = PREFIX + self._grants.seal(registration, _PURPOSE)
+        client_id = PREFIX + self._grants.seal(registration, _PURPOSE)
+        if len(client_id) > _LONGEST_ID:  # it goes into addresses
+            raise RegistrationError("invalid_redirect_uri", "the redirect URIs are too long")
+        client.client_id = client_id
         client.grant_types = [*_CODE_GRANTS]
         client.client_name = name or None
         if auth != "none":
@@ -177,29 +201,77 @@ class Clients:
         )
 
     async def _described(self, address: str) -> SignInClient | None:
-        async with self._turn:  # a document that several ask for is fetched once
-            until, client = self._documents.get(address, (0.0, None))
-            now = self._clock()
-            if now < until:
-                return client
-            if self._pace.take(now):
-                logger.warning("too many client documents are asked for: %s waits", clean(address))
-                return None
-            client = await self._fetch_document(address)
-            life = FAILURE_LIFE if client is None else DOCUMENT_LIFE
-            self._documents.pop(address, None)
-            self._documents[address] = now + life, client
-            if len(self._documents) > MOST_DOCUMENTS:
-                del self._documents[next(iter(self._documents))]
+        # without waiting for a turn: strangers may have taken them all
+        if (client := self._fresh(address)) is not None or self._has_failed(address):
             return client
+        with anyio.move_on_after(_PATIENCE):
+            async with self._turn:
+                # somebody else may have fetched it meanwhile
+                if (client := self._fresh(address)) is not None or self._has_failed(address):
+                    return client
+                if not self._is_too_fast(address):
+                    return await self._renew(address)
+        if (client := self._stale(address)) is not None:
+            return client
+        raise ClientUnknownNow("too many programs describe themselves at this moment")
+
+    def _fresh(self, address: str) -> SignInClient | None:
+        described, client = self._documents.get(address, (0.0, None))
+        return client if self._clock() < described + DOCUMENT_LIFE else None
+
+    def _stale(self, address: str) -> SignInClient | None:
+        described, client = self._documents.get(address, (0.0, None))
+        return client if self._clock() < described + STALE else None
+
+    def _has_failed(self, address: str) -> bool:
+        until, is_away = self._failures.get(address, (0.0, False))
+        if self._stale(address) is not None or self._clock() >= until:
+            return False
+        if is_away:
+            raise ClientUnknownNow(_AWAY)
+        return True
+
+    def _is_too_fast(self, address: str) -> bool:
+        now, host = self._clock(), urlsplit(address).netloc
+        if (own := self._paces.get(host)) is None:
+            own = RateLimit(OWN_FETCHES)
+            _put(self._paces, host, own)
+        if own.take(now) or self._pace.take(now):
+            logger.debug("too many client documents are asked for: %s waits", clean(address))
+            return True
+        return False
+
+    async def _renew(self, address: str) -> SignInClient | None:
+        """Fetch a document; what it said before counts if it cannot be fetched now."""
+        try:
+            client = await self._fetch_document(address)
+        except RequestFailed as exc:
+            logger.warning(
+                "the client document %s cannot be fetched: %s; a gateway that cannot reach the "
+                "internet needs `documents = false` under [access.sign_in]",
+                clean(address),
+                exc,
+            )
+            if (client := self._stale(address)) is not None:
+                return client
+            _put(self._failures, address, (self._clock() + FAILURE_LIFE, True))
+            raise ClientUnknownNow(_AWAY) from None
+        if client is None:
+            self._documents.pop(address, None)
+            _put(self._failures, address, (self._clock() + FAILURE_LIFE, False))
+        else:
+            _put(self._documents, address, (self._clock(), client))
+        return client
 
     async def _fetch_document(self, address: str) -> SignInClient | None:
         try:
-            reply = await self._fetch.describe(address, {})
-        except (LoginFailed, RequestFailed) as exc:
-            logger.warning("the client document %s cannot be fetched: %s", clean(address), exc)
+            reply = await self._fetch.describe(address, {}, redirects=0)
+        except LoginFailed as exc:
+            logger.warning("the client document %s is not fetched: %s", clean(address), exc)
             return None
-        reason = f"HTTP {reply.status}" if reply.status != 200 else ""  # noqa: PLR2004
+        if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise RequestFailed(f"HTTP {reply.status}", sent=True)
+        reason = f"HTTP {reply.status}" if reply.status != HTTPStatus.OK else ""
         if not reason and len(reply.body) > LARGEST_DOCUMENT:
             reason = f"it has more than {LARGEST_DOCUMENT:,} bytes"
         try:
@@ -219,6 +291,34 @@ class Clients:
             grant_types=[*_CODE_GRANTS],
             is_verified=True,
         )
+
+
+_Value = TypeVar("_Value")
+
+
+def _put(values: dict[str, _Value], name: str, value: _Value) -> None:
+    """Remember a value as the newest, and forget the oldest if there are too many."""
+    values.pop(name, None)
+    values[name] = value
+    if len(values) > MOST_DOCUMENTS:
+        del values[next(iter(values))]
+
+
+def _is_address(client_id: str) -> bool:
+    """Whether a client id can be the address of a document: one that has a single spelling."""
+    try:
+        url = urlsplit(client_id)
+        _ = url.port  # raises for a port that is not a number
+    except ValueError:
+        return False
+    is_plain = not {"@", "\\", "#"} & {*client_id} and client_id.isascii()
+    segments = unquote(url.path).split("/")
+    return (
+        is_plain
+        and client_id.isprintable()
+        and is_document(client_id)
+        and not {".", ".."} & {*segments}
+    )
 
 
 def _why_unusable(document: _Document, address: str) -> str:
@@ -245,4 +345,5 @@ def _configured(client_id: str, client: RegisteredClient) -> SignInClient:
         client_secret=client.client_secret,
         grant_types=[*_CODE_GRANTS, *([JWT_BEARER_GRANT_TYPE] if has_secret else [])],
         is_verified=True,
+        is_configured=True,
     )

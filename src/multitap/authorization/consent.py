@@ -6,7 +6,6 @@ import hashlib
 from multitap.authorization.clients import SignInClient
 from multitap.authorization.grants import AccessRequest
 from multitap.authorization.redirects import describe_target, is_local
-from multitap.authorization.server import CONSENT
 from multitap.http.server.request import Headers
 from multitap.markup import Content, Markup, element
 
@@ -41,9 +40,9 @@ def safe(*more: tuple[bytes, bytes]) -> Headers:
 
 
 def consent_page(
-    client: SignInClient, request: AccessRequest, provider: str, sealed: str
+    client: SignInClient, request: AccessRequest, provider: str, sealed: str, action: str
 ) -> Markup:
-    """Asks a person whether a client may act for them."""
+    """Asks a person whether a client may act for them; the answer goes to `action`."""
     name = client.client_name or "A program without a name"
     warnings: list[Content] = []
     if not client.is_verified:
@@ -69,7 +68,7 @@ def consent_page(
         element("button", "Allow", type="submit", name="decision", value="allow"),
         element("button", "Cancel", type="submit", name="decision", value="cancel"),
         method="post",
-        action=CONSENT,
+        action=action,
     )
     return _page(
         "Allow access?",
@@ -89,6 +88,17 @@ def onward_page(address: str, where: str) -> Markup:
     forward = element("meta", http_equiv="refresh", content=f"0;url={address}")
     link = element("a", f"Continue to {where}", href=address, class_="go", rel="noreferrer")
     return _page("Continue", element("p", link), head=forward)
+
+
+def return_page(address: str, where: str) -> Markup:
+    """Leads back to a program whose request was wrong, if the person follows the link."""
+    link = element("a", f"Go back to {where}", href=address, class_="go", rel="noreferrer")
+    return _page(
+        "Sign-in failed",
+        element("h1", "This did not work"),
+        element("p", "The program asked in a wrong way. Go back only if you started there."),
+        element("p", link),
+    )
 
 
 def failure_page(reason: str, advice: str) -> Markup:

@@ -1,5 +1,6 @@
 """The authorization server over HTTP: metadata, registration, consent, sign-in, tokens."""
 
+import asyncio
 import base64
 import binascii
 import logging
@@ -19,8 +20,14 @@ from mcp.server.auth.middleware.client_auth import ClientAuthenticator
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 
-from multitap.authorization.clients import Clients
-from multitap.authorization.consent import consent_page, failure_page, onward_page, safe
+from multitap.authorization.clients import Clients, ClientUnknownNow, SignInClient
+from multitap.authorization.consent import (
+    consent_page,
+    failure_page,
+    onward_page,
+    return_page,
+    safe,
+)
 from multitap.authorization.grants import AccessRequest, Grants, Hop
 from multitap.authorization.records import FileRecords, SignInRecords
 from multitap.authorization.redirects import describe_target
@@ -28,6 +35,7 @@ from multitap.authorization.server import CALLBACK, CONSENT, AuthorizationServer
 from multitap.config.access import AccessSettings
 from multitap.errors import ConfigError, MultitapError
 from multitap.files import file_stamp
+from multitap.http.addresses import is_loopback
 from multitap.http.server.request import (
     JSON,
     HttpRequest,
@@ -35,7 +43,12 @@ from multitap.http.server.request import (
     ToDo,
 )
 from multitap.identity.access_tokens import ProviderDown
-from multitap.identity.sign_in import ProviderSignIn, SignInRefused, new_attempt
+from multitap.identity.sign_in import (
+    ProviderAnswered,
+    ProviderSignIn,
+    SignInRefused,
+    new_attempt,
+)
 from multitap.identity.verifier import Verifier
 from multitap.limits import Rate, RateLimit
 from multitap.markup import Markup
@@ -47,13 +60,15 @@ logger = logging.getLogger(__name__)
 
 LARGEST = 16 * 1024
 """Bytes of a request's body."""
-HOPS = Rate(600, 60.0)
-"""How often people are sent to the provider, together: each time is remembered for ten minutes."""
+HOPS, OWN_HOPS = Rate(1200, 60.0), Rate(300, 60.0)
+"""How often people are sent to the provider, together and from one address: each time is remembered
+for ten minutes, and one stranger must not use up what all have."""
 _HTML = b"text/html; charset=utf-8"
 _FORM = "application/x-www-form-urlencoded"
 _BROWSER = re.compile(r"[A-Za-z0-9_-]{43}")
 _BROWSER_LIFE = 3600
 _MOST_FIELDS = 64
+_MOST_ADDRESSES = 10_000
 _AGAIN = "Start again in the program that you want to connect."
 _ID_JAG = "urn:ietf:params:oauth:grant-profile:id-jag"
 # any page may call the others: they use no cookies, and where a request comes from allows nothing
@@ -115,6 +130,7 @@ class AuthorizationEndpoints:
     def __init__(self, server: AuthorizationServer) -> None:
         self.server = server
         self._pace = RateLimit(HOPS)
+        self._paces: dict[str, RateLimit] = {}
         self._authorize = AuthorizationHandler(server)
         self._register = RegistrationHandler(server, ClientRegistrationOptions(enabled=True))
         authenticator = ClientAuthenticator(server)
@@ -125,7 +141,8 @@ class AuthorizationEndpoints:
         self._token = TokenHandler(server, authenticator, identity_assertion_enabled=has_secrets)
         self._revoke = RevocationHandler(server, authenticator)
         self._metadata = msgspec.json.encode(self._describe())
-        path = urlsplit(server.issuer).path.encode()
+        self._path = urlsplit(server.issuer).path
+        path = self._path.encode()
         described = [
             b"/.well-known/oauth-authorization-server",
             b"/.well-known/openid-configuration",
@@ -200,7 +217,20 @@ class AuthorizationEndpoints:
         elif fields is None:
             _say_error(http_request, "invalid_request", "a parameter appears twice")
         else:
+            # to the end, also if the client hangs up: the provider may have used up its old tokens
+            answered = asyncio.Event()
+            http_request.writer.tasks.start_soon(self._answer_grant, http_request, fields, answered)
+            await answered.wait()
+
+    async def _answer_grant(
+        self, http_request: HttpRequest, fields: Mapping[str, str], answered: asyncio.Event
+    ) -> None:
+        try:
             await self._pass_on(http_request, self._token.handle, fields)
+        except Exception as exc:  # noqa: BLE001 - boundary: one broken request stays its own problem
+            http_request.give_up(exc)
+        finally:
+            answered.set()
 
     async def _answer_revocation(self, http_request: HttpRequest) -> None:
         fields = _fields(http_request)
@@ -227,6 +257,8 @@ class AuthorizationEndpoints:
             logger.warning("a request of a client fails: %s", exc)
             _say_error(http_request, "temporarily_unavailable", "try again later", status=503)
             return
+        if http_request.is_gone:
+            return
         extra = [(b"cache-control", b"no-store"), (b"pragma", b"no-cache")]
         http_request.respond(response.status_code, (bytes(response.body),), kind=JSON, extra=extra)
 
@@ -235,25 +267,47 @@ class AuthorizationEndpoints:
         if fields is None:
             _show_failure(http_request, "A parameter of the request appears twice.")
             return
+        # before the SDK does: it would quote the id, and strangers write what they like into it
+        try:
+            client = await self.server.get_client(fields.get("client_id", ""))
+        except ClientUnknownNow as exc:
+            _show_failure(http_request, f"The program cannot be checked now: {exc}.", 503)
+            return
+        if client is None:
+            _show_failure(http_request, "The program that asks is not known here.")
+            return
         # without a method, `plain` is meant (RFC 7636), which is not offered
         fields.setdefault("code_challenge_method", "plain")
         response = await _ask(self._authorize.handle, SdkRequest("GET", fields))
         location = response.headers.get("location", "")
         here = f"{self.server.issuer}{CONSENT}?request="
         if location.startswith(here):
-            await self._show_consent(http_request, location.removeprefix(here))
+            self._show_consent(http_request, client, location.removeprefix(here))
         elif location:
-            _redirect(http_request, _with_query(location, iss=self.server.issuer))
+            self._send_back(http_request, client, _with_query(location, iss=self.server.issuer))
         else:
             problem = msgspec.json.decode(bytes(response.body), type=dict[str, object])
             reason = str(problem.get("error_description") or problem.get("error"))
             _show_failure(http_request, f"The program asked in a wrong way: {reason}.")
 
-    async def _show_consent(self, http_request: HttpRequest, sealed: str) -> None:
+    @staticmethod
+    def _send_back(http_request: HttpRequest, client: SignInClient, location: str) -> None:
+        """Tell a client what is wrong with its request.
+
+        Nobody has agreed to anything yet. If a redirect followed at once, a link to us could lead
+        to any site that somebody registered (RFC 9700, 4.11.2). So people decide, unless it is
+        their own machine or a client of the configuration.
+        """
+        target = urlsplit(location)
+        if client.is_configured or (target.scheme == "http" and is_loopback(target.hostname or "")):
+            _redirect(http_request, location)
+            return
+        _show(http_request, return_page(location, describe_target(location)), 400)
+
+    def _show_consent(self, http_request: HttpRequest, client: SignInClient, sealed: str) -> None:
         request = self.server.read_request(sealed)
-        client = await self.server.get_client(request.client_id) if request else None
-        if request is None or client is None:
-            _show_failure(http_request, "The program that asks is not known.")
+        if request is None:
+            _show_failure(http_request, "The request of the program cannot be read.")
             return
         # one cookie for all requests: a page that is loaded twice does not invalidate itself
         browser = self._browser(http_request.head) or secrets.token_urlsafe(32)
@@ -261,7 +315,7 @@ class AuthorizationEndpoints:
         provider = urlsplit(self.server.provider.issuer.provider.issuer).netloc
         _show(
             http_request,
-            consent_page(client, request, provider, question),
+            consent_page(client, request, provider, question, self._path + CONSENT),
             200,
             self._set_cookie(browser),
         )
@@ -289,14 +343,14 @@ class AuthorizationEndpoints:
             back = self._back(request, error="access_denied", error_description="cancelled")
             _show(http_request, onward_page(back, where), 200)
             return
-        if wait := self._pace.take(time.monotonic()):
+        if wait := self._wait(http_request.head.address):
             retry = (b"retry-after", b"%d" % (int(wait) + 1))
             busy = failure_page("Too many people sign in at this moment.", "Try again in a minute.")
             _show(http_request, busy, 429, retry)
             return
         attempt = new_attempt(f"{self.server.issuer}{CALLBACK}")
         hop = Hop(request=request, browser=browser, attempt=attempt)
-        state = secrets.token_urlsafe(32)
+        state = self.server.grants.new_state()
         try:
             page = await self.server.provider.page(attempt, state)
             await self.server.grants.keep_hop(state, hop)
@@ -305,6 +359,15 @@ class AuthorizationEndpoints:
             _show_failure(http_request, "The place where you sign in does not answer.", 503)
             return
         _show(http_request, onward_page(page, urlsplit(page).netloc), 200)
+
+    def _wait(self, address: str) -> float:
+        """Count somebody who is sent to the provider; returns how long they have to wait."""
+        now = time.monotonic()
+        if (own := self._paces.get(address)) is None:
+            if len(self._paces) >= _MOST_ADDRESSES:
+                self._paces.clear()
+            own = self._paces[address] = RateLimit(OWN_HOPS)
+        return own.take(now) or self._pace.take(now)
 
     async def _come_back(self, http_request: HttpRequest) -> None:
         """A person comes back from the provider."""
@@ -316,8 +379,7 @@ class AuthorizationEndpoints:
                 reason = "This sign-in was not begun in this browser, is too old, or was used."
                 _show_failure(http_request, reason, 403)
                 return
-            signed_in = await self.server.provider.finish(hop.attempt, fields)
-            code = await self.server.finish(hop, signed_in)
+            answer = await self._finish(hop, fields)
         except SignInRefused as exc:
             logger.warning("a sign-in failed: %s", exc)
             _show_failure(http_request, f"The sign-in was refused: {exc}.", 403)
@@ -326,7 +388,17 @@ class AuthorizationEndpoints:
             logger.warning("a sign-in cannot be finished: %s", exc)
             _show_failure(http_request, "The place where you sign in does not answer.", 503)
             return
-        _redirect(http_request, self._back(hop.request, code=code))
+        _redirect(http_request, self._back(hop.request, **answer))
+
+    async def _finish(self, hop: Hop, fields: Mapping[str, str]) -> dict[str, str]:
+        """What the client gets after a person was at the provider."""
+        try:
+            signed_in = await self.server.provider.finish(hop.attempt, fields)
+        except ProviderAnswered as exc:
+            # the person agreed to this client in this browser, so it may know
+            logger.info("a sign-in ended at the provider: %s", exc)
+            return {"error": exc.error}
+        return {"code": await self.server.finish(hop, signed_in)}
 
     def _back(self, request: AccessRequest, **values: str) -> str:
         """The address that takes the browser back to the client."""
@@ -411,7 +483,7 @@ def open_sign_in(
         clients=Clients(settings, grants),
         grants=grants,
         provider=ProviderSignIn(verifier.issuers[provider.issuer], settings.scopes),
-        is_blocked=lambda issuer, subject: verifier.revocations.is_blocked(issuer, subject, ""),
+        refusal=lambda holder: verifier.revocations.refusal(holder, ""),
     )
     return AuthorizationEndpoints(server)
 

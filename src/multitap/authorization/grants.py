@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from multitap.authorization.records import SignInRecords
+from multitap.errors import MultitapError
 from multitap.identity.sign_in import ProviderTokens, SignInAttempt
 from multitap.trust.single_use import Seal
 
@@ -25,12 +26,15 @@ CODE_LIFE = 60.0
 """Seconds to use a code: the client does so at once."""
 HOP_LIFE = 600.0
 """Seconds to sign in at the provider."""
+RENEWAL = 60.0
+"""Seconds that the provider may take to renew a sign-in."""
 _REPLAY = 600.0  # seconds for which a second use of a code is recognised
 _TRIES = 5  # attempts of a change that races with others
 
 Seals = Callable[[], Sequence[Seal]]
 """The keys: the first one seals, all of them unseal."""
 _Sealed = TypeVar("_Sealed", bound=msgspec.Struct)
+_ENDED = b"ended"
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +54,8 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True):
     tokens: ProviderTokens = ProviderTokens()
     generation: int = 0
     """How often it was renewed."""
+    renewing: float = 0.0
+    """Until when somebody renews it, in seconds since 1970; 0 if nobody does."""
 
     def __repr__(self) -> str:
         return f"<SignIn at {self.provider}>"
@@ -100,6 +106,12 @@ class AccessClaim(msgspec.Struct, frozen=True, array_like=True):
     scopes: tuple[str, ...]
 
 
+class _Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """The content of a code, and of the state of a sign-in at the provider."""
+
+    id: str
+
+
 class RefreshClaim(msgspec.Struct, frozen=True, array_like=True):
     """The content of a refresh token."""
 
@@ -109,6 +121,10 @@ class RefreshClaim(msgspec.Struct, frozen=True, array_like=True):
 
 class Stolen(Exception):
     """A token or code that was used already came again."""
+
+
+class RenewalPending(MultitapError):
+    """A refresh token came again while it is being used: it cannot be told yet what came of it."""
 
 
 class Grants:
@@ -144,7 +160,7 @@ class Grants:
         for seal in self._seals():
             opened = seal.unseal(_decode(text), purpose)
             if opened is not None and (life is None or opened.time + life > self.clock()):
-                return msgspec.json.decode(opened.data, type=kind)
+                return _read(opened.data, kind)
         return None
 
     def derive(self, purpose: str, name: str) -> str:
@@ -157,10 +173,9 @@ class Grants:
 
     async def issue_code(self, code: Code) -> str:
         """A code for a client, to be used once."""
-        text = secrets.token_urlsafe(32)
-        key = f"code/{_digest(text)}"
+        key = f"code/{code.id}"
         await self._records.swap(key, None, self._pack(code, key), ttl=_REPLAY)
-        return text
+        return self.seal(_Ticket(code.id), "code")
 
     async def take_code(self, text: str, client_id: str) -> Code | None:
         """What a code stands for, once; None if there is no such code for this client.
@@ -170,35 +185,47 @@ class Grants:
         Raises:
             Stolen: It was used before; whatever came of it is revoked.
         """
-        key = f"code/{_digest(text)}"
+        # sealed: what strangers invent is refused without a look at the records
+        ticket = self.unseal(text, _Ticket, "code", _REPLAY)
+        if ticket is None:
+            return None
+        key = f"code/{ticket.id}"
         stored = await self._records.read(key)
         code = self._unpack(stored, Code, key)
         if code is None or code.client_id != client_id:
             return None
         used = self._pack(msgspec.structs.replace(code, sign_in=None), key)
         if code.sign_in is None or not await self._records.swap(key, stored, used, ttl=_REPLAY):
-            await self.revoke(code.id)
+            await self._prevent(code.id)
             raise Stolen
         return code
 
+    def new_state(self) -> str:
+        """A name for a sign-in at the provider that nobody else can make up."""
+        return self.seal(_Ticket(secrets.token_urlsafe(18)), "state")
+
     async def keep_hop(self, state: str, hop: "Hop") -> None:
         """Remember why somebody is sent to the provider."""
-        key = f"hop/{_digest(state)}"
-        await self._records.swap(key, None, self._pack(hop, key), ttl=HOP_LIFE)
+        if (ticket := self.unseal(state, _Ticket, "state", HOP_LIFE)) is not None:
+            key = f"hop/{ticket.id}"
+            await self._records.swap(key, None, self._pack(hop, key), ttl=HOP_LIFE)
 
     async def take_hop(self, state: str, browser: str) -> "Hop | None":
         """Why somebody was sent to the provider, once, and only by the same browser."""
-        key = f"hop/{_digest(state)}"
+        ticket = self.unseal(state, _Ticket, "state", HOP_LIFE)
+        if ticket is None:
+            return None
+        key = f"hop/{ticket.id}"
         hop = self._unpack(await self._records.read(key), Hop, key)
         # another browser gets nothing, and takes nothing away from the right one
         if hop is None or not hmac.compare_digest(hop.browser.encode(), browser.encode()):
             return None
         return hop if await self._records.delete(key) else None
 
-    async def begin(self, sign_in_id: str, sign_in: SignIn, life: float) -> None:
-        """Store a new sign-in."""
+    async def begin(self, sign_in_id: str, sign_in: SignIn, life: float) -> bool:
+        """Store a new sign-in; False if its code was used twice meanwhile."""
         key = f"sign-in/{sign_in_id}"
-        await self._records.swap(key, None, self._pack(sign_in, key), ttl=life)
+        return await self._records.swap(key, None, self._pack(sign_in, key), ttl=life)
 
     async def find(self, sign_in_id: str) -> SignIn | None:
         """A sign-in; None if it has ended."""
@@ -226,10 +253,11 @@ class Grants:
         return self.unseal(token.removeprefix(REFRESH_PREFIX), RefreshClaim, "refresh token")
 
     async def claim_renewal(self, claim: RefreshClaim) -> SignIn | None:
-        """Use up a refresh token; None if its sign-in has ended.
+        """Be the only one who renews a sign-in, for a while; None if it has ended.
 
         Raises:
-            Stolen: It was used before; the sign-in is revoked.
+            Stolen: The refresh token was used before; the sign-in is revoked.
+            RenewalPending: It is being used at this moment.
         """
         key = f"sign-in/{claim.id}"
         for _ in range(_TRIES):
@@ -241,32 +269,39 @@ class Grants:
                 # its owner or a thief has the other copy, and nobody can tell which is which
                 await self.revoke(claim.id)
                 raise Stolen
-            renewed = msgspec.structs.replace(sign_in, generation=sign_in.generation + 1)
-            if await self._records.swap(key, stored, self._pack(renewed, key), ttl=self._life):
-                return renewed
-        return None
+            now = self.clock()
+            if sign_in.renewing > now:
+                # not theft yet: the provider may be slow, and the client impatient
+                raise RenewalPending("this refresh token is being used")
+            claimed = msgspec.structs.replace(sign_in, renewing=now + RENEWAL)
+            if await self._records.swap(key, stored, self._pack(claimed, key), ttl=self._life):
+                return claimed
+        raise RenewalPending("this refresh token is being used")
 
-    async def give_back(self, claim: RefreshClaim) -> None:
-        """Make a refresh token usable again, which was claimed in vain."""
-        key = f"sign-in/{claim.id}"
-        stored = await self._records.read(key)
-        sign_in = self._unpack(stored, SignIn, key)
-        if sign_in is not None and sign_in.generation == claim.generation + 1:
-            before = msgspec.structs.replace(sign_in, generation=claim.generation)
-            await self._records.swap(key, stored, self._pack(before, key), ttl=self._life)
-
-    async def save(self, sign_in_id: str, sign_in: SignIn, *, generation: int) -> bool:
-        """Store a changed sign-in, if it was not renewed or revoked in between."""
+    async def settle(self, sign_in_id: str, claimed: SignIn, after: SignIn) -> bool:
+        """Store what became of a renewal; False if the sign-in was revoked or claimed again."""
         key = f"sign-in/{sign_in_id}"
         stored = await self._records.read(key)
         current = self._unpack(stored, SignIn, key)
-        if current is None or current.generation != generation:
+        if (
+            current is None
+            or current.generation != claimed.generation
+            or current.renewing != claimed.renewing
+        ):
             return False
-        return await self._records.swap(key, stored, self._pack(sign_in, key), ttl=self._life)
+        settled = self._pack(msgspec.structs.replace(after, renewing=0.0), key)
+        return await self._records.swap(key, stored, settled, ttl=self._life)
 
     async def revoke(self, sign_in_id: str) -> None:
         """End a sign-in, with all of its tokens."""
         await self._records.delete(f"sign-in/{sign_in_id}")
+
+    async def _prevent(self, sign_in_id: str) -> None:
+        """End a sign-in even if it is only just beginning."""
+        key = f"sign-in/{sign_in_id}"
+        for _ in range(_TRIES):
+            if await self._records.swap(key, await self._records.read(key), _ENDED, ttl=_REPLAY):
+                return
 
     def _pack(self, value: msgspec.Struct, key: str) -> bytes:
         return self._seals()[0].seal(msgspec.json.encode(value), key)
@@ -274,7 +309,14 @@ class Grants:
     def _unpack(self, stored: bytes | None, kind: type[_Sealed], key: str) -> _Sealed | None:
         for seal in self._seals() if stored is not None else ():
             if (opened := seal.unseal(stored or b"", key)) is not None:
-                return msgspec.json.decode(opened.data, type=kind)
+                return _read(opened.data, kind)
+        return None
+
+
+def _read(data: bytes, kind: type[_Sealed]) -> _Sealed | None:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError:  # of another version
         return None
 
 

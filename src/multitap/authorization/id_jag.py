@@ -8,6 +8,7 @@ import msgspec
 from multitap.config.documents import is_list
 from multitap.identity.access_tokens import TokenRefused, check_times, read_jwt
 from multitap.identity.issuer import Issuer
+from multitap.identity.sign_in import PROTOCOL_CLAIMS
 
 TYPE = "oauth-id-jag+jwt"
 LONGEST = 300.0
@@ -23,8 +24,10 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     id: str
     expires: float
+    issued: float
     resource: str | None
-    scopes: tuple[str, ...]
+    scopes: tuple[str, ...] | None
+    """None if it does not limit them."""
     person: Mapping[str, Any]
     """Claims about the person."""
 
@@ -66,19 +69,35 @@ async def read_assertion(
         raise TokenRefused("the assertion is for another client")
     if not isinstance(claims["sub"], str) or not isinstance(claims["jti"], str):
         raise TokenRefused("the assertion names nobody, or has no `jti`")
-    if now >= claims["exp"] or claims["exp"] - now > LONGEST + _TOLERANCE:
+    if now >= claims["exp"] or claims["exp"] - min(now, claims["iat"]) > LONGEST + _TOLERANCE:
         raise TokenRefused("the assertion has expired, or is valid for too long")
     if claims["iat"] > now + _TOLERANCE or claims.get("nbf", 0) > now + _TOLERANCE:
         raise TokenRefused("the assertion is not valid yet")
+    resource, scope = _limits(claims)
     await issuer.check_signed(token, jwt)
-    resource, scope = claims.get("resource"), claims.get("scope")
-    person = {name: value for name, value in claims.items() if name not in {*_REQUIRED, "scope"}}
+    person = {
+        name: value
+        for name, value in claims.items()
+        if name not in PROTOCOL_CLAIMS and name not in _REQUIRED
+    }
     return Assertion(
         issuer=claims["iss"],
         subject=claims["sub"],
         id=claims["jti"],
         expires=float(claims["exp"]),
-        resource=resource if isinstance(resource, str) else None,
-        scopes=tuple(scope.split()) if isinstance(scope, str) else (),
+        issued=float(claims["iat"]),
+        resource=resource,
+        scopes=None if scope is None else tuple(scope.split()),
         person=person,
     )
+
+
+def _limits(claims: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The resource and the scopes that an assertion is limited to."""
+    resource, scope = claims.get("resource"), claims.get("scope")
+    resource = resource[0] if is_list(resource) and len(resource) == 1 else resource
+    if not isinstance(resource, str | None) or not isinstance(scope, str | None):
+        raise TokenRefused("the assertion is for several resources, or its `scope` is not a text")
+    if "cnf" in claims:  # without its key, whoever copied it could use it
+        raise TokenRefused("the assertion is bound to a key, which is not supported")
+    return resource, scope

@@ -5,6 +5,7 @@ import re
 import secrets
 from collections.abc import Callable, Collection
 
+import msgspec
 from mcp.server.auth.provider import (
     AccessToken,
     AuthorizationCode,
@@ -32,7 +33,12 @@ from multitap.authorization.grants import (
 )
 from multitap.authorization.id_jag import read_assertion
 from multitap.config.access import SignInSettings
-from multitap.identity.access_tokens import TokenRefused, VerifiedToken, describe
+from multitap.identity.access_tokens import (
+    MissingScopes,
+    TokenRefused,
+    VerifiedToken,
+    describe,
+)
 from multitap.identity.sign_in import (
     ProviderSignIn,
     ProviderTokens,
@@ -42,12 +48,14 @@ from multitap.identity.sign_in import (
 
 logger = logging.getLogger(__name__)
 
+Person = tuple[str, str]
+"""Issuer and subject."""
 CONSENT = "/authorize/consent"
 CALLBACK = "/authorize/callback"
 _REQUEST = "request of a client"
 _REQUEST_LIFE = 600.0  # seconds for a person to agree
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
-_LONGEST_STATE = 4096
+_LONGEST_STATE = 4096  # bytes: it is sealed into the page on which a person agrees
 _SHORTEST = 60.0  # seconds that a token is valid, however short those of the provider are
 _OURS = ConfigDict(arbitrary_types_allowed=True)
 
@@ -77,7 +85,7 @@ class AuthorizationServer:
         clients: The clients.
         grants: Codes and tokens.
         provider: Where people sign in.
-        is_blocked: Whether a person, by issuer and subject, may not use the gateway any more.
+        refusal: Why somebody may not use the gateway any more; None if they may.
     """
 
     def __init__(
@@ -89,7 +97,7 @@ class AuthorizationServer:
         clients: Clients,
         grants: Grants,
         provider: ProviderSignIn,
-        is_blocked: Callable[[str, str], bool] = lambda _issuer, _subject: False,
+        refusal: Callable[[VerifiedToken], str | None] = lambda _holder: None,
     ) -> None:
         self.settings = settings
         self.issuer = public_url.rstrip("/")
@@ -97,9 +105,11 @@ class AuthorizationServer:
         self.clients = clients
         self.grants = grants
         self.provider = provider
-        self._is_blocked = is_blocked
-        self.on_sign_in: Callable[[tuple[str, str], ProviderTokens, float], None] | None = None
+        self._refusal = refusal
+        self.on_sign_in: Callable[[Person, ProviderTokens, float], None] | None = None
         """Called with the provider's tokens of each person who comes in, and until when."""
+        self.on_end: Callable[[Person, ProviderTokens], None] | None = None
+        """Called with those of a sign-in that has ended."""
 
     async def get_client(self, client_id: str) -> SignInClient | None:
         return await self.clients.find(client_id)
@@ -113,7 +123,7 @@ class AuthorizationServer:
         """Where the browser goes next: to our own page, on which the person agrees."""
         if not _CHALLENGE.fullmatch(params.code_challenge):
             raise AuthorizeError("invalid_request", "code_challenge is not one of S256")
-        if len(params.state or "") > _LONGEST_STATE:
+        if len(msgspec.json.encode(params.state)) > _LONGEST_STATE:
             raise AuthorizeError("invalid_request", "state is too long")
         resource = self.resource_of(params.resource)
         if resource is None:
@@ -216,8 +226,16 @@ class AuthorizationServer:
         authorization_code: _OwnCode,
     ) -> OAuthToken:
         sign_in = authorization_code.sign_in
-        await self.grants.begin(authorization_code.sign_in_id, sign_in, self.settings.refresh_life)
+        is_lasting = sign_in.tokens.refresh_token is not None
+        life = self.settings.refresh_life if is_lasting else self.settings.token_life
+        await self._begin(authorization_code.sign_in_id, sign_in, life)
         return self._tokens(authorization_code.sign_in_id, sign_in, sign_in.scopes)
+
+    async def _begin(self, sign_in_id: str, sign_in: SignIn, life: float) -> None:
+        if (reason := self._refusal(self._holder(sign_in))) is not None:
+            raise TokenError("invalid_grant", reason)
+        if not await self.grants.begin(sign_in_id, sign_in, life):
+            raise TokenError("invalid_grant", "this code was used twice")
 
     async def load_refresh_token(
         self,
@@ -249,34 +267,38 @@ class AuthorizationServer:
             raise TokenError("invalid_grant", "this refresh token was used before") from None
         if sign_in is None:
             raise TokenError("invalid_grant", "refresh token does not exist")
-        if self._is_blocked(sign_in.issuer, sign_in.subject):
-            await self.grants.revoke(claim.id)
-            raise TokenError("invalid_grant", "this access was revoked at the gateway")
+        if (reason := self._refusal(self._holder(sign_in))) is not None:
+            await self._end(claim.id, sign_in)
+            raise TokenError("invalid_grant", reason)
+        renewed = await self._renew(claim.id, sign_in)
+        return self._tokens(claim.id, renewed, scopes)
+
+    async def _renew(self, sign_in_id: str, claimed: SignIn) -> SignIn:
+        """Ask the provider again about a person; ends the sign-in if it says no."""
+        latest = claimed
         try:
-            signed_in = await self.provider.renew(sign_in.subject, sign_in.tokens)
+            tokens = await self.provider.renew(claimed.subject, claimed.tokens)
+            latest = msgspec.structs.replace(claimed, tokens=tokens)
+            signed_in = await self.provider.describe_again(claimed.subject, tokens, claimed.claims)
         except SignInRefused as exc:
-            await self.grants.revoke(claim.id)
+            await self._end(sign_in_id, claimed)
             raise TokenError("invalid_grant", str(exc)) from None
         except BaseException:
-            # nobody's fault: the client keeps its token, and tries again
-            await self.grants.give_back(claim)
+            # nobody's fault: the client keeps its token and tries again; what the provider has
+            # already given replaces what it took for it
+            await self.grants.settle(sign_in_id, claimed, latest)
             raise
-        renewed = SignIn(
-            provider=sign_in.provider,
-            issuer=sign_in.issuer,
-            subject=sign_in.subject,
-            client_id=sign_in.client_id,
-            client=sign_in.client,
-            scopes=sign_in.scopes,
-            resource=sign_in.resource,
-            claims={**sign_in.claims, **signed_in.claims},
-            signed_in=sign_in.signed_in,
-            tokens=signed_in.tokens,
-            generation=sign_in.generation,
+        renewed = msgspec.structs.replace(
+            latest, claims=signed_in.claims, generation=claimed.generation + 1
         )
-        if not await self.grants.save(claim.id, renewed, generation=sign_in.generation):
+        if not await self.grants.settle(sign_in_id, claimed, renewed):
             raise TokenError("invalid_grant", "the sign-in has ended")
-        return self._tokens(claim.id, renewed, scopes)
+        return renewed
+
+    async def _end(self, sign_in_id: str, sign_in: SignIn | None) -> None:
+        await self.grants.revoke(sign_in_id)
+        if sign_in is not None and self.on_end is not None:
+            self.on_end((sign_in.issuer, sign_in.subject), sign_in.tokens)
 
     async def load_access_token(self, token: str) -> _OwnAccess | None:
         claim = self.grants.read_access(token)
@@ -293,7 +315,7 @@ class AuthorizationServer:
 
     async def revoke_token(self, token: _OwnAccess | _OwnRefresh) -> None:
         sign_in_id = token.sign_in_id if isinstance(token, _OwnAccess) else token.claim.id
-        await self.grants.revoke(sign_in_id)
+        await self._end(sign_in_id, await self.grants.find(sign_in_id))
 
     async def exchange_identity_assertion(
         self, client: OAuthClientInformationFull, params: IdentityAssertionParams
@@ -307,25 +329,30 @@ class AuthorizationServer:
         except TokenRefused as exc:
             raise TokenError("invalid_grant", str(exc)) from None
         resource = self.resource_of(claims.resource or params.resource)
-        if resource is None:
-            raise TokenError("invalid_target", "this resource is not served here")
+        asked = self.resource_of(params.resource) if params.resource else resource
+        if resource is None or asked != resource:
+            raise TokenError("invalid_target", "the assertion is not for this resource")
         if not await self.grants.take_once("jti", f"{claims.issuer} {claims.id}", claims.life(now)):
             raise TokenError("invalid_grant", "this assertion was used before")
-        allowed = self.granted(claims.scopes)
-        wanted = params.scopes if params.scopes is not None else allowed
+        # never more than the provider vouches for, not even what every token needs
+        allowed = self.granted(None) if claims.scopes is None else claims.scopes
+        asked_scopes = params.scopes if params.scopes is not None else allowed
         sign_in = SignIn(
             provider=self.provider.issuer.name,
             issuer=claims.issuer,
             subject=claims.subject,
             client_id=client.client_id,
             client=_short(client),
-            scopes=tuple(scope for scope in allowed if scope in wanted),
+            scopes=tuple(
+                scope for scope in self.scopes if scope in allowed and scope in asked_scopes
+            ),
             resource=resource,
             claims=claims.person,
-            signed_in=now,
+            # of the assertion: a person who was logged out since then needs another one
+            signed_in=claims.issued,
         )
         sign_in_id = secrets.token_urlsafe(18)
-        await self.grants.begin(sign_in_id, sign_in, self.settings.token_life)
+        await self._begin(sign_in_id, sign_in, self.settings.token_life)
         return self._tokens(sign_in_id, sign_in, sign_in.scopes)
 
     def owns(self, token: str) -> bool:
@@ -344,19 +371,32 @@ class AuthorizationServer:
             raise TokenRefused("the token is unknown, expired or revoked")
         if sign_in.resource not in audiences:
             raise TokenRefused("the token is for another audience")
-        if self.on_sign_in is not None and sign_in.tokens.access_token:
-            person = (sign_in.issuer, sign_in.subject)
-            self.on_sign_in(person, sign_in.tokens, claim.expires)
+        holder = self._holder(sign_in, claim.scopes, claim.expires)
+        if (reason := self._refusal(holder)) is not None:
+            raise TokenRefused(reason)
+        provider = self.provider.issuer.provider
+        if missing := [scope for scope in provider.scopes if scope not in claim.scopes]:
+            raise MissingScopes(missing)
+        is_person = not holder.is_machine and bool(sign_in.tokens.access_token)
+        if self.on_sign_in is not None and is_person:
+            self.on_sign_in((holder.issuer, holder.subject), sign_in.tokens, claim.expires)
+        return holder
+
+    def _holder(
+        self, sign_in: SignIn, scopes: Collection[str] = (), expires: float = 0.0
+    ) -> VerifiedToken:
+        """A person who signed in, as if they had a token of the provider."""
         claims = {
             **sign_in.claims,
             "sub": sign_in.subject,
             "client_id": sign_in.client,
-            "scope": " ".join(claim.scopes),
+            "scope": " ".join(scopes),
             # of the sign-in: whoever was logged out since then has to sign in again
             "iat": sign_in.signed_in,
-            "exp": claim.expires,
+            "exp": expires,
         }
-        return describe(claims, sign_in.provider, self.provider.issuer.provider)
+        provider = self.provider.issuer.provider
+        return describe(claims, sign_in.provider, msgspec.structs.replace(provider, scopes=()))
 
     def _tokens(self, sign_in_id: str, sign_in: SignIn, scopes: Collection[str]) -> OAuthToken:
         life = self.settings.token_life

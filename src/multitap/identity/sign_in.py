@@ -20,12 +20,19 @@ from multitap.oauth.errors import GrantRefused, LoginFailed, clean
 from multitap.oauth.grants import Grant, challenge_of
 
 _LARGEST = 64 * 1024  # bytes of what a provider says about a person
-_PROTOCOL = frozenset(
+PROTOCOL_CLAIMS = frozenset(
     {"iss", "aud", "exp", "iat", "nbf", "nonce", "at_hash", "c_hash", "s_hash", "jti", "azp",
      "auth_time", "typ", "scope", "scp", "client_id", "token_use", "cnf"}
 )  # fmt: skip
 """Claims that are about a token, not about a person."""
+_SESSION = ("sid",)
 _LASTING = "offline_access"
+_PASSING = frozenset({"server_error", "temporarily_unavailable"})
+_ABOUT_PEOPLE = frozenset(
+    {"invalid_grant", "access_denied", "login_required", "interaction_required",
+     "consent_required", "account_selection_required"}
+)  # fmt: skip
+"""Errors of a token endpoint that concern the person; all others are nobody's fault, or ours."""
 _NOTHING: Mapping[str, object] = {}
 
 
@@ -60,6 +67,19 @@ def new_attempt(redirect: str) -> SignInAttempt:
 
 class SignInRefused(Exception):
     """The provider, or what it says, does not let this person in; the message says why."""
+
+
+class ProviderAnswered(SignInRefused):
+    """The provider itself sent the person back without a code.
+
+    Args:
+        message: What it says.
+        error: The error for the client: whether it is worth another try.
+    """
+
+    def __init__(self, message: str, error: str) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class SignedIn(msgspec.Struct, frozen=True):
@@ -134,7 +154,7 @@ class ProviderSignIn:
         grant, claims = await self.redeem(attempt, answer)
         if not claims:
             raise SignInRefused(f"{self.issuer.name} does not say who signed in")
-        return await self._describe(metadata, grant, claims, str(claims["sub"]))
+        return await self._describe(metadata, _tokens_of(grant), claims, str(claims["sub"]))
 
     async def redeem(
         self, attempt: SignInAttempt, answer: Mapping[str, str]
@@ -144,7 +164,11 @@ class ProviderSignIn:
         _check_sender(metadata, answer.get("iss"))
         if "error" in answer:
             reason = answer.get("error_description") or answer["error"]
-            raise SignInRefused(f"{self.issuer.name} refuses: {clean(reason)}")
+            is_passing = answer["error"] in _PASSING
+            raise ProviderAnswered(
+                f"{self.issuer.name} refuses: {clean(reason)}",
+                answer["error"] if is_passing else "access_denied",
+            )
         if not answer.get("code"):
             raise SignInRefused(f"{self.issuer.name} sent no code")
         form = {
@@ -161,40 +185,48 @@ class ProviderSignIn:
             claims = await self._read_id_token(grant.id_token, attempt.nonce)
         return grant, claims
 
-    async def renew(self, subject: str, tokens: ProviderTokens) -> SignedIn:
-        """Ask again about a person who signed in before."""
+    async def renew(self, subject: str, tokens: ProviderTokens) -> ProviderTokens:
+        """New tokens of a person who signed in before; the old ones may not work any more."""
         if tokens.refresh_token is None:
             raise SignInRefused(f"{self.issuer.name} cannot be asked again without the person")
-        metadata = await self.issuer.discover()
         form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh_token}
         grant = await self._grant(form)
-        claims: Mapping[str, Any] = {}
         if grant.id_token is not None:
             claims = await self._read_id_token(grant.id_token, None)
             if claims["sub"] != subject:
                 raise SignInRefused(f"{self.issuer.name} answers about somebody else")
-        signed_in = await self._describe(metadata, grant, claims, subject)
-        kept = signed_in.tokens
-        # a provider that does not rotate its tokens sends no new ones
         return msgspec.structs.replace(
-            signed_in,
-            tokens=msgspec.structs.replace(
-                kept,
-                refresh_token=kept.refresh_token or tokens.refresh_token,
-                id_token=kept.id_token or tokens.id_token,
-            ),
+            _tokens_of(grant),
+            # a provider that does not rotate its tokens sends no new one
+            refresh_token=grant.refresh_token or tokens.refresh_token,
         )
+
+    async def describe_again(
+        self, subject: str, tokens: ProviderTokens, before: Mapping[str, Any]
+    ) -> SignedIn:
+        """A person who signed in before, as the provider describes them with renewed tokens.
+
+        Only what it says now counts: whoever left a group is no longer in it. What it said `before`
+        is used if it can say nothing any more.
+        """
+        metadata = await self.issuer.discover()
+        if tokens.id_token is not None:
+            claims: Mapping[str, Any] = read_jwt(tokens.id_token).claims
+        elif metadata.userinfo_endpoint is None:
+            claims = before
+        else:  # the session is in ID tokens only
+            claims = {name: before[name] for name in _SESSION if name in before}
+        return await self._describe(metadata, tokens, claims, subject)
 
     async def _grant(self, form: Mapping[str, str]) -> Grant:
         endpoint, address = await self.issuer.token_endpoint()
         try:
             return await endpoint.grant(address, form)
         except GrantRefused as exc:
-            if exc.error == "invalid_client":  # our configuration, not the person
-                raise ProviderDown(
-                    f"{self.issuer.name} does not accept our client: {exc}"
-                ) from None
-            raise SignInRefused(f"{self.issuer.name} refuses: {exc}") from None
+            if exc.error in _ABOUT_PEOPLE:
+                raise SignInRefused(f"{self.issuer.name} refuses: {exc}") from None
+            # our configuration, or a bad moment: nobody loses a sign-in for that
+            raise ProviderDown(f"{self.issuer.name} gives no tokens now: {exc}") from None
         except (LoginFailed, RequestFailed) as exc:
             raise ProviderDown(f"{self.issuer.name} does not answer: {exc}") from None
 
@@ -225,21 +257,19 @@ class ProviderSignIn:
         return claims
 
     async def _describe(
-        self, metadata: IssuerMetadata, grant: Grant, claims: Mapping[str, Any], subject: str
+        self,
+        metadata: IssuerMetadata,
+        tokens: ProviderTokens,
+        claims: Mapping[str, Any],
+        subject: str,
     ) -> SignedIn:
         # many providers put groups only there, and asking shows that the person still exists
-        more = await self._user_info(metadata, grant.access_token, subject)
+        more = await self._user_info(metadata, tokens.access_token, subject)
         person = {
-            name: value for name, value in {**more, **claims}.items() if name not in _PROTOCOL
+            name: value for name, value in {**more, **claims}.items() if name not in PROTOCOL_CLAIMS
         }
         if len(msgspec.json.encode(person)) > _LARGEST:
             raise SignInRefused(f"{self.issuer.name} says more about the person than fits")
-        tokens = ProviderTokens(
-            access_token=grant.access_token,
-            refresh_token=grant.refresh_token,
-            id_token=grant.id_token,
-            expires_at=grant.expires_at,
-        )
         return SignedIn(subject, person, tokens)
 
     async def _user_info(
@@ -261,6 +291,15 @@ class ProviderSignIn:
         if claims.get("sub") != subject:
             raise SignInRefused(f"{self.issuer.name} answers about somebody else")
         return claims
+
+
+def _tokens_of(grant: Grant) -> ProviderTokens:
+    return ProviderTokens(
+        access_token=grant.access_token,
+        refresh_token=grant.refresh_token,
+        id_token=grant.id_token,
+        expires_at=grant.expires_at,
+    )
 
 
 def _check_sender(metadata: IssuerMetadata, named: str | None) -> None:

@@ -248,11 +248,13 @@ class GuardedFetch:
     def __init__(self, server: str) -> None:
         self.rules = AddressRules(URL(server))
 
-    async def describe(self, address: str, headers: Headers) -> FetchedReply:
-        """Fetch metadata; redirects are followed within the origin."""
+    async def describe(
+        self, address: str, headers: Headers, *, redirects: int = _REDIRECTS
+    ) -> FetchedReply:
+        """Fetch metadata; some redirects are followed, within the origin."""
         url = self.rules.check(address)
         with _patience(url, METADATA_TIMEOUT):
-            for _ in range(_REDIRECTS + 1):
+            for _ in range(redirects + 1):
                 reply, location = await self._ask("GET", url, headers, None)
                 if location is None:
                     return reply
@@ -260,7 +262,7 @@ class GuardedFetch:
                 if target is None or not same_origin(url, target):
                     raise LoginFailed(f"{show_url(url)} redirects to another origin")
                 url = target
-        raise LoginFailed(f"{show_url(url)} redirects in a loop")
+        raise LoginFailed(f"{show_url(url)} redirects too often")
 
     async def post_form(
         self, address: str, form: Mapping[str, str], headers: Headers = _NONE

@@ -132,8 +132,11 @@ class AddressRules:
     async def _prove(self, loop: asyncio.AbstractEventLoop) -> None:
         """Find out at which inner addresses the server is."""
         host = self._server.raw_host or ""
+        if (literal := _literal(host)) is not None:
+            self._proven.add(literal)
+            return
         own = await self._resolve(loop, host, self._server.port or 0)
-        if _literal(host) is not None or is_loopback(host):
+        if is_loopback(host):
             self._proven.update(map(_ip, own))
             return
         for address in own:

@@ -317,13 +317,13 @@ async def test_nothing_is_kept_of_a_person_who_is_out(kind):
                 everybody.exchanges.end(everybody.alice, everybody.tokens)
             case "token":
                 digest = hashlib.sha256(b"of-alice").hexdigest()
-                everybody.exchanges.forget([Revocation(kind="token", at=1.0, digest=digest)])
+                everybody.exchanges.apply([Revocation(kind="token", at=1.0, digest=digest)])
             case "session":
                 entry = Revocation(kind="logout", at=1.0, issuer=issuer.origin, session="s")
-                everybody.exchanges.forget([entry])
+                everybody.exchanges.apply([entry])
             case _:
                 entry = Revocation(kind=kind, at=1.0, issuer=issuer.origin, subject="alice")
-                everybody.exchanges.forget([entry])
+                everybody.exchanges.apply([entry])
 
     assert alice.ready is None
     assert (bob.ready is None) is (kind == "session")

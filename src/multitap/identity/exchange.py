@@ -185,10 +185,6 @@ class ExchangedAccount:
     def on_response(self, response: Response) -> None:
         """Nothing to learn from it."""
 
-    def forget(self) -> None:
-        """Forget what was exchanged."""
-        self._exchanged.clear()
-
     @property
     def _subject(self) -> str | None:
         is_id = self._exchange.subject == "id_token"
@@ -248,7 +244,11 @@ class Exchanges:
             )
         return account
 
-    def forget(self, entries: Iterable[Revocation]) -> None:
+    def forget(self, person: Person) -> None:
+        """Forget what a person came in with, and what it was exchanged for."""
+        self._drop(lambda whose, _: whose == person)
+
+    def apply(self, entries: Iterable[Revocation]) -> None:
         """Forget what people brought who were revoked or logged out since."""
         for entry in entries:
             if entry.kind != "restored":
@@ -271,12 +271,6 @@ class Exchanges:
         if not token.is_machine:
             person = (token.issuer, token.subject)
             self.subjects.note(person, "access_token", bearer, token.expires)
-
-    def forget(self, person: Person) -> None:
-        """Forget what a person came in with, and what it was exchanged for."""
-        self.subjects.forget(person)
-        for key in [key for key in self._accounts if key[0] == person]:
-            self._accounts.pop(key).forget()
 
     def note_sign_in(self, person: Person, tokens: ProviderTokens, signed_in_until: float) -> None:
         """Remember the provider's tokens of a person who came in with one of ours."""

@@ -453,7 +453,7 @@ def _resource_server(
 
     def make_verifier(access: AccessSettings) -> Verifier:
         verifier = Verifier(access)
-        verifier.on_token, verifier.on_revoked = exchanges.note, exchanges.forget
+        verifier.on_token, verifier.on_revoked = exchanges.note, exchanges.apply
         return verifier
 
     def make_sign_in(access: AccessSettings, verifier: Verifier) -> "AuthorizationEndpoints | None":

@@ -397,9 +397,10 @@ def duration(seconds: float | None) -> str:
     """A duration with about three digits."""
     if seconds is None:
         return "-"
-    if seconds < 0.001:  # noqa: PLR2004 - a millisecond
+    # what would be rounded to a thousand is one of the next unit
+    if seconds < 0.0009995:  # noqa: PLR2004
         return f"{seconds * 1_000_000:.0f} µs"
-    if seconds < 1:
+    if seconds < 0.9995:  # noqa: PLR2004
         return f"{seconds * 1000:.3g} ms"
     return f"{seconds:.3g} s" if seconds < 60 else f"{seconds / 60:.0f} min"  # noqa: PLR2004
 

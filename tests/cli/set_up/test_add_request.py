@@ -160,3 +160,17 @@ def test_a_container_that_opens_this_machine_is_warned_of(multitap):
     assert "warning: it may use / of this machine" in ended.err
     assert "warning: `--network=host`: it shares a namespace" in ended.err
     assert "warning: it gets the variables in the file .env" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("fielsystem", "did you mean `filesystem`? `npm:fielsystem` or `pypi:fielsystem`"),
+        ("filesystem /tmp", "`multitap add filesystem --root VALUE` adds the one of the catalog"),
+    ],
+)
+def test_a_name_that_is_nearly_one_of_the_catalog_is_no_package(multitap, line, hint):
+    ended = multitap(f"add {line}")
+
+    assert ended.code == 3
+    assert hint in ended.err

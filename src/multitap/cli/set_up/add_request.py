@@ -198,7 +198,7 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
     Raises:
         ConfigError: It cannot be interpreted.
     """
-    from multitap.cli.set_up.published import PUBLISHED, a_server_json  # noqa: PLC0415 - it knows us
+    from multitap.cli.set_up.published import PUBLISHED, a_server_json, options_of  # noqa: PLC0415 - it knows us
 
     # mistakes first: the registry may even have a package named like a mistyped path
     _check_words(request)
@@ -207,7 +207,8 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
         if drafts := recognise(request):
             _check_options(request, drafts)
             return tuple(map(settle_provenance, drafts))
-    raise ConfigError(f"cannot tell which server {_show(request)} means", hint=_HINT)
+    hint = options_of(request.words[0]) if request.words else None
+    raise ConfigError(f"cannot tell which server {_show(request)} means", hint=hint or _HINT)
 
 
 def settle_provenance(draft: ServerDraft) -> ServerDraft:

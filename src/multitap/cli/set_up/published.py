@@ -13,6 +13,7 @@ from multitap.cli.terminal import note
 from multitap.config import Surroundings, load, native
 from multitap.config.edit.drafts import ServerDraft
 from multitap.config.models import URL
+from multitap.config.problems import nearest
 from multitap.errors import ConfigError, Unavailable
 from multitap.files import read_regular
 from multitap.published import packages
@@ -108,6 +109,12 @@ def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
     name, word = _split_name(request, lambda word: is_name("pypi", word))
     if not word or request.command or request.text:
         return ()
+    # anybody may publish a package under a name that is easily mistyped
+    if match := nearest(word, packages.servers()):
+        raise ConfigError(
+            f"the catalog has no server named {word!r}",
+            hint=f"did you mean `{match}`? `npm:{word}` or `pypi:{word}` is the package",
+        )
     kind: PackageKind = "npm" if _npm_has(word) else "pypi"
     command, *args = Package(kind, word).check().command()
     fields = {"command": command, "args": args}
@@ -116,6 +123,15 @@ def a_bare_package(request: AddRequest) -> tuple[ServerDraft, ...]:
         name=package_nickname(word), fields=fields, provenance="registry", note=about
     )
     return _call_it(draft, name)
+
+
+def options_of(word: str) -> str | None:
+    """How the values of a server of the catalog are given; None if it is not in the catalog."""
+    server = packages.servers().get(word)
+    if server is None:
+        return None
+    options = "".join(f" --{input_.name} VALUE" for input_ in server.draft().inputs)
+    return f"`multitap add {word}{options}` adds the one of the catalog"
 
 
 PUBLISHED = (a_bundle, a_catalog_name, a_package, a_registry_name, a_bare_package)

@@ -52,8 +52,8 @@ export function link(address, label) {
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return "-";
-  if (seconds < 0.001) return `${Math.round(seconds * 1e6)} µs`;
-  if (seconds < 1) return `${Number((seconds * 1000).toPrecision(3))} ms`;
+  if (seconds < 0.0009995) return `${Math.round(seconds * 1e6)} µs`;
+  if (seconds < 0.9995) return `${Number((seconds * 1000).toPrecision(3))} ms`;
   return seconds < 60 ? `${Number(seconds.toPrecision(3))} s` : `${Math.round(seconds / 60)} min`;
 }
 

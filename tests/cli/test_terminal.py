@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from multitap.cli import terminal as output
 from multitap.cli.progress import lines
-from multitap.cli.terminal import cells, cut, json_text, table
+from multitap.cli.terminal import cells, cut, fitting, json_text, table
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 
 
@@ -51,6 +51,20 @@ def test_on_a_terminal_the_last_column_is_cut_at_its_edge(terminal):
 
     assert shown[2] == "bcd   100  a text that is too long for …"
     assert len(shown[2]) == 40
+
+
+@pytest.mark.parametrize(
+    ("widths", "room", "fitted"),
+    [
+        ([10, 20], 40, [10, 20]),
+        ([10, 60], 40, [10, 28]),
+        ([30, 5, 60, 20], 80, [30, 5, 20, 19]),
+        ([90, 20, 5], 40, [90, 8, 5]),
+        ([50], 40, [40]),
+    ],
+)
+def test_the_widest_column_but_the_first_gives_way(widths, room, fitted):
+    assert fitting(widths, room) == fitted
 
 
 def test_wide_characters_take_two_columns(capsys):

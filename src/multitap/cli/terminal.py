@@ -155,6 +155,10 @@ _WIDE = frozenset("WF")
 _CELL = 2000  # characters; `--json` has it all
 
 
+_NARROWEST = 8
+"""Cells to which a column is cut at most."""
+
+
 def table(
     header: Sequence[str],
     rows: Sequence[Sequence[str]],
@@ -162,12 +166,15 @@ def table(
     right: Sequence[str] = (),
     paint: Mapping[str, Paint] | None = None,
 ) -> None:
-    """Aligned columns; on a terminal the last one is cut at its edge."""
+    """Aligned columns; on a terminal, all but the first are cut if they do not fit."""
     lines = [[*header], *([one_line(shortened(cell, _CELL)) for cell in row] for row in rows)]
     widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
-    room = _room(widths)
+    if sys.stdout.isatty():
+        widths = fitting(widths, shutil.get_terminal_size().columns)
+        lines = [
+            [cut(cell, width) for cell, width in zip(line, widths, strict=True)] for line in lines
+        ]
     for number, line in enumerate(lines):
-        line[-1] = cut(line[-1], room) if room else line[-1]
         padded = [
             _pad(cell, width, right=name in right)
             for cell, width, name in zip(line, widths, header, strict=True)
@@ -200,12 +207,20 @@ def cells(text: str) -> int:
     return sum(_cells(char) for char in text)
 
 
-def _room(widths: Sequence[int]) -> int | None:
-    """Cells left for the last column; None for no limit."""
-    if not sys.stdout.isatty():
-        return None
-    before = sum(widths[:-1]) + len(GAP) * (len(widths) - 1)
-    return max(shutil.get_terminal_size().columns - before, 1)
+def fitting(widths: Sequence[int], room: int) -> list[int]:
+    """Widths of columns that fit in `room` cells; the widest gives way, the last one of two.
+
+    The first one never does: it has the names that people type.
+    """
+    narrowed = [*widths]
+    excess = sum(widths) + len(GAP) * (len(widths) - 1) - room
+    for _ in range(excess):
+        others = range(min(1, len(widths) - 1), len(widths))
+        width, column = max((narrowed[column], column) for column in others)
+        if width <= _NARROWEST:
+            break
+        narrowed[column] -= 1
+    return narrowed
 
 
 def _pad(cell: str, width: int, *, right: bool) -> str:

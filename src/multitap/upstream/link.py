@@ -27,7 +27,7 @@ from multitap.principal import Person
 from multitap.tasks import now
 from multitap.telemetry.metrics import OPERATION_BOUNDS, Histogram
 from multitap.upstream.availability import Availability
-from multitap.upstream.backoff import BURST, WINDOW, Breaker, Paused, Restarts
+from multitap.upstream.backoff import Breaker, Paused, Restarts
 from multitap.upstream.connect import (
     Approach,
     Attempt,
@@ -518,8 +518,8 @@ def _stays_down(failure: Failure, name: str) -> Failure:
 
 
 def _crash_loop(failure: Failure) -> Failure:
-    often = f"more than {BURST} starts in {WINDOW / 60:g} minutes"
-    message = f"it keeps crashing ({often}); the last time: {failure.message}"
+    # short, so that a line of a terminal has room for the reason
+    message = f"it keeps crashing: {failure.message}"
     return replace(failure, code=FailureCode.CRASH_LOOP, message=message)
 
 

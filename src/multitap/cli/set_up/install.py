@@ -31,7 +31,7 @@ from multitap.config.edit.servers import (
 from multitap.config.layers import Layer, merge, read_document
 from multitap.config.models import URL
 from multitap.config.sources import Source, host_file
-from multitap.errors import ConfigError, counted
+from multitap.errors import ConfigError
 from multitap.trust.vault import Vault
 from multitap.version import own_program
 
@@ -105,7 +105,7 @@ def install(
         _check_expressible(name, client.dialect, config)
         edits.append(_adding(target, client, config, own if replace else set()))
         if not replace and (count := _count_copies(target, own)):
-            doubled.append(f"{name} still starts {counted(count, 'server')} of the gateway itself")
+            doubled.append(f"{name} still starts {count} of these servers itself")
     code = _carry_out(f"install {' '.join(names)}", edits, dry_run=dry_run)
     if doubled:
         note("; ".join(doubled))

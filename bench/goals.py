@@ -15,6 +15,7 @@ GOALS = (
     ("the first list with a hanging server among ten", r"nine servers usable"),
     ("one tool more among 10,000", r"CPU of one tool more|the longest wait of others"),
     ("memory of an idle gateway, and of the library", r"memory: "),
+    ("a client on pipes: memory, first answer, CPU for a message", r"a client on pipes"),
     ("CPU to open a session", r"CPU of the gateway to open"),
 )
 """What each is called, and the promises that it is made of, by how their words begin."""

@@ -112,6 +112,13 @@ def test_the_first_screen_of_the_readme_says_what_to_install_run_and_test():
         assert command in first
 
 
+def test_the_index_names_every_page():
+    index = (ROOT / "docs" / "README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+    assert not [page for page in sorted(pages) if f"({page})" not in index]
+
+
 def test_every_command_is_on_the_page(multitap):
     page = PAGE.read_text()
     commands = re.findall(r"^  (\w+)  ", multitap("help commands").out, re.MULTILINE)

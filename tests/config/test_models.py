@@ -54,3 +54,14 @@ def test_an_address_may_wait_for_its_variables(url):
 def test_any_other_address_is_refused(url):
     with pytest.raises(ConfigError):
         HttpServer(url=url)
+
+
+def test_a_repr_has_only_what_was_set():
+    settings = Settings(servers={"a": {"command": "x", "timeout": 30}})
+
+    assert repr(settings) == "Settings(servers={'a': StdioServer(timeout=30.0, command='x')})"
+
+
+def test_a_misspelt_setting_is_recognised():
+    with pytest.raises(ConfigError, match="did you mean `command`"):
+        Settings(servers={"a": {"comand": "x"}})

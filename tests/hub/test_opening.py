@@ -285,3 +285,9 @@ async def test_a_call_has_a_timeout_of_its_own(tmp_path):
 
         with pytest.raises(CallTimeout, match=r"within 0\.1 s"):
             await hub.call("zoo_sleep", {"seconds": 30}, timeout=0.1)
+
+
+async def test_what_cannot_name_servers_is_refused_in_plain_words():
+    with pytest.raises(TypeError, match="a path, a mapping or Settings, not list"):
+        async with open_hub(["mcp.json"]):
+            pass

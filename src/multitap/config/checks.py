@@ -26,6 +26,7 @@ from msgspec import NODEFAULT, Meta, Struct, structs
 
 from multitap.config.documents import kind_in_words
 from multitap.config.durations import expectation, seconds
+from multitap.config.problems import did_you_mean
 from multitap.config.secrets import masked
 from multitap.errors import ConfigError
 
@@ -125,11 +126,12 @@ class ConfigModel(Struct, frozen=True, kw_only=True, dict=True):
         yield from ()
 
     def __repr__(self) -> str:
+        # about a hundred settings have defaults: those would hide the others in a REPL
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         parts = (
             f"{name}={masked(name, value) if name in _MASKED else value!r}"
             for name, value in values.items()
-            if name not in _HIDDEN
+            if name not in _HIDDEN and name in self.given_fields
         )
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -284,7 +286,10 @@ def _from_table(
 ) -> Any:
     before = len(mistakes)
     unknown = table.keys() - {*kind.__struct_fields__}
-    mistakes += (Mistake((*path, name), "is not a setting here") for name in sorted(unknown))
+    for name in sorted(unknown):
+        near = did_you_mean(name, kind.__struct_fields__)
+        message = "; ".join(filter(None, ("is not a setting here", near)))
+        mistakes.append(Mistake((*path, name), message))
     missing = (name for name in _required(kind) if name not in table)
     mistakes += (Mistake((*path, name), "is missing") for name in missing)
     if len(mistakes) > before:

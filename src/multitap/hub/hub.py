@@ -735,6 +735,9 @@ async def _run_hub(
         settings = source
     else:
         if not isinstance(source, Reloader):
+            if not isinstance(source, str | PathLike | None):
+                kind = type(source).__name__
+                raise TypeError(f"open_hub() takes a path, a mapping or Settings, not {kind}")
             named = None if source is None else Path(source)
             source = await to_thread.run_sync(find_files, named, abandon_on_cancel=True)
         files = source

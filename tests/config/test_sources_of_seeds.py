@@ -52,6 +52,18 @@ def test_the_file_of_a_design_brings_its_search_and_naming(where, name, title, n
     assert loaded.settings.servers["one"].provenance == "project"
 
 
+def test_an_mcp_json_of_other_clients_needs_no_transport_and_renames_nothing(where):
+    put(where.folder / "mcp.json", {"mcpServers": {"one": {"command": "true", "args": []}}})
+
+    search, seeds = at_prompt(where)
+    loaded = load(search, approval=Gullible())
+
+    assert [seed.title for seed in seeds] == ["Claude Desktop"]
+    assert not loaded.errors
+    assert loaded.settings.servers["one"].provenance == "project"
+    assert loaded.settings.naming is Naming.SERVER_TOOL
+
+
 def test_otters_file_is_found_too(where):
     put(where.folder / "otter.toml", OTTER)
 

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from multitap.config.documents import is_file, is_there
+from multitap.config.documents import LARGEST, is_file, is_there
 from multitap.config.owners import entries_of, is_foreign
-from multitap.files import USER_FOLDERS
+from multitap.files import USER_FOLDERS, read_regular
 from multitap.names import Naming
 
 FILE = "multitap.toml"
@@ -264,7 +264,19 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
         path = where.folder / ENVIRONMENTS / environment / CONFIG
         yield SeedFile(path, "agent-core", agent_core(where, environment, root=where.folder))
     if is_file(path := where.folder / "mcp.json"):
-        yield SeedFile(path, "ExcelManus", excelmanus(where))
+        if _names_transports(path):
+            yield SeedFile(path, "ExcelManus", excelmanus(where))
+        else:
+            plain_file = Source(path=path, project=where.folder)
+            yield SeedFile(path, "Claude Desktop", Search((plain_file,), where.folder))
+
+
+def _names_transports(path: Path) -> bool:
+    """Whether a file says `transport`, which only ExcelManus demands of every server."""
+    try:
+        return b'"transport"' in read_regular(path, LARGEST["json"])
+    except OSError:
+        return False
 
 
 def _user_files(where: Surroundings, ours: Search) -> Iterator[SeedFile]:

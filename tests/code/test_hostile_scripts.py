@@ -56,6 +56,20 @@ SCRIPTS = {
     "a long sleep": "import time\ntime.sleep(1000)",
     "endless calls": "while True:\n    tool()",
     "another function": "other_users_tool()",
+    "a number without end": "10 ** 100_000",
+    "a list in itself": "x = []\nx.append(x)\nx.clear()\n'nothing'",
+    "a wide format": "f'{1:>{10 ** 10}}'",
+    "a wide format, by a method": "'{:>99999999999}'.format(1)",
+    "the class of a function, by a format": "'{0.__class__.__mro__}'.format(tool)",
+    "a power": "pow(3, 10**300_000, 10**300_000 + 1)",
+    "a swallowed end": "while True:\n    try:\n        pass\n    except BaseException:\n        pass",
+    "errors of errors": "def f(e):\n    try:\n        raise e\n    except ValueError as g:\n        f(g)\n"
+    "f(ValueError())",
+    "thousands of calls at once": "import asyncio\n"
+    "await asyncio.gather(*[tool(x=i) for i in range(10_000)])",
+    "a large result": "'x' * 5_000_000",
+    "large arguments": "tool(x='x' * 5_000_000)",
+    "a wait without end": "import asyncio\nawait asyncio.sleep(10**9)",
     "a message to the gateway": "import sys\nsys.stdout.write('\\x00\\x00\\x00\\x01x')\n'nothing'",
 }
 
@@ -113,6 +127,16 @@ async def test_the_process_has_no_environment_and_dies_alone():
 
     assert b"=" not in environment.replace(b"LC_CTYPE=C.UTF-8", b"")
     assert report == ScriptDone("", b"2")
+
+
+@pytest.mark.slow  # it takes its two seconds of processor time
+async def test_values_that_are_small_only_in_the_engine_end_the_process():
+    """A list of ten times one list, ten times over, has 10**9 entries for everybody else."""
+    pool = ScriptPool()
+    async with pool.process() as process:
+        with pytest.raises(MultitapError, match="took too much"), anyio.fail_after(120):
+            await run(process, "x = [0]\nfor _ in range(9):\n    x = [x] * 10\ntool(x=x)")
+    await pool.close()
 
 
 async def test_a_script_leaves_nothing_to_the_next():

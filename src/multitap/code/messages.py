@@ -22,6 +22,8 @@ class ScriptLimits(msgspec.Struct, frozen=True):
     calls: int = 500
     output: int = 1024 * 1024
     """Bytes that it prints."""
+    sent: int = 4 * 1024 * 1024
+    """Bytes of its result, and of the arguments of a call."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True, tag=True):

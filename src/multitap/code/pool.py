@@ -45,7 +45,7 @@ class ScriptProcess:
                 raise MultitapError(f"the script sends {size:,} bytes at once")
             return parse_report(await stdout.readexactly(size))
         except (OSError, asyncio.IncompleteReadError):
-            raise MultitapError("the process of the script has ended") from None
+            raise MultitapError("it took too much, and its process has ended") from None
 
     @property
     def pid(self) -> int:

@@ -8,6 +8,7 @@ process that leaves it.
 
 import datetime as dt
 import os
+import resource
 import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -40,6 +41,8 @@ from multitap.code.source import PRELUDE, read_script
 _ATTEMPTS = 8  # fields that a look ahead may find missing
 _DEEPEST = 100  # levels of a result
 _SUSPENSIONS = 4  # a call, its name, and the wait for it; for each call that is allowed
+_ADDRESSES = 512 * 1024**2  # bytes for this process, and for the engine
+_SPARE = 2  # seconds of CPU time for taking values out of the engine, besides the script's own
 _Snapshot = (
     monty.FunctionSnapshot | monty.NameLookupSnapshot | monty.FutureSnapshot | monty.MontyComplete
 )
@@ -61,6 +64,10 @@ _parse_suspended = msgspec.msgpack.Decoder(_Suspended).decode
 
 class _Gone(Exception):
     """The gateway has ended this process."""
+
+
+class _TooLarge(ValueError):
+    """A value that a script may not send."""
 
 
 class _Pipe:
@@ -112,6 +119,8 @@ class _Script:
             return ScriptFailed(self.printed, exc.display("type-msg"), _line(exc.traceback()))
         except monty.MontyError as exc:
             return ScriptFailed(self.printed, str(exc))
+        except (ValueError, RecursionError, MemoryError) as exc:  # such as a number of 10,000 digits
+            return ScriptFailed(self.printed, f"a value cannot be sent: {exc}")
 
     def _begin(self, session: monty.MontySession) -> _Snapshot:
         order = self._order
@@ -129,7 +138,7 @@ class _Script:
         while True:
             match snapshot:
                 case monty.MontyComplete():
-                    return ScriptDone(self.printed, msgspec.json.encode(_plain(snapshot.output)))
+                    return ScriptDone(self.printed, self._encode(_plain(snapshot.output)))
                 case monty.NameLookupSnapshot():
                     snapshot = self._look_up(snapshot)
                 case monty.FutureSnapshot():
@@ -181,7 +190,13 @@ class _Script:
             return None
         line = self._code.encode()[: snapshot.position.start].count(b"\n") + 1
         arguments = _arguments(snapshot.args, snapshot.kwargs)
-        return ScriptCall(snapshot.call_id, name, msgspec.json.encode(arguments), line)
+        return ScriptCall(snapshot.call_id, name, self._encode(arguments), line)
+
+    def _encode(self, value: Any) -> bytes:
+        data = msgspec.json.encode(value)
+        if len(data) > self._order.limits.sent:
+            raise _TooLarge(f"it has {len(data):,} bytes, and {self._order.limits.sent:,} are allowed")
+        return data
 
     def _ask(
         self, calls: list[ScriptCall], snapshot: monty.FunctionSnapshot | monty.FutureSnapshot
@@ -254,6 +269,17 @@ class _Script:
                         )
                     case _:
                         return
+
+
+def _bound_processor_time(limits: ScriptLimits) -> None:
+    """Let the system end this process if a script takes far more than it may.
+
+    The engine bounds what a script does, but not what becomes of its values outside: a list that
+    contains one list ten times, which contains one list ten times, is small only there.
+    """
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    soft = int(used.ru_utime + used.ru_stime + limits.seconds) + _SPARE
+    resource.setrlimit(resource.RLIMIT_CPU, (soft, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def _limits(limits: ScriptLimits) -> monty.ResourceLimits:
@@ -360,6 +386,7 @@ def main() -> None:
     # whatever a library writes must not get between the messages
     os.dup2(os.open(os.devnull, os.O_RDWR), 1)
     pipe = _Pipe(source, sink)
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESSES, _ADDRESSES))
     # from the package alone: a variable or `PATH` could name another program
     binary = Path(sysconfig.get_path("scripts"), "monty")
     # a fresh process for each script: none finds anything of another
@@ -371,6 +398,7 @@ def main() -> None:
                 order = pipe.receive()
                 if not isinstance(order, Run):
                     continue
+                _bound_processor_time(order.limits)
                 if (report := _Script(pipe, pool, order).run()) is not None:
                     pipe.send(report)
             except (_Gone, BrokenPipeError):

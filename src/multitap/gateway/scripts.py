@@ -570,12 +570,12 @@ def _question(message: str) -> dict[str, Any]:
 
 def _shown(report: ScriptDone) -> str:
     """What a script printed, and its value."""
-    value = msgspec.json.decode(report.result)
-    if value is None:
+    if report.result == b"null":
         return report.printed or (
             "the script returned nothing; end it with an expression, `return` or `print`"
         )
-    text = value if isinstance(value, str) else report.result.decode()
+    is_text = report.result.startswith(b'"')
+    text = msgspec.json.decode(report.result, type=str) if is_text else report.result.decode()
     return f"{report.printed}{text}"
 
 

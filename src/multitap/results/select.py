@@ -11,7 +11,7 @@ from multitap.results.result import UNREADABLE, Outline, ToolResult
 from multitap.selectors import SelectFailed, Selector, describe
 
 LARGEST = 4 * 1024 * 1024
-"""Bytes of a result; a larger one would be decoded for too long in one piece."""
+"""Bytes of a result; a larger one would take seconds to search."""
 _DONE = frozenset({b"", b'"complete"'})
 
 
@@ -172,6 +172,7 @@ def _value(raw: Raw | bytes) -> Any:
     # some servers send one block of JSON for each entry
     values = [msgspec.json.decode(text) for text in texts]
     return values[0] if len(values) == 1 else values
+
 
 
 def _text_of(block: Raw) -> str | None:

@@ -119,7 +119,11 @@ class _Script:
             return ScriptFailed(self.printed, exc.display("type-msg"), _line(exc.traceback()))
         except monty.MontyError as exc:
             return ScriptFailed(self.printed, str(exc))
-        except (ValueError, RecursionError, MemoryError) as exc:  # such as a number of 10,000 digits
+        except (
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ) as exc:  # such as a number of 10,000 digits
             return ScriptFailed(self.printed, f"a value cannot be sent: {exc}")
 
     def _begin(self, session: monty.MontySession) -> _Snapshot:
@@ -195,7 +199,9 @@ class _Script:
     def _encode(self, value: Any) -> bytes:
         data = msgspec.json.encode(value)
         if len(data) > self._order.limits.sent:
-            raise _TooLarge(f"it has {len(data):,} bytes, and {self._order.limits.sent:,} are allowed")
+            raise _TooLarge(
+                f"it has {len(data):,} bytes, and {self._order.limits.sent:,} are allowed"
+            )
         return data
 
     def _ask(

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 
 from multitap.catalog.audience import Audience
 from multitap.catalog.catalog import Tool
@@ -16,10 +16,11 @@ from multitap.gateway.eras import to_stateless
 from multitap.gateway.own_tools import CALL_TOOL, READ_RESULT, check_arguments, reading_tool
 from multitap.gateway.tool_search import refusal
 from multitap.gateway.view import View
+from multitap.results.aside import AT_A_TIME, fit
 from multitap.results.cutting import NOT_KEPT, Handle
 from multitap.results.result import ToolResult
-from multitap.results.select import add_block, cut_result, explain, select_result, text_size
-from multitap.selectors import SelectFailed, Selector
+from multitap.results.select import add_block
+from multitap.selectors import Selector
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import Result
 
@@ -69,6 +70,7 @@ class ResultShaper:
         self._replica = replica
         self._clock = clock
         self._kept: dict[str, OrderedDict[str, _Kept]] = {}
+        self._limiter = CapacityLimiter(AT_A_TIME)
 
     async def shape(
         self,
@@ -89,7 +91,7 @@ class ResultShaper:
         room = self._view(request.client.audience).result_room
         is_kept = bool(tools) and len(raw) <= MOST_BYTES_EACH
         handle = self._handle(request) if is_kept else NOT_KEPT
-        shaped = await to_thread.run_sync(_shape, raw, selector, room, handle)
+        shaped = await fit(raw, selector, room, handle, self._limiter)
         if len(tools) == 1:
             self._on_shaped(tools[0], shaped.before, shaped.after)
         if shaped.whole is None or not handle.id:
@@ -120,7 +122,8 @@ class ResultShaper:
             return refusal(request, exc)
         room = self._view(request.client.audience).result_room
         start, handle = arguments.get("from", 0), self._handle(request, arguments["result"])
-        return await to_thread.run_sync(_read, kept.raw, selector, room, handle, start)
+        shaped = await fit(kept.raw, selector, room, handle, self._limiter, start)
+        return shaped.shown
 
     async def read(self, request: ClientRequest, uri: str) -> Result | None:
         """The whole text of a kept result as a resource; None if the address is not one of ours.
@@ -176,33 +179,6 @@ class ResultShaper:
         while sum(map(_weight, self._kept.values())) > MOST_BYTES:
             heaviest = max(self._kept.values(), key=_weight)
             heaviest.popitem(last=False)
-
-
-class _Shaped(msgspec.Struct, frozen=True):
-    shown: bytes
-    whole: bytes | None
-    """What is kept, if anything is missing in what is shown."""
-    before: int
-    after: int
-
-
-def _shape(raw: bytes, selector: Selector | None, room: int, handle: Handle) -> _Shaped:
-    before = text_size(raw)
-    try:
-        whole = select_result(raw, selector)
-    except SelectFailed as exc:
-        shown = explain(raw, str(exc), handle)
-        return _Shaped(shown, raw, before, text_size(shown))
-    shown, is_cut = cut_result(whole, room, handle)
-    return _Shaped(shown, whole if is_cut else None, before, text_size(shown))
-
-
-def _read(raw: bytes, selector: Selector | None, room: int, handle: Handle, start: int) -> bytes:
-    try:
-        selected = select_result(raw, selector)
-    except SelectFailed as exc:
-        return explain(raw, str(exc), handle)
-    return cut_result(selected, room, handle, start)[0]
 
 
 def _weight(results: Mapping[str, _Kept]) -> int:

@@ -118,6 +118,31 @@ def _is_wrapped(value: Any, text: str) -> bool:
             return False
 
 
+class Shaped(msgspec.Struct, frozen=True):
+    """A result for a model."""
+
+    shown: bytes
+    whole: bytes | None
+    """What is kept, if anything is missing in what is shown."""
+    before: int
+    """Bytes that a model would have read."""
+    after: int
+
+
+def fit_result(
+    raw: bytes, selector: Selector | None, room: int, handle: Handle, start: int = 0
+) -> Shaped:
+    """A result with what the selector chooses, from `start` on, cut to about `room` bytes."""
+    before = text_size(raw)
+    try:
+        whole = select_result(raw, selector)
+    except SelectFailed as exc:
+        shown = explain(raw, str(exc), handle)
+        return Shaped(shown, raw, before, text_size(shown))
+    shown, is_cut = cut_result(whole, room, handle, start)
+    return Shaped(shown, whole if is_cut else None, before, text_size(shown))
+
+
 def text_size(raw: Raw | bytes) -> int:
     """Bytes that a model reads of a result: its texts, else its structured content."""
     try:
@@ -172,7 +197,6 @@ def _value(raw: Raw | bytes) -> Any:
     # some servers send one block of JSON for each entry
     values = [msgspec.json.decode(text) for text in texts]
     return values[0] if len(values) == 1 else values
-
 
 
 def _text_of(block: Raw) -> str | None:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_MARK = "MULTITAP_PERSON"  # a variable: tells the folders of people apart
+MARK = "MULTITAP_PERSON"
+"""A variable in entries of servers: tells the folders of people apart."""
 
 CONNECT: Mapping[str, object] = {
     "name": "connect",
@@ -309,7 +310,7 @@ class PersonalServers:
                     hint="connect your account at this server",
                 )
         expanded = common.parts.expand(
-            server, with_values(config, {**keys, _MARK: self.person.mark})
+            server, with_values(config, {**keys, MARK: self.person.mark})
         )
         expanded.redact.learn(keys.values())
         return expanded
@@ -410,7 +411,7 @@ def with_values(config: ServerConfig, values: Mapping[str, str]) -> ServerConfig
     """A server with a person's values in place of its `${auth:NAME}`; other variables stay."""
 
     def value(reference: Reference) -> str | None:
-        is_mark = reference.source == "env" and reference.name == _MARK
+        is_mark = reference.source == "env" and reference.name == MARK
         return values.get(reference.name) if is_mark or reference.source == "auth" else None
 
     def put(text: str) -> str:

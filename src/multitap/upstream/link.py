@@ -452,7 +452,9 @@ class Link:
             pause = min(pause, _OWNER_PAUSE)
         elif tripped:
             failure = _crash_loop(failure)
-        self.report.log_failure(failure, attempt.healthy_for)
+        # people have their own: whether the gateway has one, too, concerns only its own user
+        if self.person is not None or not self.config.is_per_user or self.config.service_account:
+            self.report.log_failure(failure, attempt.healthy_for)
         is_failing = attempt.connected_at is None
         if is_failing:
             self.was_up = False

@@ -12,7 +12,7 @@ from multitap.cli.configuration import explain_emptiness, load_configuration, ne
 from multitap.cli.options import CommandGroup, CommonOptions, config_options, json_option
 from multitap.cli.terminal import Exit, note, say, say_json, table
 from multitap.cli.toml_text import toml
-from multitap.config import Explained, Loaded, Place, json_schema_text, masked
+from multitap.config import Explained, Loaded, Place, ServerConfig, json_schema_text, masked
 from multitap.config.checks import plain, table_of
 from multitap.config.problems import serious
 from multitap.config.projects import Untrusted
@@ -129,12 +129,22 @@ def _sum_up(loaded: Loaded) -> None:
     explain_emptiness(loaded)
 
 
+def _of_anybody(config: ServerConfig) -> ServerConfig:
+    """A server as a person has it, who has given all that it needs of them."""
+    if not config.is_per_user:
+        return config
+    from multitap.hub.personal_servers import MARK, with_values  # noqa: PLC0415 - few have people
+    from multitap.trust.personal_vault import keys_of  # noqa: PLC0415 - as above
+
+    return with_values(config, dict.fromkeys((*keys_of(config), MARK), "value"))
+
+
 def _unset_variables(loaded: Loaded) -> dict[str, str]:
     """Servers with variables that have no value now, and what they lack."""
     missing: dict[str, str] = {}
     for name, config in loaded.settings.servers.items():
         try:
-            expand_trusted(loaded, name, config)
+            expand_trusted(loaded, name, _of_anybody(config))
         except Untrusted:
             continue  # reported otherwise
         except ConfigError as exc:

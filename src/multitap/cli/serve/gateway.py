@@ -401,7 +401,7 @@ async def _serve_http(
                     open_control(control, served.state) if is_primary else nullcontext(),
                 ):
                     if is_primary:
-                        _say_how_to_connect(gateway, url, allowed)
+                        _say_how_to_connect(gateway, url, allowed, resources)
                     if keys is not None and is_primary:
                         _say_how_to_open(keys, base)
                     await _stay(gateway, front, replica, url, worker)
@@ -629,12 +629,24 @@ def _say_how_to_open(keys: "access.ConsoleKeys", base: str) -> None:
         note("console: `multitap console` prints a link to it")
 
 
-def _say_how_to_connect(gateway: Gateway, url: str, allowed: "front_access.FrontAccess") -> None:
+def _say_how_to_connect(
+    gateway: Gateway,
+    url: str,
+    allowed: "front_access.FrontAccess",
+    resources: "ResourceServer | None",
+) -> None:
     from multitap.gateway.fronts.access import CREATE  # noqa: PLC0415 - see `_serve_http`
 
     servers = ", ".join(gateway.hub.links) or "none"
     note(f"serving {servers}")
     note(f"at {url} (older clients: {url.removesuffix('mcp')}sse); press Ctrl-C to stop")
+    if resources is not None:
+        public = resources.public_url
+        note(f"people connect to {public}/mcp, and sign in with their provider")
+        note(f"for example: claude mcp add --transport http multitap {public}/mcp")
+        if gateway.hub.people is not None and gateway.hub.people.is_needed:
+            note(f"their accounts: {public}/accounts")
+        return
     header = " --header 'Authorization: Bearer TOKEN'" if allowed.is_token_required else ""
     note(f"for example: claude mcp add --transport http multitap {url}{header}")
     if allowed.is_user_unknown:

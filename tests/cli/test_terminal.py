@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.cli import terminal as output
-from multitap.cli.progress import lines
+from multitap.cli.progress import drawing, lines
 from multitap.cli.terminal import cells, cut, fitting, json_text, table
 from multitap.events import Failure, FailureCode, LinkState, Phase, ServerSnapshot
 
@@ -157,3 +157,16 @@ def test_progress_never_takes_more_room_than_there_is():
     shown = lines(servers, now=101, rows=5, columns=12)
 
     assert shown == ["server 0   …", "server 1   …", "server 2   …", "server 3   …", "and 26 more"]
+
+
+def test_progress_is_drawn_in_place_and_erased(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+
+    with drawing() as draw:
+        draw([server("slow", LinkState.CONNECTING), server("good", LinkState.CONNECTED)])
+        first = screen.getvalue()
+        draw([server("slow", LinkState.CONNECTED)])
+
+    assert [line.split()[0] for line in first.splitlines()] == ["slow", "good"]
+    assert screen.getvalue().count("\x1b[J") == 2

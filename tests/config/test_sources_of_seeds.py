@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from multitap.config import Surroundings, load
 from multitap.config.problems import Severity
-from multitap.config.sources import at_prompt
+from multitap.config.sources import at_prompt, host_files
 from multitap.names import Naming
 from tests.trusting import Gullible
 
@@ -62,6 +62,7 @@ def test_an_mcp_json_of_other_clients_needs_no_transport_and_renames_nothing(whe
     assert not loaded.errors
     assert loaded.settings.servers["one"].provenance == "project"
     assert loaded.settings.naming is Naming.SERVER_TOOL
+    assert [source.dialect for source in host_files(where)] == ["claude-desktop"]
 
 
 def test_otters_file_is_found_too(where):

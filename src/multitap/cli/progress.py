@@ -3,8 +3,9 @@
 import shutil
 import sys
 import time
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
 
 import anyio
 import click
@@ -12,8 +13,10 @@ import click
 from multitap.cli.terminal import can_draw, cut, one_line
 from multitap.errors import counted, ungrouped
 from multitap.events import LinkState, ServerSnapshot
-from multitap.hub.hub import Hub
-from multitap.wire.wire import OnProgress
+
+if TYPE_CHECKING:
+    from multitap.hub.hub import Hub
+    from multitap.wire.wire import OnProgress
 
 PATIENCE = 0.3
 """Seconds before anything is shown: most servers are faster."""
@@ -21,7 +24,7 @@ INTERVAL = 0.1
 
 
 @asynccontextmanager
-async def progress(hub: Hub) -> AsyncGenerator[None]:
+async def progress(hub: "Hub") -> AsyncGenerator[None]:
     """One line per server while they start and the block runs."""
     if not can_draw(sys.stderr):
         yield
@@ -62,7 +65,7 @@ def _words(server: ServerSnapshot, now: float) -> str:
 
 
 @contextmanager
-def ticker() -> Generator[OnProgress]:
+def ticker() -> Generator["OnProgress"]:
     """Show a call's progress in one line while the block runs."""
     visible = can_draw(sys.stderr)
 
@@ -79,16 +82,31 @@ def ticker() -> Generator[OnProgress]:
             _write("\r\x1b[K")
 
 
-async def _draw(hub: Hub) -> None:
-    drawn = 0
-    try:
+async def _draw(hub: "Hub") -> None:
+    with drawing() as draw:
         await anyio.sleep(PATIENCE)
         while True:
-            columns, rows = shutil.get_terminal_size()
-            new = lines(hub.snapshot().servers, now=time.time(), rows=rows - 1, columns=columns - 1)
-            _write(_erase(drawn) + "".join(f"{line}\n" for line in new))
-            drawn = len(new)
+            draw(hub.snapshot().servers)
             await anyio.sleep(INTERVAL)
+
+
+@contextmanager
+def drawing() -> Generator[Callable[[Sequence[ServerSnapshot]], None]]:
+    """While entered, the function shows servers in the same place each time; if it can be seen."""
+    visible = can_draw(sys.stderr)
+    drawn = 0
+
+    def draw(servers: Sequence[ServerSnapshot]) -> None:
+        nonlocal drawn
+        if not visible:
+            return
+        columns, rows = shutil.get_terminal_size()
+        new = lines(servers, now=time.time(), rows=rows - 1, columns=columns - 1)
+        _write(_erase(drawn) + "".join(f"{line}\n" for line in new))
+        drawn = len(new)
+
+    try:
+        yield draw
     finally:
         _write(_erase(drawn))
 

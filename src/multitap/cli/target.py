@@ -278,17 +278,24 @@ def _wait_for_servers(
 ) -> None:
     """Wait a while until no server of a gateway is starting, except `known` ones.
 
-    At a terminal, Ctrl-C ends the wait: the command shows what there is.
+    At a terminal, it shows what they do, and Ctrl-C ends the wait: the command shows what there is.
     """
+    from multitap.cli.progress import PATIENCE, drawing  # noqa: PLC0415 - most are up
+
     interrupts: list[int] = []
     before = signal.getsignal(signal.SIGINT)
     if is_somebody_there():
         signal.signal(signal.SIGINT, lambda number, _: interrupts.append(number))
+    shown_from = time.monotonic() + PATIENCE
     try:
-        while options.patience() > SHORTEST_WAIT and _are_starting(live.state(), known):
-            if interrupts:
-                break
-            time.sleep(_POLL)
+        with drawing() as draw:
+            while options.patience() > SHORTEST_WAIT and not interrupts:
+                state = live.state()
+                if not _are_starting(state, known):
+                    break
+                if time.monotonic() >= shown_from:
+                    draw(state.snapshot.servers)
+                time.sleep(_POLL)
     finally:
         signal.signal(signal.SIGINT, before)
 

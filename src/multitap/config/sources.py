@@ -264,14 +264,14 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
         path = where.folder / ENVIRONMENTS / environment / CONFIG
         yield SeedFile(path, "agent-core", agent_core(where, environment, root=where.folder))
     if is_file(path := where.folder / "mcp.json"):
-        if _names_transports(path):
+        if names_transports(path):
             yield SeedFile(path, "ExcelManus", excelmanus(where))
         else:
             plain_file = Source(path=path, project=where.folder)
             yield SeedFile(path, "Claude Desktop", Search((plain_file,), where.folder))
 
 
-def _names_transports(path: Path) -> bool:
+def names_transports(path: Path) -> bool:
     """Whether a file says `transport`, which only ExcelManus demands of every server."""
     try:
         return b'"transport"' in read_regular(path, LARGEST["json"])
@@ -388,7 +388,9 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
     of_system = [(dialect, where.config.parent, pattern) for dialect, pattern in OF_SYSTEM]
     of_project = [(dialect, where.folder, pattern) for dialect, pattern in OF_PROJECT]
     sources = [
-        Source(path=path, dialect=dialect, project=project)
+        Source(
+            path=path, dialect=_dialect_of(path, dialect) if project else dialect, project=project
+        )
         for places, project in (
             (of_user, None),
             (of_system, None),
@@ -398,6 +400,12 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
         for path in _matching(folder, pattern)
     ]
     return tuple(source for source in sources if is_there(source.path))
+
+
+def _dialect_of(path: Path, dialect: str) -> str:
+    """The dialect of a project's file, whose name may be that of several hosts."""
+    is_plain = dialect == "excelmanus" and not names_transports(path)
+    return "claude-desktop" if is_plain else dialect
 
 
 def host_file(dialect: str, where: Surroundings) -> Path | None:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
 from multitap.config.projects import Proposal, TrustDecision, TrustNothing, TrustState
-from multitap.config.sources import at_prompt
+from multitap.config.sources import at_prompt, names_transports
 from multitap.errors import counted
 from multitap.sandbox.levels import MEANINGS
 from multitap.trust.project_parts import (
@@ -22,7 +22,7 @@ from multitap.trust.project_parts import (
 )
 from multitap.trust.projects import Projects, TrustedPart
 
-SEARCHES = (native, kode, otter, excelmanus)
+SEARCHES = (native, kode, otter)
 """Every search that finds files of a project."""
 MOST_FILES_SHOWN = 20
 """Files of one part that are listed; the others are counted."""
@@ -224,4 +224,6 @@ def _searches(folder: Path) -> Iterator[Search]:
     # Without the environment: MULTITAP_CONFIG would replace the project's files with named ones.
     where = Surroundings(here.folder, here.home, here.config, {})
     yield from (search(where) for search in SEARCHES)
+    if names_transports(folder / "mcp.json"):
+        yield excelmanus(where)
     yield at_prompt(where)[0]

@@ -183,3 +183,13 @@ def test_long_lists_say_how_many_are_missing(multitap, project):
 
     assert shown.count(".py sha256:") == 20
     assert "and 21 more files" in shown
+
+
+def test_a_plain_mcp_json_is_reviewed_as_the_prompt_reads_it(multitap, home):
+    (home / "mcp.json").write_text('{"mcpServers": {"one": {"command": "true"}}}')
+
+    ended = multitap("trust --yes")
+
+    assert ended.code == 0
+    assert "server one (mcp.json): new" in ended.out + ended.err
+    assert "transport" not in ended.out + ended.err

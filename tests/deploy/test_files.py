@@ -1,7 +1,9 @@
 """Every value in `deploy/` is one that this version knows."""
 
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +40,39 @@ def test_manifests_fit_the_published_schemas(path):
             manifest["spec"]["selector"] = {"matchLabels": {"a": "b"}}
             manifest["spec"]["template"]["metadata"]["labels"] = {"a": "b"}
         kubernetes_validate.validate(manifest, "1.31", strict=True)
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="needs kubectl")
+@pytest.mark.parametrize("overlay", ["single", "cluster"])
+def test_an_overlay_makes_complete_manifests(overlay):
+    made = subprocess.run(
+        ["kubectl", "kustomize", KUBERNETES / "overlays" / overlay], capture_output=True, check=True
+    )
+    manifests = [*YAML(typ="safe").load_all(made.stdout)]
+
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, "1.31", strict=True)
+    kinds = {manifest["kind"] for manifest in manifests}
+    assert kinds >= {"StatefulSet", "Service", "PodDisruptionBudget", "NetworkPolicy", "ConfigMap"}
+    assert ("HorizontalPodAutoscaler" in kinds) is (overlay == "cluster")
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
+@pytest.mark.parametrize("name", ["multitap.service", "multitap@.service"])
+def test_systemd_accepts_a_unit(name, tmp_path):
+    unit = tmp_path / name.replace("@", "@3001")
+    # it looks for the program, which is not installed there
+    text = (DEPLOY / name).read_text().replace("%h/.local/bin/multitap", sys.executable)
+    unit.write_text(text)
+    verified = subprocess.run(
+        ["systemd-analyze", "verify", "--user", unit],
+        env={**os.environ, "XDG_RUNTIME_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (verified.returncode, verified.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("path", [*KUBERNETES.rglob("kustomization.yaml")], ids=named)

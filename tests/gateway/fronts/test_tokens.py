@@ -9,7 +9,7 @@ import pytest
 
 from multitap.config import Profile
 from multitap.gateway.fronts.access import AccessRules, open_access
-from multitap.gateway.fronts.tokens import read_tokens
+from multitap.gateway.fronts.tokens import is_public, read_tokens
 from multitap.trust.tokens import AccessTokens
 from tests.gateway.hostile.raw import call, dial, hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import open_stage
@@ -329,6 +329,22 @@ async def test_a_wrong_token_is_refused_where_none_would_be_required(store, open
             assert await status(stage, http("GET", path, **bearer(text))) == 401
 
     assert text[-43:] not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "refused"),
+    [
+        (0o100600, 10001, False),
+        (0o100640, 10001, True),
+        (0o100644, 10001, True),
+        pytest.param(0o100440, 0, False, id="of root, for the group, as in Kubernetes"),
+        (0o100460, 0, True),
+        (0o100444, 0, True),
+    ],
+)
+def test_a_token_file_is_refused_if_others_can_read_it(mode, owner, refused):
+    assert is_public(mode, owner, 10001) is refused
+    assert is_public(mode, 0, 0) is bool(mode & 0o077)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ _Stamp = tuple[int, ...] | None
 _UNREAD = (-1,)
 # characters: shorter ones can be guessed over a network
 _SHORTEST = 16
-_PUBLIC_MODE = 0o077
 
 
 class Token(msgspec.Struct, frozen=True):
@@ -232,6 +231,16 @@ def _stamp(path: Path) -> _Stamp:
     return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
+def is_public(mode: int, owner: int, user: int) -> bool:
+    """Whether others than `user` can read a file.
+
+    The group of a file that belongs to root is root's decision: so do Kubernetes and administrators
+    give a service its secrets.
+    """
+    is_given = owner == 0 and user != 0
+    return bool(mode & (0o037 if is_given else 0o077))
+
+
 def read_tokens(path: Path) -> tuple[Token, ...]:
     """The tokens in a file: one a line, as `TOKEN`, `NAME=TOKEN` or `NAME@PROFILE=TOKEN`.
 
@@ -241,7 +250,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
     try:
         with path.open(encoding="utf-8") as file:
             # of the open file, not of the path, so that the checked file is the one that is read
-            if os.fstat(file.fileno()).st_mode & _PUBLIC_MODE:
+            status = os.fstat(file.fileno())
+            if is_public(status.st_mode, status.st_uid, os.geteuid()):
                 raise ConfigError(
                     f"{path}: other users can read it", hint=f"run `chmod 600 {path}`"
                 )

@@ -59,9 +59,11 @@ tests:
       - {{series: 'multitap_server_queue_length{{server="a"}}', values: '0 1x20'}}
       - {{series: '{REFRESHES}{{server="a",outcome="failed"}}', values: '0 0 1x20'}}
       - {{series: '{FAILING}{{server="a"}}', values: '0+90x30'}}
-      - {{series: '{FAILING}{{server="a",error_type="timeout"}}', values: '0+10x30'}}
+      - {{series: '{FAILING}{{server="a",error_type="timeout"}}', values: '0+5x30'}}
+      - {{series: '{FAILING}{{server="a",error_type="-32603"}}', values: '0+5x30'}}
       - {{series: '{FAILING}{{server="b"}}', values: '0+99x30'}}
       - {{series: '{FAILING}{{server="b",error_type="timeout"}}', values: '0+1x30'}}
+      - {{series: '{FAILING}{{server="b",error_type="rejected"}}', values: '0+9x30'}}
     alert_rule_test:
 """
 

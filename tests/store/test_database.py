@@ -12,7 +12,7 @@ import multitap
 from multitap.events import Outcome
 from multitap.store import tables
 from multitap.store.database import FILE_NAME, VERSION, open_database
-from multitap.store.tables import MAX_CALLS, CallRecord
+from multitap.store.tables import MAX_CALLS, UPGRADES, CallRecord
 
 
 def opened(directory):
@@ -142,7 +142,7 @@ def test_an_empty_file_is_taken_for_a_new_one(tmp_path):
 def test_the_file_of_an_older_version_is_moved_aside_unchanged(tmp_path):
     with closing(open_database(tmp_path).connection) as connection:
         insert(connection, 1)
-        connection.execute(f"PRAGMA user_version = {VERSION - 1}")
+        connection.execute(f"PRAGMA user_version = {min(UPGRADES) - 1}")
 
     database = opened(tmp_path)
 
@@ -151,6 +151,17 @@ def test_the_file_of_an_older_version_is_moved_aside_unchanged(tmp_path):
     assert database.path == tmp_path / FILE_NAME
     with closing(sqlite3.connect(aside)) as connection:
         assert count(connection) == 1
+
+
+def test_the_file_of_an_older_version_is_upgraded_with_its_calls(tmp_path):
+    with closing(open_database(tmp_path).connection) as connection:
+        insert(connection, 1)
+        connection.execute("ALTER TABLE calls DROP COLUMN trace")
+        connection.execute("PRAGMA user_version = 3")
+
+    with closing(open_database(tmp_path).connection) as connection:
+        insert(connection, 1)
+        assert count(connection) == 2
 
 
 def test_the_file_of_a_newer_version_is_left_alone(tmp_path):

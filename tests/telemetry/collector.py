@@ -2,6 +2,7 @@
 
 import gzip
 import threading
+from collections.abc import Callable
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +22,8 @@ class Collector:
         self.mode = "accepts"
         self.released = threading.Event()
         self.url = ""
+        self.close: Callable[[], None] = lambda: None
+        """Stops listening, as if it had died."""
 
     def take(self, body: bytes) -> None:
         message = ExportTraceServiceRequest()
@@ -82,9 +85,14 @@ def collecting():
     server.daemon_threads = True
     collector.url = f"http://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield collector
-    finally:
+
+    def close() -> None:
         collector.released.set()
         server.shutdown()
         server.server_close()
+
+    collector.close = close
+    try:
+        yield collector
+    finally:
+        close()

@@ -2,9 +2,12 @@
 
 import json
 import logging
+import resource
+from contextlib import AsyncExitStack
 from importlib import import_module
 from types import SimpleNamespace
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -308,3 +311,42 @@ async def test_a_histogram_names_the_trace_of_its_last_recorded_call(tmp_path):
     assert len(marked) == 1
     assert marked[0].startswith("mcp_server_operation_duration_seconds_bucket{")
     assert "trace_id" not in plain
+
+
+@pytest.mark.wide
+@pytest.mark.timeout(1800)
+async def test_no_call_is_lost_whatever_the_collector_does(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+    telemetry = Telemetry(traces="otlp", sample=1.0, traces_per_second=1_000_000)
+    settings = Settings(servers={"good": zoo()}, state_dir=tmp_path, telemetry=telemetry)
+    calls, at_once = 50_000, 16
+    with collecting() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        async with gate(settings) as opened:
+            sink, answered = opened.hub.spans.sink, 0
+
+            async def call(line):
+                nonlocal answered
+                for number in range(calls // at_once):
+                    arguments = {"text": str(number)}
+                    asked = stateless(number, "tools/call", name="good_echo", arguments=arguments)
+                    answered += (await line.asks(asked)).text == str(number)
+
+            sizes = []
+            for mode in ("accepts", "hangs", "refuses", "is gone"):
+                collector.mode = mode
+                if mode == "is gone":
+                    collector.close()
+                async with AsyncExitStack() as stack, anyio.create_task_group() as tasks:
+                    for _ in range(at_once):
+                        line = await stack.enter_async_context(dial(port(opened)))
+                        tasks.start_soon(call, line)
+                assert len(sink._queue) <= 2048
+                sizes.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+            print(f"{answered} calls, {sink.exported} spans sent, {sink.lost} lost, {sizes} KiB")
+
+    assert answered == 4 * calls
+    assert sink.exported > 0
+    assert sink.lost > 0
+    assert sizes[-1] - sizes[0] < 64 * 1024
+    assert len([line for line in caplog.records if "collector" in line.message]) <= 30

@@ -58,6 +58,19 @@ _REFRESHES = Family(
 )
 
 
+_SPANS = Family(
+    name="multitap_spans_total",
+    kind="counter",
+    help="Spans of traces for the collector, by what became of them.",
+    labels=("outcome",),
+)
+_UNRECORDED = Family(
+    name="multitap_unrecorded_requests_total",
+    kind="counter",
+    help="Requests that were not traced because too many were at the time.",
+)
+
+
 def _gauge(name: str, text: str, *labels: str, is_common: bool = False) -> Family:
     return Family(name=name, kind="gauge", help=text, labels=labels, is_common=is_common)
 
@@ -120,6 +133,7 @@ FAMILIES = (
     *(_SESSION, _LINK_SESSION, _UP, _INFO, _RESTARTS, _IN_FLIGHT, _QUEUE, _TOOLS, _LIST_TOKENS),
     *(_SHAPED, _BEFORE, _AFTER),
     *(_SESSIONS, _WAITING, _PRIVATE, _MISSING, _APPROVALS, _REQUESTS, _REFRESHES),
+    *(_SPANS, _UNRECORDED),
     *(_CPU, _MEMORY, _FILES, _MOST_FILES, _STARTED),
 )
 """Everything that `/metrics` shows."""
@@ -217,6 +231,10 @@ class GatewayMetrics:
             samples[_REFRESHES.name] = [
                 ((server, outcome), count) for server, outcome, count in logins.refreshes()
             ]
+        if (spans := self._hub.spans) is not None:
+            samples[_UNRECORDED.name] = [((), spans.unrecorded)]
+            if (sink := spans.sink) is not None:
+                samples[_SPANS.name] = [(("sent",), sink.exported), (("lost",), sink.lost)]
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         samples[_MOST_FILES.name] = [((), most)]
         try:

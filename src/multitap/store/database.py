@@ -46,7 +46,7 @@ from multitap.store.tables import (
 from multitap.store.task_records import TaskRecord
 
 FILE_NAME = "multitap.sqlite3"
-VERSION = 3
+VERSION = 4
 """The version of the tables; a file of an older one is moved aside, not converted."""
 RECENT = 600.0
 """Seconds for which a past problem is still reported."""
@@ -456,7 +456,7 @@ def _check_version(connection: sqlite3.Connection) -> None:
     version = _number(connection, "PRAGMA user_version")
     if version > VERSION:
         raise _NewerDatabase("it was written by a newer version")
-    if version < VERSION:
+    if version < VERSION and version not in tables.UPGRADES:
         raise _UnusableDatabase("it was written by an older version")
 
 
@@ -470,6 +470,11 @@ def _prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous = NORMAL")  # a power failure may lose the last calls
     # One transaction: of two processes that start together, neither sees half of the tables.
     connection.execute("BEGIN IMMEDIATE")
+    # read again: another process may have upgraded it meanwhile
+    before = _number(connection, "PRAGMA user_version") or VERSION  # 0: it is new
+    for version in range(before, VERSION):
+        for statement in tables.UPGRADES[version]:
+            connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
     connection.execute(f"PRAGMA user_version = {VERSION}")
     for statement in tables.CREATE_ALL:

@@ -29,7 +29,7 @@ from multitap.store.tables import (
 
 LONGEST = 1000
 """Characters of a filter."""
-KEYS = ("server", "tool", "status", "client", "agent", "kind", "level", "since", "text")
+KEYS = ("server", "tool", "status", "client", "agent", "kind", "level", "since", "text", "trace")
 HELP = (
     "words to find, `key:value` with `*` as a wildcard, `>500ms` and `<2s` for the duration, "
     "`since:10m`, and `-` before a term to exclude what it matches; "
@@ -120,6 +120,8 @@ def _key_test(key: str, value: str) -> _Test:
             return lambda fields: str(fields.get("status") or "").lower() in alike
         case "text":
             return lambda fields: _contains(fields, value)
+        case "trace":
+            return lambda fields: str(fields.get("trace") or "").startswith(value)
         case _:
             return lambda fields: fnmatchcase(str(fields.get(key) or "").lower(), value)
 
@@ -284,8 +286,8 @@ class CallQuery(RecordQuery[CallRecord], frozen=True, kw_only=True):
         return f"{_SELECT_CALLS} {conditions.where} {newest}", [*conditions.values, self.count + 1]
 
     def record(self, row: Row) -> CallRecord:
-        _, at, server, tool, seconds, outcome, *rest = row
-        return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest)
+        _, at, server, tool, seconds, outcome, *rest, trace = row
+        return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest, trace=trace)
 
     def cursor_after(self, row: Row) -> str:
         number, at, *_ = row

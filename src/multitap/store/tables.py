@@ -58,12 +58,13 @@ CREATE TABLE IF NOT EXISTS calls (
     queued REAL NOT NULL,
     connecting REAL NOT NULL,
     encoding REAL NOT NULL,
-    exchange TEXT
+    exchange TEXT,
+    trace TEXT
 )
 """
 CALL_COLUMNS = (
     "at, server, tool, seconds, outcome, bytes_in, bytes_out, error, agent, session, client, "
-    "queued, connecting, encoding, exchange"
+    "queued, connecting, encoding, exchange, trace"
 )
 CALLS_INDEX = "CREATE INDEX IF NOT EXISTS calls_by_time ON calls (at)"
 INSERT_CALLS = f"INSERT INTO calls ({CALL_COLUMNS})"
@@ -186,6 +187,9 @@ CREATE_ALL = (
     *(CALLS_TABLE, CALLS_INDEX, LOG_TABLE, LOG_INDEX, EXCHANGES_TABLE),
     *(CATALOGS_TABLE, STARTS_TABLE, ASKING_TABLE, CHOICES_TABLE, TASKS_TABLE),
 )
+
+UPGRADES: Mapping[int, tuple[str, ...]] = {3: ("ALTER TABLE calls ADD COLUMN trace TEXT",)}
+"""What makes a database of the next version from one of an earlier one."""
 
 LogKind = Literal["call", "server", "state", "warning", "configuration"]
 """A call, a server's log message, a change of state, a warning, or a reload."""
@@ -319,7 +323,7 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     answering: float = 0.0
     """Seconds of it spent waiting for the server's answer; not kept."""
     trace: str | None = None
-    """The id of its trace, if that is recorded; not kept."""
+    """The id of its trace, if that is recorded."""
     failure: str | None = None
     """Why there was no answer, as metrics name it; not kept."""
     account: Person | None = None
@@ -336,6 +340,7 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             "agent": self.agent,
             "kind": "call",
             "text": self.error,
+            "trace": self.trace,
             "seconds": self.seconds,
             "at": self.at,
         }
@@ -358,6 +363,7 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             self.connecting,
             self.encoding,
             self.exchange.id if isinstance(self.exchange, RecordedExchange) else self.exchange,
+            self.trace,
         )
 
 

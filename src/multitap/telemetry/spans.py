@@ -117,6 +117,11 @@ def current_trace() -> str | None:
 class SpanSink(Protocol):
     """Takes recorded spans that have ended."""
 
+    exported: int
+    """Spans that arrived."""
+    lost: int
+    """Spans that did not."""
+
     def take(self, span: Span) -> None:
         """Take one; must not block."""
         ...
@@ -198,7 +203,7 @@ class Spans:
     ) -> None:
         self._sampling = sampling
         self._parent: TraceParent = parent
-        self._sink = sink
+        self.sink = sink
         self.injects = injects
         self._kept: deque[Span] = deque(maxlen=KEPT)
         self._second = 0
@@ -250,8 +255,8 @@ class Spans:
         """Keep a span that has ended, and export it."""
         span.end = time.time_ns()
         self._kept.append(span)
-        if self._sink is not None:
-            self._sink.take(span)
+        if self.sink is not None:
+            self.sink.take(span)
 
     def of(self, trace_id: str) -> list[Span]:
         """The kept spans of traces whose id begins so, in the order in which they began."""

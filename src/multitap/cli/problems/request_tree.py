@@ -40,6 +40,9 @@ def print_request(options: CommonOptions, trace_id: str, *, as_json: bool) -> Ex
     elif trace_id:
         for text in tree(spans):
             say(printable(text))
+        if any(span.name.startswith("tools/call") for span in spans):
+            first = spans[0].context.trace_id[:8]
+            advise(f"`multitap calls trace:{first}` lists its calls; so does that filter elsewhere")
     else:
         _list(spans)
     return Exit.DONE

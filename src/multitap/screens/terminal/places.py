@@ -277,7 +277,15 @@ def call_words(record: CallRecord) -> str:
     """Who called what, and where the time went."""
     who = record.client or record.agent
     return "\n".join(
-        filter(None, (phases(record).words, f"for {who}" if who else "", record.error))
+        filter(
+            None,
+            (
+                phases(record).words,
+                f"for {who}" if who else "",
+                f"trace {record.trace}" if record.trace else "",
+                record.error,
+            ),
+        )
     )
 
 

@@ -14,7 +14,7 @@ const NOT_KEPT = 'Its content is not kept; set record = "errors" or "all" to kee
 
 export const fields = (call) => ({
   server: call.server, tool: call.tool, status: call.outcome, client: call.client, agent: call.agent, kind: "call",
-  text: call.error, seconds: call.seconds, at: call.at,
+  text: call.error, trace: call.trace, seconds: call.seconds, at: call.at,
 });
 
 async function exchange(call) {
@@ -80,7 +80,7 @@ export default function calls(app) {
   async function details(call) {
     const kept = await attempt(() => exchange(call));
     const facts = [["Outcome", call.outcome], ["Took", duration(call.seconds)], ["Where the time went", phaseWords(call) || "-"], ["Who", call.client || call.agent || "-"],
-      ["Sent", `${(call.bytes_out ?? 0).toLocaleString("en")} bytes`], ["Received", `${(call.bytes_in ?? 0).toLocaleString("en")} bytes`], ...(call.error ? [["Error", call.error]] : [])];
+      ["Sent", `${(call.bytes_out ?? 0).toLocaleString("en")} bytes`], ["Received", `${(call.bytes_in ?? 0).toLocaleString("en")} bytes`], ...(call.trace ? [["Trace", call.trace]] : []), ...(call.error ? [["Error", call.error]] : [])];
     open(`${call.server} ${call.tool} at ${clock(call.at)}`, [
       h("dl", {}, facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
       kept ? [h("h3", {}, "Request"), code(readable(kept.arguments)), h("h3", {}, "Response"), answered(kept.result)] : h("p", { class: "quiet" }, NOT_KEPT),

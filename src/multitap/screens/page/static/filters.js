@@ -1,6 +1,6 @@
 // The filter language of every list, as in the gateway: `server:github status:error >500ms text`.
 
-const KEYS = ["server", "tool", "status", "client", "agent", "kind", "level", "since", "text"];
+const KEYS = ["server", "tool", "status", "client", "agent", "kind", "level", "since", "text", "trace"];
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 const ALIKE = {
   error: ["error", "failed", "timeout"],
@@ -69,6 +69,7 @@ function term(word) {
     return ({ level }) => wanted.includes(level);
   }
   if (key === "text") return (fields) => contains(fields, value);
+  if (key === "trace") return ({ trace }) => String(trace ?? "").startsWith(value);
   if (key === "status" && ALIKE[value]) return ({ status }) => ALIKE[value].includes(String(status ?? "").toLowerCase());
   const pattern = glob(value);
   return (fields) => pattern.test(String(fields[key] ?? "").toLowerCase());

@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.hub.metrics import (
+    CALL_FAMILIES,
     OTHER,
     RELATIVE_ERROR,
     Metrics,
     Outcome,
 )
 from multitap.store import CallRecord
+from multitap.telemetry.metrics import write_text
 from tests.telemetry.exposition import parsed, value
 
 words = st.text(st.characters(exclude_categories=()), max_size=10)
@@ -167,6 +169,19 @@ def test_a_rejected_call_is_no_exchange_with_its_server():
 
     assert value(samples, "multitap_rejected_calls_total", server="s", reason="overloaded") == 1
     assert not [name for name, _ in samples if name.startswith("mcp_client")]
+
+
+def test_a_slow_call_stays_in_sight_behind_fast_ones():
+    metrics = Metrics()
+    for trace, seconds in (("a" * 32, 3.0), ("b" * 32, 0.001), ("c" * 32, 0.002)):
+        record(metrics, "s", "t", seconds, outcome=Outcome.OK, trace=trace)
+
+    both = Metrics.of(metrics.rows, Metrics().rows)
+    text = write_text(CALL_FAMILIES, both.samples(), is_open=True)
+
+    marked = [line for line in text.splitlines() if "trace_id" in line]
+    assert ['le="5.0"' in line for line in marked] == [False, True]
+    assert [line.partition('trace_id="')[2][0] for line in marked] == ["c", "a"]
 
 
 @pytest.mark.parametrize("failure", ["-32603", "unavailable", "bad_answer"])

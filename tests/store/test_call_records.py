@@ -36,6 +36,7 @@ async def test_a_call_is_read_back_as_it_was_logged(store):
         agent="bob",
         session="monday",
         outcome=Outcome.ERROR,
+        trace="4bf92f3577b34da6a3ce929d0e0e4736",
     )
 
     store.log_call(record)
@@ -43,6 +44,8 @@ async def test_a_call_is_read_back_as_it_was_logged(store):
 
     assert page.records == (record,)
     assert page.cursor is None
+    for text, is_shown in (("trace:4bf92f35", True), ("trace:92f35", False), ("", True)):
+        assert RecordFilter.parse(text).matches(record.fields) is is_shown
 
 
 async def test_calls_come_newest_first_whatever_their_order(store):

@@ -276,7 +276,7 @@ class Metrics:
             histogram.counts[bound] += 1
             histogram.sum += seconds
             if call.trace is not None:
-                histogram.exemplar = (call.trace, seconds, call.at)
+                histogram.exemplars[bound] = (call.trace, seconds, call.at)
             # a refused call may have waited for its turn, but the server never saw it
             if (answering := call.answering) and outcome is not Outcome.REFUSED:
                 histogram = row.exchanges.get(ending) or _new_histogram(row.exchanges, ending)

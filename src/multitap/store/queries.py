@@ -287,7 +287,8 @@ class CallQuery(RecordQuery[CallRecord], frozen=True, kw_only=True):
 
     def record(self, row: Row) -> CallRecord:
         _, at, server, tool, seconds, outcome, *rest, trace = row
-        return CallRecord(at, server, tool, seconds, Outcome(outcome), *rest, trace=trace)
+        record = CallRecord(at, server, tool, seconds, Outcome(outcome), *rest)
+        return record if trace is None else msgspec.structs.replace(record, trace=trace)
 
     def cursor_after(self, row: Row) -> str:
         number, at, *_ = row

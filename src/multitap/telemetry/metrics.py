@@ -30,14 +30,18 @@ _PLAIN = re.compile(r'[^"\\\n]*')
 _DIGEST = 8
 
 
+Exemplar = tuple[str, float, float]
+"""A trace, a value of it, and when that was observed."""
+
+
 class Histogram(msgspec.Struct, array_like=True):
     """How often values fell between two bounds."""
 
     counts: list[int]
     """One for each bound, with the values up to it and above the one before; the rest."""
     sum: float = 0.0
-    exemplar: tuple[str, float, float] | None = None
-    """The trace of the last recorded value, the value, and when it was observed."""
+    exemplars: dict[int, Exemplar] = {}
+    """The last recorded value of each count: a slow call stays in sight behind fast ones."""
 
     @classmethod
     def empty(cls, bounds: Sequence[float]) -> "Histogram":
@@ -50,9 +54,11 @@ class Histogram(msgspec.Struct, array_like=True):
 
     def plus(self, other: "Histogram") -> "Histogram":
         pairs = zip(self.counts, other.counts, strict=True)
-        exemplars = filter(None, (self.exemplar, other.exemplar))
-        latest = max(exemplars, key=lambda exemplar: exemplar[2], default=None)
-        return Histogram([a + b for a, b in pairs], self.sum + other.sum, latest)
+        exemplars = self.exemplars | other.exemplars
+        for place in self.exemplars.keys() & other.exemplars.keys():
+            both = self.exemplars[place], other.exemplars[place]
+            exemplars[place] = max(both, key=lambda exemplar: exemplar[2])
+        return Histogram([a + b for a, b in pairs], self.sum + other.sum, exemplars)
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,20 +135,18 @@ def _family_lines(
         if isinstance(value, Histogram):
             head, total = f"{name}_bucket{{{text}{',' if text else ''}", 0
             # only OpenMetrics has exemplars
-            exemplar = value.exemplar if is_open else None
-            marked = -1 if exemplar is None else bisect_left(family.bounds, exemplar[1])
+            exemplars = value.exemplars if is_open else {}
             for place, (bound, count) in enumerate(zip(bounds, value.counts, strict=True)):
                 total += count
-                yield f"{head}{bound}{total}{_exemplar(exemplar) if place == marked else ''}\n"
+                mark = _exemplar(exemplars[place]) if place in exemplars else ""
+                yield f"{head}{bound}{total}{mark}\n"
             rest = f"{{{text}}}" if text else ""
             yield f"{name}_sum{rest} {value.sum:.9g}\n{name}_count{rest} {total}\n"
         else:
             yield f"{name}{{{text}}} {_number(value)}\n" if text else f"{name} {_number(value)}\n"
 
 
-def _exemplar(exemplar: tuple[str, float, float] | None) -> str:
-    if exemplar is None:
-        return ""
+def _exemplar(exemplar: Exemplar) -> str:
     trace_id, value, at = exemplar
     return f' # {{trace_id="{trace_id}"}} {value:.9g} {at:.3f}'
 

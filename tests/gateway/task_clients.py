@@ -28,11 +28,11 @@ class NewClient:
 
     era = "new"
 
-    def __init__(self, url, *, token=None, declares=True, able=True):
+    def __init__(self, url, *, token=None, declares=True, able=True, more=()):
         self.url = url
         self._token = token
         self._numbers = itertools.count(1)
-        extensions = {"extensions": {TASKS: {}}} if declares else {}
+        extensions = {"extensions": {TASKS: {}, **{key: {} for key in more}}} if declares else {}
         self.capabilities = {**({"elicitation": {"form": {}}} if able else {}), **extensions}
 
     async def __aenter__(self):
@@ -55,7 +55,8 @@ class NewClient:
         if (key := _NAMED.get(method)) is not None:
             head["mcp-name"] = params[key]
         body = {"jsonrpc": "2.0", "id": next(self._numbers), "method": method, "params": params}
-        return {"json": body, "headers": {**head, **(headers or {})}}
+        head |= headers or {}
+        return {"json": body, "headers": {key: head[key] for key in head if head[key] is not None}}
 
     async def ask(self, method, params, headers=None):
         response = await self._http.post(self.url, **self._written(method, params, headers))

@@ -1,4 +1,4 @@
-"""A server with tasks, in the dialect of one era: `task_server.py old|new [PORT]`.
+"""A server with tasks, in the dialect of one era: `task_server.py old|new|both [PORT]`.
 
 It has the tools that the conformance suite wants, and speaks the protocol itself: no SDK runs tasks
 in both dialects. With a port, and as `app`, it is the same over HTTP.
@@ -329,6 +329,20 @@ async def _unknown(*_):
     raise Failure(-32601, "Method not found")
 
 
+class BothEras(TaskServer):
+    """A server whose tasks only the stateless era has, although it speaks both."""
+
+    async def _new_initialize(self, *_):
+        return {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {"tools": {}},
+            "serverInfo": {"name": "tasks", "version": "1"},
+        }
+
+    async def _new_ping(self, *_):
+        return {}
+
+
 def _now():
     return datetime.now(UTC).isoformat()
 
@@ -366,7 +380,7 @@ class Questions:
 async def main(era):
     questions = Questions()
     async with anyio.create_task_group() as tasks:
-        server = TaskServer(era, tasks)
+        server = BothEras("new", tasks) if era == "both" else TaskServer(era, tasks)
 
         async def send(message):
             sys.stdout.write(json.dumps(message) + "\n")

@@ -233,6 +233,41 @@ async def test_the_policy_is_asked_again_and_cancelling_always_passes(tmp_path, 
     assert state["status"] == "cancelled"
 
 
+async def test_a_task_is_followed_in_the_session_that_it_was_made_in(tmp_path):
+    # with extensions of its own a client has another session: with a program, another process
+    async with (
+        opened(tmp_path, "stdio", "new") as gateway,
+        NewClient(gateway.url, more=["com.example/other"]) as client,
+    ):
+        task = await client.begin("s_slow_compute", {"seconds": 0.2, "label": "x"})
+        result = await client.finish(task)
+
+    assert text_of(result) == "computed x"
+
+
+async def test_the_header_with_the_id_may_be_missing_but_not_wrong(tmp_path):
+    # clients of the Python SDK 2.3 do not send it
+    async with opened(tmp_path, "http", "new") as gateway, NewClient(gateway.url) as client:
+        task = await client.begin("s_slow_compute", {"seconds": 0.2, "label": "x"})
+        state = await client.ask("tasks/get", {"taskId": task}, {"mcp-name": None})
+        with pytest.raises(Refused) as refused:
+            await client.ask("tasks/get", {"taskId": task}, {"mcp-name": "other"})
+
+    assert state["taskId"] == task
+    assert refused.value.code == -32020
+
+
+async def test_a_server_of_both_eras_has_its_tasks_for_old_clients(tmp_path):
+    async with opened(tmp_path, "stdio", "both") as gateway, OldClient(gateway.url) as client:
+        for _ in range(2):  # the second time it is known
+            task = await client.begin("s_failing_job")
+            result = await client.finish(task)
+            plain = await client.call("s_failing_job")
+
+            assert result["isError"]
+            assert plain["isError"]
+
+
 async def test_old_clients_list_their_tasks(tmp_path):
     async with opened(tmp_path, "http", "old") as gateway, OldClient(gateway.url) as client:
         tasks = [await client.begin("s_slow_compute", {"label": number}) for number in range(3)]

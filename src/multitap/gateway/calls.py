@@ -44,6 +44,7 @@ from multitap.gateway.view import View
 from multitap.hub.hub import Hub
 from multitap.hub.personal_servers import is_connect
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
+from multitap.results import ToolResult
 from multitap.results.select import shape
 from multitap.selectors import Selector
 from multitap.trust.single_use import Seal, SharedRecords
@@ -677,14 +678,27 @@ class ToolCalls:
             began: When it began to wait for a session and its turn, by `perf_counter`; None if
                 nobody waits for its answer.
         """
-        arguments = request.params.arguments
+        arguments, tool, shared = request.params.arguments, route.tool.raw_name, route.link
+        if shared.era is _STATELESS and tool in shared.task_tools:
+            link = shared  # the older session of a server with both eras has no such tasks
+
+        async def make(link: Link, context: CallContext, deadline: Deadline) -> ToolResult:
+            meta, extra = extra_members(request, link)
+            return await self._hub.calls.make(
+                route.over(link), arguments, context, deadline=deadline, meta=meta, extra=extra
+            )
 
         async def call(link: Link, context: CallContext, deadline: Deadline) -> Encoded:
-            meta, extra = extra_members(request, link)
-            way, in_turn = route.over(link), perf_counter()
-            called = await self._hub.calls.make(
-                way, arguments, context, deadline=deadline, meta=meta, extra=extra
-            )
+            in_turn = perf_counter()
+            try:
+                called = await make(link, context, deadline)
+            except ServerError as exc:
+                if link.era is _STATELESS or shared.era is not _STATELESS or not needs_task(exc):
+                    raise
+                shared.task_tools.add(tool)
+                called = await make(shared, context, deadline)
+                raw = to_handshake(called.raw)
+                return await _selected(route, b"".join(raw) if isinstance(raw, tuple) else raw)
             if began is not None and called.waited:
                 called.waited += in_turn - began
                 request.result = called
@@ -694,7 +708,7 @@ class ToolCalls:
             method="tools/call",
             name=route.tool.name,
             link=link,
-            subject=route.tool.raw_name,
+            subject=tool,
             limit=route.deadline,
             do=call,
             may_ask=_is_asked_between(route),

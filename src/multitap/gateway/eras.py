@@ -119,9 +119,10 @@ def admit(
     if (twice := inbound.find_duplicated_routing_header(text)) is not None:
         raise RpcError(jsonrpc.HEADER_MISMATCH, f"{twice} header appears more than once")
     _examine(message, dict(text))
-    # the SDK does not know this one
+    # the SDK does not know this one; its own clients, such as FastMCP's, do not send it
+    name = dict(text).get(jsonrpc.NAME_HEADER)
     if jsonrpc.NAMING_PARAMS.get(message.method) == "taskId" and (
-        inbound.decode_header_value(dict(text).get(jsonrpc.NAME_HEADER, "")) != params.task_id
+        name is not None and inbound.decode_header_value(name) != params.task_id
     ):
         raise RpcError(jsonrpc.HEADER_MISMATCH, "Mcp-Name does not match the body's taskId")
 

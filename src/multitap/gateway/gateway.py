@@ -41,7 +41,7 @@ from multitap.gateway.readiness import report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.skills import SKILLS, SkillRequests
 from multitap.gateway.subscriptions import Subscriptions
-from multitap.gateway.task_calls import TaskCalls
+from multitap.gateway.task_calls import TaskCalls, TaskPlaces
 from multitap.gateway.task_dialects import TaskIds
 from multitap.gateway.tasks import ClientTasks
 from multitap.gateway.tool_search import ToolSearch
@@ -276,11 +276,16 @@ class Gateway:
             self.calls.quotas = quotas
             tasks.start_soon(quotas.run)
         ids, is_alive = TaskIds(key, state), None if bus is None else bus.is_alive
-        self.task_calls = TaskCalls(hub.runs, self.calls, jobs, self.parked_calls, ids)
+        places = TaskPlaces()
+        self.task_calls = TaskCalls(
+            hub.runs, self.calls, jobs, self.parked_calls, ids, places=places
+        )
         """Makes tasks of calls."""
         self.calls.take_task = self.task_calls.call
         cursors = Cursors(lambda: self.parked_calls.seal)
-        self.client_tasks = ClientTasks(hub, self.view, jobs, ids, cursors, is_alive=is_alive)
+        self.client_tasks = ClientTasks(
+            hub, self.view, jobs, ids, places=places, cursors=cursors, is_alive=is_alive
+        )
         """Answers what clients ask about their tasks."""
         self.subscriptions.tasks = self.client_tasks
         offers = OfferRequests(

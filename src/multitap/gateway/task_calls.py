@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
+from multitap.config import StdioServer
 from multitap.config.documents import is_table
 from multitap.gateway.calls import Job, JobRunner, ToolCalls, for_client
 from multitap.gateway.client import ClientRequest, fit
@@ -25,6 +26,7 @@ from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import INVALID_PARAMS, UNPARSABLE, Result, RpcError, parse_table
 from multitap.wire.request import Deadline
 
+_MOST_PLACES = 4096  # tasks whose sessions are remembered
 SLOW = 5.0
 """Seconds after which a call of a client that takes tasks becomes one."""
 
@@ -78,6 +80,24 @@ class TaskAsker:
             self._run.changed.ring()
 
 
+class TaskPlaces:
+    """Which session knows a task: each session with a program is a process of its own."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, Link] = {}
+
+    def remember(self, record: str, link: Link) -> None:
+        if isinstance(link.config, StdioServer):  # any other session leads to the same server
+            self._links[record] = link
+            if len(self._links) > _MOST_PLACES:
+                del self._links[next(iter(self._links))]
+
+    def find(self, record: str) -> Link | None:
+        """The session that knows a task, if that is still up."""
+        link = self._links.get(record)
+        return None if link is None or link.session is None else link
+
+
 class TaskCalls:
     """Makes tasks of clients' calls.
 
@@ -87,6 +107,7 @@ class TaskCalls:
         jobs: Runs the jobs.
         parked_calls: Where a call waits for a stateless client before it is a task.
         ids: Seals the ids.
+        places: Remembers which sessions know tasks.
         slow: Seconds after which a call becomes a task.
     """
 
@@ -98,6 +119,7 @@ class TaskCalls:
         parked_calls: ParkedCalls,
         ids: TaskIds,
         *,
+        places: TaskPlaces,
         slow: float = SLOW,
     ) -> None:
         self._runs = runs
@@ -105,6 +127,7 @@ class TaskCalls:
         self._jobs = jobs
         self._parked_calls = parked_calls
         self._ids = ids
+        self._places = places
         self.slow = slow
 
     async def call(self, request: ClientRequest, route: Route, since: float | None) -> Result:
@@ -114,6 +137,7 @@ class TaskCalls:
             return await self._parked_calls.resume(request, subject)
         link = await self._jobs.session(request, route.link)
         job = self._calls.job(request, route, link)
+        link = job.link
         if request.is_stateless and _has_extension(link):
             return await self._jobs.run(request, self._relaying(request, route, job), since)
         began = since or anyio.current_time()
@@ -148,16 +172,17 @@ class TaskCalls:
                 return True
 
             raw = await job.do(link, replace(context, on_task=on_task), deadline)
-            return await self._adopt(request, route, created, raw) if created else raw
+            return await self._adopt(request, route, link, created, raw) if created else raw
 
         return replace(job, do=do)
 
     async def _adopt(
-        self, request: ClientRequest, route: Route, upstream: str, raw: Raw | bytes
+        self, request: ClientRequest, route: Route, link: Link, upstream: str, raw: Raw | bytes
     ) -> bytes:
         """A server's answer with a new task, as its client sees it."""
         told = parse_table(raw)
         record = replace(self._record(request, route), upstream=upstream)
+        self._places.remember(record.id, link)
         ttl = told.get("ttlMs", Raw(b"null"))
         if bytes(ttl) != b"null":
             record = replace(record, ttl=max(1.0, float(bytes(ttl)) / 1000))

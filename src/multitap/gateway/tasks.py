@@ -21,7 +21,7 @@ from multitap.gateway import client_errors
 from multitap.gateway.calls import JobRunner
 from multitap.gateway.client import ClientRequest, OnOtherReplica
 from multitap.gateway.lists import Cursor, Cursors
-from multitap.gateway.task_calls import TaskAsker, plain
+from multitap.gateway.task_calls import TaskAsker, TaskPlaces, plain
 from multitap.gateway.task_dialects import (
     TaskId,
     TaskIds,
@@ -66,6 +66,7 @@ class ClientTasks:
         view: Returns what clients of an audience see.
         jobs: Knows each client's session with a server.
         ids: Unseals the ids.
+        places: Knows which sessions know tasks.
         cursors: Seals where pages begin.
         is_alive: Whether another replica runs; None outside a cluster.
     """
@@ -76,14 +77,16 @@ class ClientTasks:
         view: Callable[[Audience], View],
         jobs: JobRunner,
         ids: TaskIds,
-        cursors: Cursors,
         *,
+        places: TaskPlaces,
+        cursors: Cursors,
         is_alive: Callable[[str], bool] | None = None,
     ) -> None:
         self._hub = hub
         self._view = view
         self._jobs = jobs
         self._ids = ids
+        self._places = places
         self._cursors = cursors
         self._is_alive = is_alive
         self.methods: Mapping[str, Callable[[ClientRequest, Raw], Awaitable[Result]]] = {
@@ -336,6 +339,8 @@ class ClientTasks:
         return next((tool for tool in tools if tool.server == task.server), None)
 
     async def _session(self, request: ClientRequest, task: TaskId) -> Link:
+        if (place := self._places.find(task.record)) is not None:
+            return place
         link = self._link(request, task)
         if link is None:
             raise Unavailable(task.server, "it is no longer configured")

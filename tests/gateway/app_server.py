@@ -1,9 +1,8 @@
-"""A server with a page: `app_server.py ERA NAME`, over pipes; others have the same addresses."""
+"""A server with a page: `app_server.py ERA NAME [PORT]`; others have the same addresses."""
 
-import asyncio
 import sys
 
-from plain_server import UI, Plain, on_pipes, tool
+from plain_server import UI, Plain, serve, tool
 
 PAGE = "ui://widget/main.html"
 TYPE = "text/html;profile=mcp-app"
@@ -51,4 +50,4 @@ class App(Plain):
 
 
 if __name__ == "__main__":
-    asyncio.run(on_pipes(App(*sys.argv[1:])))
+    serve(App(*sys.argv[1:3]), *sys.argv[3:])

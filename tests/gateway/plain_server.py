@@ -264,9 +264,14 @@ def web_app(plain):
     return app
 
 
-if __name__ == "__main__":
-    era, *port = sys.argv[1:]
+def serve(plain, *port):
+    """Serve at a port of this machine, without one over pipes."""
     if port:
-        web.run_app(web_app(Plain(era)), host="127.0.0.1", port=int(port[0]), print=None)
+        web.run_app(web_app(plain), host="127.0.0.1", port=int(port[0]), print=None)
     else:
-        asyncio.run(on_pipes(Plain(era)))
+        asyncio.run(on_pipes(plain))
+
+
+if __name__ == "__main__":
+    era, *rest = sys.argv[1:]
+    serve(Plain(era), *rest)

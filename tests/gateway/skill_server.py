@@ -1,10 +1,9 @@
-"""A server with skills: `skill_server.py ERA NAME`, over pipes; in the old era, as resources."""
+"""A server with skills: `skill_server.py ERA NAME [PORT]`; in the old era, as resources."""
 
-import asyncio
 import hashlib
 import sys
 
-from plain_server import META, Plain, on_pipes
+from plain_server import META, Plain, serve
 
 SKILLS = f"{META}skills"
 
@@ -65,4 +64,4 @@ class Skilled(Plain):
 
 
 if __name__ == "__main__":
-    asyncio.run(on_pipes(Skilled(*sys.argv[1:])))
+    serve(Skilled(*sys.argv[1:3]), *sys.argv[3:])

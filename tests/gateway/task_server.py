@@ -111,6 +111,7 @@ class TaskServer:
         self.poll = poll
         self.tasks = {}
         self.calls = []
+        self.labels = []
         self.cancelled = []
         self.asked_by = {}
         self._group = tasks
@@ -281,6 +282,7 @@ class TaskServer:
                 await anyio.sleep(arguments.get("seconds", 0))
                 return _text("slept")
             case "slow_compute":
+                self.labels.append(arguments.get("label"))
                 if task is not None:
                     task.become("working", "half way")
                 await anyio.sleep(arguments.get("seconds", 0))

@@ -606,6 +606,14 @@ class Telemetry(ConfigModel, frozen=True, kw_only=True):
     """Requests that are recorded per second at most, whatever clients want."""
 
 
+class ConsoleSettings(ConfigModel, frozen=True, kw_only=True):
+    """The web console of a gateway."""
+
+    add: bool = False
+    """Whether people who sign in there with the organisation's account may add servers; whoever
+    opens it with a link of `multitap console` always may."""
+
+
 def _twice_the_cores() -> int:
     """A start is mostly CPU time, with short waits that another start can use."""
     try:
@@ -638,6 +646,7 @@ class Settings(ConfigModel, frozen=True, kw_only=True):
     access: AccessSettings = AccessSettings()
     audit: Audit = Audit()
     telemetry: Telemetry = Telemetry()
+    console: ConsoleSettings = ConsoleSettings()
     prompts: Mapping[str, PromptConfig] = {}
     naming: Naming = Naming.SERVER_TOOL
     health_interval: Duration = 30.0

@@ -86,7 +86,7 @@ class ControlApi:
         *,
         largest: int | None = None,
         headers: Headers | None = None,
-        check: Callable[[str, Mapping[str, Any]], None] | None = None,
+        check: Callable[[HttpRequest, str, Mapping[str, Any]], None] | None = None,
     ) -> None:
         self._service = service
         self._check = check
@@ -126,7 +126,7 @@ class ControlApi:
         answer = getattr(self._service, control_method.name)
         try:
             if self._check is not None:
-                self._check(control_method.name, arguments)
+                self._check(http_request, control_method.name, arguments)
             if control_method.takes_person:
                 await self._act(http_request, answer, arguments)
                 return

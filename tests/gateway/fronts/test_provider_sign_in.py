@@ -13,6 +13,7 @@ import pytest
 
 from multitap import HttpServer, Settings
 from multitap.config.access import AccessRule, AccessSettings, OidcIssuer, SignInSettings
+from multitap.config.models import ConsoleSettings
 from multitap.control.service import ControlService
 from multitap.gateway.fronts.access import AccessRules, open_access
 from multitap.gateway.fronts.accounts import open_accounts
@@ -261,6 +262,22 @@ async def test_an_admin_opens_the_console_with_the_organisations_account(tmp_pat
         decide(gateway, issuer, kind="revoked", subject="alice")
         async with browser.session.post(url, json={}, headers=asked) as answer:
             assert answer.status == 401
+
+
+@pytest.mark.parametrize("may_add", [False, True])
+async def test_an_admin_adds_servers_only_where_the_configuration_allows_it(tmp_path, may_add):
+    async with office(tmp_path, rules=ADMINS) as (gateway, _), Browser(gateway) as browser:
+        settings = gateway.hub.settings.replace(console=ConsoleSettings(add=may_add))
+        gateway.hub.apply(settings)
+        await sign_in(browser, then="/console")
+        asked = {"Origin": browser.base, "X-Multitap-Console": "1"}
+        new = {"new": {"source": "url", "what": "http://127.0.0.1:1/mcp"}}
+        url = f"{browser.base}/console/api/review_server"
+        async with browser.session.post(url, json=new, headers=asked) as answer:
+            text = await answer.text()
+
+        assert ("may not add servers" in text) is not may_add
+        assert ("has no files to change" in text) is may_add
 
 
 async def test_who_is_no_admin_has_accounts_but_no_console(tmp_path):

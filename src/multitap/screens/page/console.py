@@ -39,6 +39,7 @@ _KINDS = {
     ".svg": b"image/svg+xml",
 }
 _NONE = Admitted()
+_ADDING = frozenset({"find_servers", "review_server", "add_server", "enable_reviewed"})
 
 
 class Console:
@@ -122,10 +123,21 @@ class Console:
         name = path.removeprefix(API).decode("latin-1")
         return self._leave if name == "leave" else self._api.handler(name)
 
-    def _check(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Refuse to enable what a stranger describes: `enable_reviewed` does, with a new key."""
+    def _check(self, http_request: HttpRequest, name: str, arguments: Mapping[str, Any]) -> None:
+        """Refuse what others add, and to enable what a stranger describes.
+
+        `enable_reviewed` does, with a new key.
+        """
+        settings = self._control.gateway.hub.settings
+        is_admin = http_request.head.admitted.is_admin
+        if name in _ADDING and is_admin and not settings.console.add:
+            raise MultitapError(
+                "people who sign in may not add servers here",
+                hint="whoever runs the gateway allows it with `console.add = true`,"
+                " or adds them with `multitap console` or `multitap add`",
+            )
         if name == "switch" and arguments["on"]:
-            server = self._control.gateway.hub.settings.servers.get(arguments["server"])
+            server = settings.servers.get(arguments["server"])
             if server is not None and not STANDINGS[server.provenance].is_own:
                 raise MultitapError(
                     f"{arguments['server']} is described by others: see first what it would do",

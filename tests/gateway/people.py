@@ -31,11 +31,11 @@ def person(name):
     return Person(FILE_ISSUER, name)
 
 
-def program(**fields):
+def program(speaks="old", label="personal", **fields):
     """A program that has a person's key, and says so in everything it offers."""
     return StdioServer(
         command=sys.executable,
-        args=(str(PROGRAM),),
+        args=(str(PROGRAM), speaks, label),
         env={"PERSONAL_KEY": "${auth:key}"},
         credentials="per-user",
         **fields,

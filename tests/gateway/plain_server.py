@@ -217,6 +217,8 @@ async def on_pipes(plain):
 
 
 def web_app(plain):
+    """Serve one server, or the one that a function chooses for each request."""
+    choose = plain if callable(plain) else lambda _: plain
     sessions = {}
 
     async def stream(request):
@@ -225,10 +227,11 @@ def web_app(plain):
         return response
 
     async def post(request):
+        plain = choose(request)
         message = await request.json()
         connection = sessions.get(request.headers.get("mcp-session-id"))
         if message.get("method") == "initialize" and plain.era == "old":
-            name = f"session-{next(plain.numbers)}"
+            name = f"session-{id(plain)}-{next(plain.numbers)}"
             queue = asyncio.Queue()
             connection = sessions[name] = Connection(queue.put)
             connection.queue = queue

@@ -10,7 +10,7 @@ import httpx2
 TASKS = "io.modelcontextprotocol/tasks"
 _META = "io.modelcontextprotocol/"
 _NAMED = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId"}
-_NAMED["tasks/cancel"] = "taskId"
+_NAMED |= {"tasks/cancel": "taskId", "prompts/get": "name", "resources/read": "uri"}
 _EVENTS = "application/json, text/event-stream"
 
 

@@ -1,6 +1,10 @@
 """Pages of named origins may use the gateway; all others may read only public documents."""
 
+import json
+from contextlib import asynccontextmanager
+
 import pytest
+from aiohttp import web
 
 from multitap.errors import ConfigError
 from multitap.gateway.fronts.access import Access
@@ -8,6 +12,7 @@ from multitap.gateway.fronts.cors import Cors
 from multitap.gateway.fronts.tokens import Token
 from tests.gateway.hostile.raw import dial, hello, http
 from tests.gateway.hostile.stage import open_stage
+from tests.screens.chromium import PROGRAM, open_chromium
 
 PAGE = "https://app.example.com"
 SECRET = "a-secret-of-some-length"
@@ -93,3 +98,60 @@ async def test_a_preflight_for_another_host_is_refused(line):
 def test_what_is_no_origin_is_refused_at_the_start(text):
     with pytest.raises(ConfigError, match="is not an origin"):
         Cors([text])
+
+
+ASK = """
+(async () => {
+  const json = "application/json";
+  const headers = {"content-type": json, accept: json + ", text/event-stream"};
+  if (%(token)s) headers.authorization = "Bearer " + %(token)s;
+  const body = JSON.stringify({jsonrpc: "2.0", id: 1, method: "initialize", params: {
+    protocolVersion: "2025-11-25", capabilities: {}, clientInfo: {name: "page", version: "1"}}});
+  try {
+    const response = await fetch("http://127.0.0.1:%(port)d/mcp", {method: "POST", headers, body});
+    const session = response.headers.get("mcp-session-id");
+    const challenge = response.headers.get("www-authenticate");
+    return {status: response.status, session: !!session, challenge: !!challenge};
+  } catch (error) { return {error: String(error)}; }
+})()
+"""
+
+
+@asynccontextmanager
+async def site():
+    """A web site with an empty page; its value is its origin."""
+
+    async def answer(_):
+        return web.Response(text="<title>page</title>", content_type="text/html")
+
+    app = web.Application()
+    app.router.add_get("/", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        listener = web.TCPSite(runner, "127.0.0.1", 0)
+        await listener.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(PROGRAM is None, reason="there is no chromium")
+async def test_a_real_browser_lets_a_page_of_a_named_origin_in_and_no_other(tmp_path):
+    async with site() as named, site() as other, open_chromium() as browser:
+
+        class Named(Allowed):
+            access = Access("127.0.0.1", (Token(SECRET.encode(), "ann"),), origins=(named,))
+
+        async with open_stage(tmp_path, allowed=Named) as stage, browser.page() as page:
+            told = {}
+            for origin, token in ((named, SECRET), (named, ""), (other, SECRET)):
+                await page.visit(origin)
+                await page.until("document.title == 'page'")
+                asked = ASK % {"token": json.dumps(token), "port": stage.port}
+                told[origin, token] = await page.run(asked)
+
+    assert told[named, SECRET] == {"status": 200, "session": True, "challenge": False}
+    assert told[named, ""] == {"status": 401, "session": False, "challenge": True}
+    assert "error" in told[other, SECRET]

@@ -12,6 +12,7 @@ import kubernetes_validate
 import pytest
 from ruamel.yaml import YAML
 
+from multitap.cli.app import COMMANDS
 from multitap.cli.serve.serve import serve
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -162,3 +163,37 @@ def test_a_gateway_runs_without_privileges():
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["livenessProbe"]["httpGet"]["path"] == "/health"
     assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+
+
+def test_the_container_runs_without_root_and_asks_for_a_token():
+    lines = (DEPLOY / "Dockerfile").read_text().splitlines()
+    words = [line.split(maxsplit=1)[0] for line in lines if line[:1].isupper()]
+    command = next(line for line in lines if line.startswith("CMD"))
+    copies = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
+    copied = [name for names in copies for name in names if not names[0].startswith("--from")]
+
+    assert words.index("USER") < words.index("CMD")
+    assert "--token-file" in command
+    assert copied
+    assert all((DEPLOY.parent / name).exists() for name in copied)
+
+
+def test_the_compose_file_builds_the_container_and_keeps_it_small():
+    (content,) = read(DEPLOY / "compose.yaml")
+    service = content["services"]["multitap"]
+
+    assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).exists()
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert all(port.startswith("127.0.0.1:") for port in service["ports"])
+    assert {*service["secrets"]} == {*content["secrets"]}
+    named = {volume.partition(":")[0] for volume in service["volumes"]}
+    assert {name for name in named if not name.startswith(".")} == {*content["volumes"]}
+
+
+def test_every_command_of_the_unit_is_one_of_ours():
+    lines = (DEPLOY / "multitap.service").read_text().splitlines()
+    run = [line.partition("=")[2].split()[1] for line in lines if line.startswith("Exec")]
+
+    assert {*run} == {"serve", "reload"}
+    assert {*run} <= {*COMMANDS}

@@ -130,5 +130,7 @@ async def test_the_image_is_built_and_serves_as_an_ordinary_user(buildah, debian
             assert await until_told(lambda: answers("/ready")) == {"ready": True}
             health = await answers("/health", authorization=f"Bearer {TOKEN}")
             assert health == {"status": "ok", "servers": 1, "connected": 1}
+            async with client.post("/mcp", json={}) as refused:
+                assert refused.status == 401
         inside("sh", "-c", 'test "$(id -u)" = 10001')
         inside("multitap", "stats", "--json")  # what HEALTHCHECK runs

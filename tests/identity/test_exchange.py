@@ -330,3 +330,14 @@ async def test_nothing_is_kept_of_a_person_who_is_out(kind):
     assert alice._exchanged == {}
     with pytest.raises(RequestFailed, match="connect again"):
         await headers(alice)
+
+
+async def test_what_was_exchanged_is_forgotten_also_without_what_it_was_exchanged_for():
+    async with exchanging() as issuer:
+        everybody = Everybody(issuer)
+        alice = everybody.account(everybody.alice)
+        await headers(alice)
+        everybody.exchanges.subjects.forget(lambda *_: True)
+        everybody.exchanges.forget(everybody.alice)
+
+    assert alice._exchanged == {}

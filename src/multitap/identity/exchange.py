@@ -261,6 +261,8 @@ class Exchanges:
 
     def _drop(self, is_meant: Callable[[Person, str], bool]) -> None:
         people = {whose for (whose, _), held in self.subjects if is_meant(whose, held.token)}
+        # what they brought may be gone already, and what it was exchanged for not yet
+        people |= {whose for whose, _, _ in self._accounts if is_meant(whose, "")}
         self.subjects.forget(is_meant)
         for key in [key for key in self._accounts if key[0] in people]:
             # links may still hold it

@@ -407,3 +407,25 @@ async def test_completions_and_subscriptions_wait_for_a_server_that_starts(hub_o
 
     assert completed.completion.values
     assert template is not None
+
+
+async def test_a_restart_that_waits_for_its_turn_is_not_restarted_once_more(hub_of, tmp_path):
+    """A failed server shows its failure meanwhile, and calls of the new session would be lost."""
+    program, *args = command("good")
+    place = tmp_path / "program"
+    async with hub_of(zoo=StdioServer(command=str(place), args=tuple(args))) as hub:
+        await hub.settled()
+        link, queue = hub.links["zoo"], hub._starts
+        assert link.failure is not None
+        place.symlink_to(program)
+        limit, queue.limit = queue.limit, 0
+        hub.restart("zoo")
+        await until(lambda: queue._waiting)
+        hub.restart("zoo")
+        queue.limit = limit
+        queue._decide_soon()
+        await until(lambda: link.session is not None)
+
+        for _ in range(20):
+            assert "here" in (await hub.call("zoo_echo", {"text": "here"})).text
+        assert link.starts == 2

@@ -230,7 +230,13 @@ class Link:
         if not self.was_up:
             self.was_up = None  # it may have been repaired, so it does not start last
         self.availability.wanted.set()
-        if self.state is not LinkState.CONNECTING:  # otherwise it is already restarting
+        attempt = self._attempt
+        # a failed server shows its failure while it waits for its turn to start again
+        is_ordered = attempt.is_ordered and attempt.connected_at is None
+        is_restarting = self.state is LinkState.CONNECTING or (
+            is_ordered and not self.is_backing_off
+        )
+        if not is_restarting:
             self.availability.settling = True
             self._attempt.superseded.set()
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
@@ -24,6 +23,7 @@ from tests.authorization.organisation import (
     Organisation,
     answer_in,
 )
+from tests.cluster.redis_server import free_port
 from tests.oauth.provider import Provider
 from tests.wire import http_zoo as zoo
 
@@ -106,13 +106,12 @@ class Person:
 
 
 @asynccontextmanager
-async def gateway(folder, organisation, servers="", port=None, documents="true"):
+async def gateway(
+    folder, organisation, servers="", *options, port=None, documents="true", public=None
+):
     """A gateway process with sign-in at an organisation; its public URL."""
-    if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-    public = f"http://127.0.0.1:{port}"
+    port = port or free_port()
+    public = public or f"http://127.0.0.1:{port}"
     file = folder / "multitap.toml"
     text = SETTINGS.format(
         public=public,
@@ -133,7 +132,7 @@ async def gateway(folder, organisation, servers="", port=None, documents="true")
     }
     command = [sys.executable, "-m", "multitap", "serve", "--config", str(file)]
     process = subprocess.Popen(
-        [*command, "--http", f"127.0.0.1:{port}"], env=env, stderr=subprocess.PIPE
+        [*command, "--http", f"127.0.0.1:{port}", *options], env=env, stderr=subprocess.PIPE
     )
     try:
         with anyio.fail_after(60):

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,8 +21,9 @@ from tests.authorization.test_clients_sign_in import (
 )
 from tests.clients.agents import OFFLINE
 from tests.clients.running import PATIENCE
-from tests.clients.shelf import Shelf, node
+from tests.clients.shelf import node
 from tests.clients.test_clients import INSPECTOR
+from tests.cluster.redis_server import free_port
 from tests.conformance import kit as kits
 from tests.terminals import terminal
 
@@ -34,25 +34,8 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 
-PROVIDER = "oidc-provider@9.13.3"
 PAGE = re.compile(r"(http://[!-~]+/authorize\?[!-~]+)[^!-~]")
 HERE = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def packages(pytestconfig):
-    home = pytestconfig.cache.mkdir("sign-in")
-    try:
-        with kits.locked(home / "lock"):
-            kits.fill_once(home / "provider", lambda target: kits.npm_install(target, PROVIDER))
-    except kits.NotFetched as exc:
-        pytest.skip(f"the provider cannot be fetched: {exc}")
-    return home / "provider"
-
-
-@pytest.fixture(scope="module")
-def shelf(pytestconfig):
-    return Shelf(pytestconfig.cache.mkdir("clients"))
 
 
 @pytest.fixture
@@ -70,12 +53,6 @@ async def place(packages, tmp_path):
         yield f"{public}/mcp", Member(browser, public)
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 class RealOrganisation:
     """The provider of npm's `oidc-provider`."""
 
@@ -84,11 +61,11 @@ class RealOrganisation:
 
 
 @asynccontextmanager
-async def real_provider(packages, port, redirect):
+async def real_provider(packages, port, *redirects):
     # beside its packages: Node looks for them from where a program is
     program = packages / "oidc_provider.mjs"
     program.write_bytes(Path(__file__).with_name("oidc_provider.mjs").read_bytes())
-    command = [str(kits.NODE / "bin" / "node"), str(program), str(port), SECRET, redirect]
+    command = [str(kits.NODE / "bin" / "node"), str(program), str(port), SECRET, *redirects]
     async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
         try:
             with anyio.fail_after(30):

@@ -303,3 +303,37 @@ async def test_results_of_an_account_are_not_given_again_after_it_was_replaced(t
                 async with Client("new", gateway, "alice", able=False) as alice:
                     told = text_of(await alice.client.call_tool("mine_key", {}))
             assert told == key
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_nobody_waits_for_a_refresh_that_is_stuck(tmp_path, era):
+    stuck, asked = anyio.Event(), anyio.Event()
+
+    async def hang(form):
+        if form["grant_type"] == "refresh_token":
+            asked.set()
+            await stuck.wait()
+
+    async with (
+        provided() as provider,
+        team(guarded(provider, tmp_path)) as gateway,
+        Client(era, gateway, "alice", able=False) as alice,
+        anyio.create_task_group() as tasks,
+    ):
+        await connected(gateway, "alice")
+        await connected(gateway, "bob")
+        provider.on_token = hang
+        kept = await gateway.hub.people.of(person("alice")).account("guarded")
+        del provider.access[kept.secrets.access_token]
+        tasks.start_soon(alice.client.call_tool, "guarded_whoami", {})
+        with anyio.fail_after(30):
+            await asked.wait()
+            # a new client of the same person, and one of another
+            async with Client(era, gateway, "alice", able=False) as again:
+                names = [tool.name for tool in (await again.client.list_tools()).tools]
+            async with Client(era, gateway, "bob", able=False) as bob:
+                result = await bob.client.call_tool("guarded_whoami", {})
+            stuck.set()
+
+        assert names == ["guarded_whoami"]
+        assert not result.is_error

@@ -623,3 +623,30 @@ def test_decisions_do_not_pile_up(tmp_path):
     people.decide(latest)
 
     assert people.revocations().entries == {latest}
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://169.254.169.254/latest/meta-data",
+        "http://10.0.0.1/jwks",
+        "file:///etc/passwd",
+        "http://login.example.com/jwks",
+    ],
+)
+@pytest.mark.parametrize("endpoint", ["jwks_uri", "introspection_endpoint"])
+async def test_a_provider_cannot_send_us_into_the_private_network(tmp_path, endpoint, address):
+    issuer = {"elsewhere": {endpoint: address}}
+    async with verifying(tmp_path, issuer=issuer, **OPAQUE) as (provider, verifier):
+        token = provider.token() if endpoint == "jwks_uri" else "opaque"
+        with pytest.raises(ProviderDown):
+            await decide(verifier, token)
+
+
+async def test_clocks_may_differ_by_the_leeway_and_no_more(tmp_path):
+    async with verifying(tmp_path, leeway=30) as (issuer, verifier):
+        now = int(time.time())
+        assert await decide(verifier, issuer.token(exp=now - 10, nbf=now + 10, iat=now + 10))
+        for late in ({"exp": now - 60}, {"nbf": now + 60}, {"iat": now + 60}):
+            with pytest.raises(TokenRefused):
+                await decide(verifier, issuer.token(**late))

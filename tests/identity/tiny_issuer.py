@@ -34,6 +34,8 @@ class TinyIssuer:
     active: dict = field(default_factory=dict)
     """Opaque tokens, and what it says about them."""
     introspection_status: int = 200
+    elsewhere: dict = field(default_factory=dict)
+    """Endpoints in its metadata that lead somewhere else."""
     fetches: int = 0
     """How often its keys were fetched."""
     questions: list = field(default_factory=list)
@@ -88,6 +90,7 @@ class TinyIssuer:
                     "token_endpoint": f"{self.origin}/token",
                     "jwks_uri": f"{self.origin}/jwks",
                     "introspection_endpoint": f"{self.origin}/introspect",
+                    **self.elsewhere,
                 }
             )
         elif request.path == "/jwks":

@@ -25,6 +25,7 @@ from multitap.screens.page.access import ConsoleKeys
 from multitap.screens.page.console import Console
 from tests.gateway.people import Browser
 from tests.gateway.talking import gate
+from tests.gateway.task_clients import NewClient, Refused
 from tests.identity.tiny_issuer import METADATA, TinyIssuer
 from tests.oauth.provider import provided
 from tests.wire import http_zoo as zoo
@@ -313,3 +314,26 @@ async def test_where_we_issue_the_tokens_the_provider_need_not_know_the_gateway(
 
         assert (status, f"alice at {issuer.origin}" in text) == (200, True)
         assert (await browser.open("/console"))[0] == 200
+
+
+async def test_a_machine_sees_nothing_of_the_servers_of_people_and_gets_no_link(tmp_path):
+    async with office(tmp_path) as (gateway, issuer):
+        robot = {"sub": None, "client_id": "robot", "aud": gateway.url}
+        async with NewClient(gateway.url, token=issuer.token(**robot), declares=False) as client:
+            assert (await client.ask("tools/list", {}))["tools"] == []
+            with pytest.raises(Refused) as caught:
+                await client.call("guarded_whoami")
+
+        assert "/accounts/connect" not in str(caught.value)
+
+
+async def test_what_a_provider_says_is_text_on_our_page(tmp_path):
+    async with office(tmp_path) as (gateway, _), Browser(gateway) as browser:
+        _, text = await browser.open("/accounts/sign-in?with=corp&then=/accounts")
+        state = re.search(r"state=([\w-]+)", text)[1]
+        said = urlencode({"state": state, "error": "no", "error_description": "<b>x</b>\r\nevil"})
+        async with browser.session.get(f"{browser.base}/accounts/signed-in?{said}") as answer:
+            page = await answer.text()
+
+        assert "<b>x</b>" not in page
+        assert "evil" not in page.splitlines()

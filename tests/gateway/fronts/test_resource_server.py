@@ -592,3 +592,83 @@ async def test_a_gateway_below_a_path_has_its_metadata_at_the_root_of_the_host(t
 
         assert document["resource"] == "https://example.com/tap/mcp"
         assert await tools(stage, bearer(issuer.token(aud="https://example.com/tap/mcp")))
+
+
+async def test_cve_2025_69196_a_token_for_another_resource_is_refused(tmp_path):
+    profiles = {"little": Profile(servers=("asks",))}
+    async with guarded(tmp_path, profiles=profiles) as (issuer, stage):
+        for audience in (
+            PUBLIC,
+            f"{PUBLIC}/",
+            f"{PUBLIC}/mcp/",
+            f"{PUBLIC}/mcp/little",
+            "https://tap.example.com.evil.example/mcp",
+            "https://other.example.com/mcp",
+            ["https://other.example.com/mcp"],
+            None,
+        ):
+            headers = bearer(issuer.token(aud=audience))
+            refused = await ask(stage, stateless(1, "tools/list", headers=headers))
+            assert (refused.status, challenge(refused)[1]["error"]) == (401, "invalid_token")
+
+
+async def test_cve_2026_52870_tasks_of_others_are_neither_listed_nor_read(tmp_path):
+    async with guarded(tmp_path) as (issuer, stage), stage.dial() as line:
+
+        async def session(**changes):
+            headers = bearer(issuer.token(**changes))
+            opened = await line.asks(http(body=hello(), **headers))
+            return opened.headers["mcp-session-id"], headers
+
+        async def asks(opened, method, **params):
+            session_id, headers = opened
+            asked = in_session(session_id, message(1, method, **params), **headers)
+            return (await line.asks(asked)).message
+
+        alice = await session()
+        call_ = {"name": "counts_echo", "arguments": {"said": 1}, "task": {"ttl": 60_000}}
+        made = (await asks(alice, "tools/call", **call_))["result"]["task"]["taskId"]
+        assert [
+            task["taskId"] for task in (await asks(alice, "tasks/list"))["result"]["tasks"]
+        ] == [made]
+        for changes in ({"sub": "bob"}, {"client_id": "other"}, {"sub": None}):
+            other = await session(**changes)
+            assert (await asks(other, "tasks/list"))["result"]["tasks"] == []
+            for method in ("tasks/get", "tasks/result", "tasks/cancel"):
+                assert (await asks(other, method, taskId=made))["error"][
+                    "message"
+                ] == "no such task"
+        # the same person with a renewed token, in another session
+        renewed = await session(iat=int(time.time()) + 1)
+        assert "result" in await asks(renewed, "tasks/get", taskId=made)
+
+
+async def test_a_key_rotates_under_load_and_no_call_is_refused(tmp_path):
+    async with guarded(tmp_path) as (issuer, stage):
+        statuses = []
+
+        async def call_ten_times():
+            async with stage.dial() as line:
+                for _ in range(10):
+                    asked = {"name": "counts_echo", "arguments": {"said": 1}}
+                    headers = bearer(issuer.token())
+                    request = stateless(1, "tools/call", headers=headers, **asked)
+                    statuses.append((await line.asks(request)).status)
+
+        for second in range(3):
+            if second == 1:
+                issuer.rotate()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(10):
+                    tasks.start_soon(call_ten_times)
+
+        assert statuses == [200] * 300
+        assert issuer.fetches == 2
+
+
+async def test_a_proof_may_say_what_its_body_is(tmp_path):
+    async with guarded(tmp_path) as (issuer, stage):
+        token = issuer.token(**BOUND)
+        for more in ({}, {"content_digest": "sha-256=:abc=:"}):
+            headers = {"authorization": f"DPoP {token}", "dpop": proof(token, **more)}
+            assert await tools(stage, headers)

@@ -10,8 +10,6 @@ import sys
 from contextlib import suppress
 from itertools import count
 
-from aiohttp import web
-
 OLD, NEW = "2025-11-25", "2026-07-28"
 META = "io.modelcontextprotocol/"
 UI = f"{META}ui"
@@ -218,6 +216,8 @@ async def on_pipes(plain):
 
 def web_app(plain):
     """Serve one server, or the one that a function chooses for each request."""
+    from aiohttp import web  # noqa: PLC0415 - takes longer than all else, and pipes need none
+
     choose = plain if callable(plain) else lambda _: plain
     sessions = {}
 
@@ -270,7 +270,9 @@ def web_app(plain):
 def serve(plain, *port):
     """Serve at a port of this machine, without one over pipes."""
     if port:
-        web.run_app(web_app(plain), host="127.0.0.1", port=int(port[0]), print=None)
+        from aiohttp.web import run_app  # noqa: PLC0415 - as above
+
+        run_app(web_app(plain), host="127.0.0.1", port=int(port[0]), print=None)
     else:
         asyncio.run(on_pipes(plain))
 

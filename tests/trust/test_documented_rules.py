@@ -24,21 +24,26 @@ PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob
 BLOCK = re.compile(r"^( *)```(?:toml|json)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 RULES = re.compile(r"^\s*\[\[.*policy\]\]|\"policy\"|^\s*(?:allow|deny) = |_names = ", re.MULTILINE)
 
-SERVER = """
+SERVER = f"""
 import sys
-from mcp.server import MCPServer
-from mcp_types import ToolAnnotations
 
-server = MCPServer("any")
+sys.path.insert(0, {str(ROOT)!r})
+from tests.zoo.honest import Honest
+from tests.zoo.tools import DESTRUCTIVE, READ_ONLY, STRING, tool
 
-def answer(path: str = "", url: str = "") -> str:
-    return "done"
+OPTIONAL = {{**STRING, "default": ""}}
 
+@tool("Does anything", DESTRUCTIVE, path=OPTIONAL, url=OPTIONAL)
+def anything(_server, request, path="", url=""):
+    request.text("done")
+
+server = Honest({{}})
+server.tools = {{}}
 for name in sys.argv[1:]:
-    kind, _, tool = name.rpartition(":")
-    hints = ToolAnnotations(read_only_hint=kind == "reads")
-    server.add_tool(answer, name=tool, annotations=hints)
-server.run()
+    kind, _, own = name.rpartition(":")
+    hints = READ_ONLY if kind == "reads" else {{"readOnlyHint": False}}
+    server.tools[own] = anything.renamed(own, annotations=hints)
+server.main()
 """
 
 SERVERS = {
@@ -86,7 +91,7 @@ def hub_for(example, folder, *, naming=Naming.SERVER_TOOL):
     wanted = {key: tables[key] for key in ("policy", "profiles", "agents") if key in tables}
     servers = tables.get("servers", {})
     for server, tools in SERVERS[example.partition(" ")[0]].items():
-        program = {"command": sys.executable, "args": [str(script), *tools]}
+        program = {"command": sys.executable, "args": ["-I", "-S", str(script), *tools]}
         servers[server] = {**servers.get(server, {}), **program}
     path = folder / "multitap.toml"
     path.write_text(tomlkit.dumps({"naming": naming.name.lower(), **wanted, "servers": servers}))

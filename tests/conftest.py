@@ -9,7 +9,6 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 from pathlib import Path
 
 import hypothesis
@@ -62,12 +61,14 @@ def pytest_collection_finish():
     gc.freeze()
 
 
-BOTH_RUNNERS = ("wire", "http", "gateway", "upstream", "test_hub", "test_lifecycle", "test_tasks")
-"""Tests of what has callbacks of its own: they run under both kinds of runner."""
-
-BOTH_AT_ONCE = ("wire", "test_hub", "test_lifecycle", "test_tasks")
-"""Of these, the ones that do so with every run; the others meet the second runner in `make wide`.
+BOTH_AT_ONCE = ("wire/", "hub/test_hub.py", "hub/test_lifecycle.py", "test_tasks.py")
+"""Tests that run under both kinds of runner, by the beginnings of their paths.
 `asyncio.run` comes first: it leaves less in the context, so that more can go wrong.
+"""
+
+BOTH_RUNNERS = (*BOTH_AT_ONCE, "http/", "gateway/", "upstream/", "hub/test_hub_http.py")
+"""Tests of what has callbacks of its own: the others of them meet the second runner in
+`make wide`.
 """
 
 ONE_RUNNER = (
@@ -80,13 +81,11 @@ other processes than ours, and those that take long.
 
 
 def pytest_generate_tests(metafunc):
-    path = metafunc.definition.path
-    places = path.relative_to(Path(__file__).parent).parts
+    path = metafunc.definition.path.relative_to(Path(__file__).parent)
     once = metafunc.definition.get_closest_marker("slow") or path.stem in ONE_RUNNER
-    if inspect.iscoroutinefunction(metafunc.function) and any(
-        place.startswith(BOTH_RUNNERS) for place in places
-    ):
-        late = () if any(map(str.startswith, places, repeat(BOTH_AT_ONCE))) else pytest.mark.wide
+    place = path.as_posix()
+    if inspect.iscoroutinefunction(metafunc.function) and place.startswith(BOTH_RUNNERS):
+        late = () if place.startswith(BOTH_AT_ONCE) else pytest.mark.wide
         runners = ["asyncio"] if once else ["asyncio", pytest.param("anyio", marks=late)]
         metafunc.parametrize("runner", runners, indirect=True)
 

@@ -55,6 +55,45 @@ def pytest_timeout_cancel_timer():
     faulthandler.cancel_dump_traceback_later()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - workers need none of it
+
+    class Scheduler(LoadScopeScheduling):
+        """Goes on behind a test that ended its worker; xdist's own gives it to worker after worker,
+        until there may be no more, and the tests behind it never run.
+        """
+
+        def remove_node(self, node):
+            workload = self.assigned_work.pop(node)
+            open_tests = [
+                (unit, test)
+                for unit in workload.values()
+                for test, is_complete in unit.items()
+                if not is_complete
+            ]
+            if not open_tests:
+                return None
+            unit, crashed = open_tests[0]
+            unit[crashed] = True
+            for scope, unit in workload.items():
+                if not all(unit.values()):
+                    self.workqueue[scope] = unit
+            for other in self.assigned_work:
+                self._reschedule(other)
+            return crashed
+
+        def _reschedule(self, node):
+            super()._reschedule(node)
+            # a worker begins a test once it has the next one, or hears that there is none
+            if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
+                super()._reschedule(node)
+
+    return Scheduler(config, log)
+
+
 def pytest_collection_finish():
     # modules stay for good: looking through them for garbage takes half a second after each test
     gc.collect()

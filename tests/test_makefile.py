@@ -25,7 +25,7 @@ pytestmark = [
 ]
 
 
-def make_fast(folder, tests, *options, **environment):
+def make(folder, tests, *options, target="fast", **environment):
     """`make fast` in a project that has only these tests."""
     shutil.copy(ROOT / "Makefile", folder)
     (folder / ".venv").symlink_to(sys.prefix)
@@ -34,7 +34,7 @@ def make_fast(folder, tests, *options, **environment):
         'addopts = ["-q", "-p", "no:langsmith_plugin", "-p", "no:anyio"]\n'
     )
     (folder / "test_it.py").write_text(tests)
-    command = ["make", "--assume-old=setup", "WORKERS=1", *options, "fast"]
+    command = ["make", "--assume-old=setup", "WORKERS=1", *options, target]
     # not as a part of the suite that runs this test, or of the `make` that runs that
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
     return subprocess.run(
@@ -49,7 +49,7 @@ def make_fast(folder, tests, *options, **environment):
 
 
 def test_a_test_that_failed_on_a_busy_machine_is_run_again_alone(tmp_path):
-    ended = make_fast(tmp_path, FLAKY.format(failures=2))
+    ended = make(tmp_path, FLAKY.format(failures=2))
 
     assert ended.returncode == 0, ended.stderr
     _, again = ended.stdout.split("again, alone:\n")
@@ -65,7 +65,7 @@ def test_a_test_that_failed_on_a_busy_machine_is_run_again_alone(tmp_path):
     ],
 )
 def test_other_failures_are_final(tmp_path, tests, options):
-    ended = make_fast(tmp_path, tests, *options)
+    ended = make(tmp_path, tests, *options)
 
     assert ended.returncode == 2
     assert "again, alone" not in ended.stdout
@@ -82,7 +82,27 @@ def test_hanging():
 """
     hooks = "pytest_configure, pytest_timeout_set_timer, pytest_timeout_cancel_timer"
     (tmp_path / "conftest.py").write_text(f"from tests.conftest import {hooks}\n")
-    ended = make_fast(tmp_path, hanging, "RETRY=0", PYTHONPATH=str(ROOT))
+    ended = make(tmp_path, hanging, "RETRY=0", PYTHONPATH=str(ROOT))
 
     assert ended.returncode == 2
     assert "in test_hanging" in ended.stderr
+
+
+def test_the_slow_tests_behind_one_that_ends_its_worker_run_too(tmp_path):
+    deadly = """
+import os
+import pytest
+
+pytestmark = pytest.mark.slow
+
+@pytest.mark.parametrize("number", range(4))
+def test_deadly(number):
+    if number == 2:
+        os._exit(1)
+"""
+    hook = "pytest_xdist_make_scheduler"
+    (tmp_path / "conftest.py").write_text(f"from tests.conftest import {hook}\n")
+    ended = make(tmp_path, deadly, "RETRY=0", target="slow", PYTHONPATH=str(ROOT))
+
+    assert ended.returncode == 2
+    assert "1 failed, 3 passed" in ended.stdout

@@ -13,7 +13,7 @@ from tests.gateway.talking import gate
 from tests.real.conftest import NPM, PYTHON, program
 from tests.real.test_golden import furnish
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.wide, pytest.mark.network, pytest.mark.timeout(400)]
 
 PEOPLE = [f"Person {number}" for number in range(60)]
 LEAST = 0.70

@@ -7,7 +7,8 @@ SITE := .venv-docs
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
 SITE_LOCK := requirements/docs.txt
-WORKERS ?= 3
+# Tests wait for programs about as long as they work: two more than there are processors keep those busy.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
 EXAMPLES ?= 1000
 UV := $(shell command -v uv 2>/dev/null)
 
@@ -63,8 +64,10 @@ conformance: setup  ## Run the official conformance suite on our gateway and cli
 wide: setup  ## Even longer tests: every flood, SDK releases, real agents; downloads 1.3 GB once
 	$(BIN)/python -m pytest -m wide
 
-fuzz: setup  ## Fuzz our HTTP for minutes, with EXAMPLES=1000 for each property
+fuzz: setup  ## Fuzz our HTTP and try all properties for minutes, with EXAMPLES=1000 for each
 	MULTITAP_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/fuzz --numprocesses $(WORKERS) --dist worksteal
+	MULTITAP_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -m "hypothesis and not slow and not wide and not soak" \
+		--ignore tests/fuzz --timeout 1200 --numprocesses $(WORKERS) --dist worksteal
 
 attack: MINUTES ?= 5
 attack: setup  ## Attack the commands and a gateway for MINUTES=5 with random parts; ONLY=… SEED=… repeats a finding

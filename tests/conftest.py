@@ -20,7 +20,11 @@ from tests.trust.keyrings import no_keyring
 
 PATIENCE = 30.0
 """Seconds; only what is really left behind takes them, however busy the machine is."""
-hypothesis.settings.register_profile("any machine", deadline=None)  # one that is busy is slow
+hypothesis.settings.register_profile(
+    "any machine",
+    deadline=None,  # one that is busy is slow
+    max_examples=int(os.environ.get("MULTITAP_EXAMPLES", "40")),  # `make fuzz` tries far more
+)
 hypothesis.settings.load_profile("any machine")
 
 

@@ -6,7 +6,7 @@ import sys
 import anyio
 
 from bench.report import milli
-from bench.search import corpus, measure, page
+from bench.search import corpus, measure, page, public
 
 GOAL = 0.7
 """Of the held-out requests, with five tools shown."""
@@ -19,6 +19,7 @@ def main():
     recalls = measure.recalls()
     text = page.render(recalls, anyio.run(measure.tokens))
     print(text)
+    print("\n" + "\n".join(public.measured()))
     indexing, asking, noticing = measure.speed()
     print(
         f"\n1,000 tools: indexed in {milli(indexing)}, a search {asking * 1e3:.1f} ms, "

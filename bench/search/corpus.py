@@ -10,7 +10,7 @@ from multitap.names import choose_names
 from multitap.tools import HubTool
 
 HERE = Path(__file__).parent
-PARTS = ("everyday", "drawn", "held out")
+PARTS = ("everyday", "drawn", "held out", "searches, seen", "searches")
 
 
 @dataclass(frozen=True, slots=True)

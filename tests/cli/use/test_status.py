@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from multitap.cli.use.status import _near
 from tests.cli.conftest import zoo
 from tests.zoo.ledger import Ledger
 
@@ -272,3 +273,11 @@ def test_a_lost_store_is_said(multitap, configure, tmp_path):
 
     assert "degraded: " in ended.err
     assert "nothing will be remembered after this run" in ended.err
+
+
+def test_a_file_in_a_note_is_written_as_a_person_would(home, monkeypatch):
+    monkeypatch.setenv("HOME", str(home.parent))
+
+    assert _near(f"{home}/multitap.toml:1:2: x") == "multitap.toml:1:2: x"
+    assert _near(f"{home.parent}/a.toml: x") == "~/a.toml: x"
+    assert _near("cannot connect to /x") == "cannot connect to /x"

@@ -1,6 +1,7 @@
 """`multitap status`: shows the state of each server."""
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -268,7 +269,7 @@ def server_lines(target: Target, state: GatewayState) -> tuple[StatusLine, ...]:
 def _show(lines: Sequence[StatusLine]) -> None:
     header: tuple[str, ...] = ("SERVER", "STATE", "TOOLS", "LATENCY", "NOTE")
     rows: list[tuple[str, ...]] = [
-        (line.name, line.state, _tools(line), _latency(line), line.note) for line in lines
+        (line.name, line.state, _tools(line), _latency(line), _near(line.note)) for line in lines
     ]
     levels = [_level(line) for line in lines]
     if {*levels} - {"-", "off"}:  # nobody needs a column that says the same of every server
@@ -280,6 +281,15 @@ def _show(lines: Sequence[StatusLine]) -> None:
         right=("TOOLS", "LATENCY"),
         paint={"STATE": lambda state: _COLOURS.get(state, "red")},
     )
+
+
+def _near(note_: str) -> str:
+    """A note that begins with a file, with a path that is as short as a person would write it."""
+    # a gateway has another current folder
+    for folder, short in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if note_.startswith(f"{folder}/"):
+            return short + note_.removeprefix(f"{folder}/")
+    return note_
 
 
 def _level(line: StatusLine) -> str:

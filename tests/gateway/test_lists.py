@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import asynccontextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.gateway.talking import gate
 
 PROGRAM = str(Path(__file__).with_name("list_server.py"))
 eras = pytest.mark.parametrize("era", ["old", "new"])
-servers = pytest.mark.parametrize("server", ["old", "new"])
+pairs = pytest.mark.parametrize(("era", "server"), [*product(("old", "new"), ("old", "new"))])
 KNOWS_GROUPS = {"extensions": {GROUPING: {}}}
 
 
@@ -62,8 +63,7 @@ def age(gateway, server, seconds):
     }
 
 
-@eras
-@servers
+@pairs
 async def test_long_lists_come_in_pages(tmp_path, era, server):
     async with opened(tmp_path, era, page_size=2, a=listed(server), b=listed(server)) as (
         client,
@@ -118,15 +118,15 @@ async def test_a_list_that_changes_goes_on_after_the_last_entry(tmp_path):
     assert [names(page["tools"]) for page in (third, fourth)] == [["a_t000"], ["a_t001"]]
 
 
-@eras
 @pytest.mark.parametrize(
     ("server", "ttl", "lasts"),
     [
         pytest.param("old", 0, UNSAID_LIFETIME, id="old"),
-        pytest.param("new", 0, LEAST_LIFETIME, id="no lifetime"),
-        pytest.param("new", 20_000, 20, id="lifetime"),
+        pytest.param("new", 0, LEAST_LIFETIME, id="new without one"),
+        pytest.param("new", 20_000, 20, id="new"),
     ],
 )
+@eras
 async def test_a_list_is_fetched_again_when_it_is_stale_and_needed(
     tmp_path, era, server, ttl, lasts
 ):
@@ -184,8 +184,7 @@ async def test_what_a_profile_shows_is_private(tmp_path):
     assert read["ttlMs"] == 20_000
 
 
-@eras
-@servers
+@pairs
 async def test_servers_and_their_groups_are_groups(tmp_path, era, server):
     two = {"a": listed(server), "b": listed(server)}
     async with opened(tmp_path, era, able=KNOWS_GROUPS, **two) as (client, _):

@@ -268,8 +268,9 @@ async def test_a_server_of_both_eras_has_its_tasks_for_old_clients(tmp_path):
             assert plain["isError"]
 
 
-async def test_old_clients_list_their_tasks(tmp_path):
-    async with opened(tmp_path, "http", "old") as gateway, OldClient(gateway.url) as client:
+@pytest.mark.parametrize("server_era", ["old", "new"])
+async def test_old_clients_list_their_tasks(tmp_path, server_era):
+    async with opened(tmp_path, "http", server_era) as gateway, OldClient(gateway.url) as client:
         tasks = [await client.begin("s_slow_compute", {"label": number}) for number in range(3)]
         for task in tasks:
             await client.finish(task)
@@ -309,8 +310,9 @@ async def test_changes_of_a_task_come_with_subscriptions(tmp_path, transport, se
     assert "input_required" in statuses
 
 
-async def test_old_clients_are_told_of_changes(tmp_path):
-    async with opened(tmp_path, "http", "old") as gateway, OldClient(gateway.url) as client:
+@pytest.mark.parametrize("server_era", ["old", "new"])
+async def test_old_clients_are_told_of_changes(tmp_path, server_era):
+    async with opened(tmp_path, "http", server_era) as gateway, OldClient(gateway.url) as client:
         (session,) = gateway.front.sessions
         outlet = session.client.outlet = Kept()
         task = await client.begin("s_slow_compute", {"label": 1})

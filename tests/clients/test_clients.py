@@ -1,19 +1,24 @@
 """Programs and libraries that speak MCP, at our gateway."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+from multitap import Settings
+from multitap.config import StdioServer
 from tests.clients.doors import NEW, OLD, open_door
 from tests.clients.running import output_of
 from tests.clients.shelf import node
+from tests.gateway.talking import gate
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(240)]
 
 HERE = Path(__file__).parent
+SKILLS = HERE.parent / "gateway" / "skill_server.py"
 ALL = {"keeper_add", "doomed_add"}
 """A tool of each server."""
 INSPECTOR = "@modelcontextprotocol/inspector/clients/launcher/build/index.js"
@@ -36,6 +41,23 @@ async def test_the_inspector_lists_and_calls(shelf, door, tmp_path):
     assert {tool["name"] for tool in json.loads(listed)["tools"]} >= ALL
     assert json.loads(called)["structuredContent"] == {"result": 5}
     assert door.version == OLD
+
+
+@pytest.mark.wide
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+async def test_the_inspector_verifies_the_skills_of_all_servers(shelf, tmp_path, era):
+    servers = {
+        name: StdioServer(command=sys.executable, args=(str(SKILLS), its_era, name))
+        for name, its_era in (("alpha", "new"), ("beta", "new"), ("gamma", "old"))
+    }
+    async with gate(Settings(state_dir=tmp_path / "state", servers=servers)) as gateway:
+        inspector = [*shelf.program("inspector", INSPECTOR), "--cli", gateway.url]
+        verify = ("--method", "skills/list", "--verify", "--protocol-era", era)
+        said = await output_of([*inspector, *verify], tmp_path / "run", HOME=str(tmp_path))
+    reports = [json.loads(line) for line in said.splitlines()]
+
+    assert [report["outcome"] for report in reports] == ["verified", "verified", "unverifiable"]
+    assert [report["ok"] for report in reports] == [True, True, True]
 
 
 @pytest.mark.parametrize(("release", "version"), [(1, OLD), (2, NEW)])

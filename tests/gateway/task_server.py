@@ -45,6 +45,7 @@ SUPPORT = {
     "protocol_error_job": "required",
     "test_tool_with_task": "required",
     "endless": "required",
+    "long_job": "required",
 }
 
 
@@ -287,6 +288,10 @@ class TaskServer:
                     task.become("working", "half way")
                 await anyio.sleep(arguments.get("seconds", 0))
                 return _text(f"computed {arguments.get('label')}")
+            case "long_job":
+                task.become("working", "patience")
+                await anyio.sleep(arguments["seconds"])
+                return _text("at last")
             case "endless":
                 task.become("working", "for ever")
                 await anyio.sleep_forever()

@@ -3,6 +3,7 @@
 import json
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import anyio
@@ -13,6 +14,7 @@ from mcp.server.subscriptions import ResourceUpdated
 from multitap import Settings
 from multitap.config import StdioServer
 from tests.conformance.kit import NODE, PATIENCE, locked
+from tests.gateway import task_server
 from tests.gateway.talking import Talker, gate, served_cells
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 
@@ -179,3 +181,22 @@ async def test_the_reference_server_tells_of_updates(url, era):
         await talker.client.call_tool(toggle, {})
 
     assert ResourceUpdated(uri=str(updated)) == ResourceUpdated(uri=uri)
+
+
+async def test_a_tool_may_take_longer_than_its_client_waits_for_news(packages, tmp_path):
+    """A tool of ten minutes, on another scale: the client gives up after 20 seconds of silence."""
+    servers = {
+        era: StdioServer(command=sys.executable, args=(task_server.__file__, era))
+        for era in ("old", "new")
+    }
+    async with gate(Settings(state_dir=tmp_path, servers=servers)) as opened:
+        command = [_node(), str(packages / "patient.mjs"), opened.url, "45"]
+        with anyio.fail_after(90):
+            done = await anyio.run_process(
+                [*command, "old_long_job", "new_long_job"], check=False, stdin=subprocess.DEVNULL
+            )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    answers = json.loads(done.stdout)
+
+    assert [answer["text"] for answer in answers] == ["at last", "at last"]
+    assert all(answer["steps"] >= 3 for answer in answers)

@@ -39,6 +39,8 @@ from multitap.wire.jsonrpc import (
 )
 from multitap.wire.request import Deadline, Request, make_request
 
+BEAT: Final = 15.0
+"""Seconds after which a caller that waits for a task sees progress, whatever the task says."""
 MISSING_EXTENSION: Final[Mapping[str, Any]] = {
     "requiredCapabilities": {"extensions": {jsonrpc.TASKS: {}}}
 }
@@ -273,7 +275,7 @@ class ServerTask:
             if state.status == "input_required" and len(state.questions):
                 await self._answer(state, answered)
                 request.deadline.renew(anyio.current_time())
-            await self._pause(state, request.deadline)
+            await self._pause(state, request.deadline, steps)
             state = await self._next_state(request.deadline)
         return self._outcome(state)
 
@@ -285,7 +287,7 @@ class ServerTask:
             async def poll(state: TaskState) -> None:
                 while not state.has_ended:
                     steps.show(state)
-                    await self._pause(state, deadline)
+                    await self._pause(state, deadline, steps)
                     state = await self._next_state(deadline)
 
             tasks.start_soon(poll, state)
@@ -303,12 +305,17 @@ class ServerTask:
         deadline.renew(anyio.current_time())
         return state
 
-    async def _pause(self, state: TaskState, deadline: Deadline) -> None:
+    async def _pause(self, state: TaskState, deadline: Deadline, steps: "_Steps") -> None:
         left = deadline.latest - anyio.current_time()
         if left <= 0:
             hint = "raise `hard_timeout` if it needs that long"
             raise CallTimeout(self._link.name, deadline.words("tools/call"), hint=hint)
-        await anyio.sleep(min(poll_pause(state), left))
+        pause = min(poll_pause(state), left)
+        while pause > BEAT:
+            await anyio.sleep(BEAT)
+            steps.show(state)
+            pause -= BEAT
+        await anyio.sleep(pause)
 
     async def _answer(self, state: TaskState, answered: set[str]) -> None:
         questions = {
@@ -402,16 +409,22 @@ LOST = "it no longer knows the task: it was restarted, or the task has expired"
 
 
 class _Steps:
-    """Shows what a task says about itself as progress."""
+    """Shows what a task says about itself as progress; from time to time also if it is not new.
+
+    Clients give up on a call from which they hear nothing.
+    """
 
     def __init__(self, request: Request) -> None:
         self._on_progress = request.on_progress
         self._shown: str | None = None
         self._count = 0
+        self._last = anyio.current_time()
 
     def show(self, state: TaskState) -> None:
-        if self._on_progress is None or not state.message or state.message == self._shown:
+        is_new = bool(state.message) and state.message != self._shown
+        is_due = anyio.current_time() - self._last >= BEAT
+        if self._on_progress is None or not (is_new or is_due):
             return
         self._count += 1
-        self._shown = state.message
+        self._shown, self._last = state.message, anyio.current_time()
         self._on_progress(float(self._count), None, state.message)

@@ -48,6 +48,8 @@ class Organisation(TinyIssuer):
     answers_about_people: bool = True
     """Whether it can be asked about them, besides giving tokens."""
     renews_id: bool = True
+    described: dict = field(default_factory=dict)
+    """What its metadata say otherwise."""
     error: str | None = None
     """What its token endpoint answers."""
     denies: str | None = None
@@ -76,6 +78,7 @@ class Organisation(TinyIssuer):
                     "token_endpoint_auth_methods_supported": ["client_secret_post"],
                     "code_challenge_methods_supported": ["S256"],
                     "authorization_response_iss_parameter_supported": self.names_itself,
+                    **self.described,
                 }
             )
         elif path == "/authorize":

@@ -21,7 +21,13 @@ from multitap.identity.sign_in import ProviderTokens
 from multitap.oauth.discovery import find_issuer
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed
-from multitap.oauth.grants import JWT_BEARER, Grant, TokenEndpoint, id_jag_form
+from multitap.oauth.grants import (
+    JWT_BEARER,
+    TOKEN_EXCHANGE,
+    Grant,
+    TokenEndpoint,
+    id_jag_form,
+)
 from multitap.oauth.identity import configured_client
 from multitap.wire.http_origin import Challenge
 
@@ -30,7 +36,6 @@ EARLY, SHORTEST = 60.0, 10.0
 _USUAL = 300.0  # seconds that a token is used whose expiry is not known
 _MOST = 4  # tokens of one person at one server: each of their clients may have brought another
 _MOST_PEOPLE = 10_000
-_GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 _TYPE = "urn:ietf:params:oauth:token-type:"
 _WITHDRAWN = frozenset({"invalid_grant", "invalid_token", "invalid_request"})
 """How providers refuse a subject token that is not valid any more (RFC 8693, 2.2.2)."""
@@ -287,7 +292,7 @@ async def _exchange_token(
     """RFC 8693."""
     del config
     form = {
-        "grant_type": _GRANT,
+        "grant_type": TOKEN_EXCHANGE,
         "subject_token": subject,
         "subject_token_type": _TYPE + exchange.subject,
         "requested_token_type": f"{_TYPE}access_token",

@@ -101,6 +101,7 @@ class IssuerMetadata(msgspec.Struct, frozen=True):
     introspection_endpoint: str | None = None
     userinfo_endpoint: str | None = None
     scopes_supported: tuple[str, ...] | None = None
+    grant_types_supported: tuple[str, ...] | None = None
     code_challenge_methods_supported: tuple[str, ...] | None = None
     token_endpoint_auth_methods_supported: tuple[str, ...] | None = None
     dpop_signing_alg_values_supported: tuple[str, ...] | None = None

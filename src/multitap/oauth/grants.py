@@ -26,7 +26,7 @@ from multitap.trust.single_use import Issued
 
 _REDIRECT_LIMIT = 16 * 1024  # characters of a redirect
 JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
-_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"  # noqa: S105 - a grant
 _ID_TOKEN = "urn:ietf:params:oauth:token-type:id_token"  # noqa: S105 - the name of a kind
 _ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 _ASSERTION_LIMIT = 64 * 1024  # bytes of an assertion
@@ -196,7 +196,7 @@ def id_jag_form(
 ) -> dict[str, str]:
     """Asks an identity provider for an assertion that another issuer accepts (SEP-990, leg 1)."""
     form = {
-        "grant_type": _EXCHANGE,
+        "grant_type": TOKEN_EXCHANGE,
         "requested_token_type": _ID_JAG,
         "subject_token": id_token,
         "subject_token_type": _ID_TOKEN,

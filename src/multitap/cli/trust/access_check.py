@@ -14,7 +14,7 @@ from multitap.cli.problems.doctor import show_check
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import Exit, say_json
 from multitap.config import HttpServer, OAuth, Settings
-from multitap.config.access import AccessSettings, OidcIssuer
+from multitap.config.access import AccessSettings, OidcIssuer, SignInSettings
 from multitap.config.documents import is_list
 from multitap.config.variables import expand_access
 from multitap.errors import RequestFailed
@@ -32,7 +32,7 @@ from multitap.oauth.discovery import (
 )
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed, clean
-from multitap.oauth.grants import challenge_of
+from multitap.oauth.grants import JWT_BEARER, TOKEN_EXCHANGE, challenge_of
 
 _FORWARD = "let the proxy pass all paths on, with the Host that it got"
 
@@ -51,6 +51,7 @@ class ClientWalk:
 
     def __init__(self, settings: Settings, access: AccessSettings) -> None:
         self._access = access
+        self._servers = settings.servers
         self._public = (settings.serve.public_url or "").rstrip("/").removesuffix("/mcp")
         self.checks: list[Check] = []
 
@@ -100,6 +101,11 @@ class ClientWalk:
         if not self._access.rules:
             hint = "`[[access.rules]]` with a `name` alone lets in everyone whom a provider knows"
             self._warn("settings", "no rule lets anybody in", hint)
+        for server, config in self._servers.items():
+            exchange = config.exchange if isinstance(config, HttpServer) else None
+            if exchange is not None and exchange.provider not in self._access.oidc:
+                hint = f"describe it in [access.oidc.{exchange.provider}]"
+                self._warn("settings", f"{server} names a provider that is not known", hint)
 
     async def _knock(self) -> str:
         """The first request of a client, without a token; returns the challenge."""
@@ -176,16 +182,44 @@ class ClientWalk:
         if not is_list(published) or not published:
             self._fail(name, "it publishes no keys", "see `jwks_uri` in its metadata")
         self._pass(name, provider.issuer)
+        self._look_at_exchanges(name, metadata)
         if self._access.sign_in is not None and self._access.sign_in.provider == name:
             await self._try_client(name, provider)
-            await self._try_page(name, provider, metadata, fetch)
+            for callback in self._callbacks:
+                await self._try_page(name, provider, metadata, fetch, callback)
+            self._look_at_renewal(name, self._access.sign_in, metadata)
+
+    def _look_at_exchanges(self, name: str, metadata: IssuerMetadata) -> None:
+        """Whether the provider offers what servers need that take exchanged tokens."""
+        for server, config in self._servers.items():
+            exchange = config.exchange if isinstance(config, HttpServer) else None
+            if exchange is None or exchange.provider != name:
+                continue
+            grant = JWT_BEARER if exchange.kind == "on-behalf-of" else TOKEN_EXCHANGE
+            # many providers do not list what they offer only to some clients
+            if metadata.grant_types_supported and grant not in metadata.grant_types_supported:
+                hint = f"allow our client there to exchange tokens, or see `servers.{server}`"
+                self._warn(name, f"it does not say that it exchanges tokens for {server}", hint)
+            else:
+                self._pass(name, f"{server} takes tokens that are exchanged there")
+
+    def _look_at_renewal(
+        self, name: str, sign_in: SignInSettings, metadata: IssuerMetadata
+    ) -> None:
+        """Whether people stay signed in."""
+        scopes = (*sign_in.scopes, *(metadata.scopes_supported or ()))
+        grants = metadata.grant_types_supported
+        if "offline_access" not in scopes and grants and "refresh_token" not in grants:
+            hint = "allow refresh tokens for our client there, and the scope `offline_access`"
+            minutes = f"{sign_in.token_life / 60:g} minutes"
+            self._warn(name, f"people have to sign in again every {minutes}", hint)
 
     async def _try_client(self, name: str, provider: OidcIssuer) -> None:
         """Whether the provider accepts our client."""
         form = {
             "grant_type": "authorization_code",
             "code": "none",
-            "redirect_uri": self._callback,
+            "redirect_uri": self._callbacks[0],
             "code_verifier": secrets.token_urlsafe(48),
         }
         try:
@@ -201,13 +235,18 @@ class ClientWalk:
             self._warn(name, f"its token endpoint: {exc}")
 
     async def _try_page(
-        self, name: str, provider: OidcIssuer, metadata: IssuerMetadata, fetch: GuardedFetch
+        self,
+        name: str,
+        provider: OidcIssuer,
+        metadata: IssuerMetadata,
+        fetch: GuardedFetch,
+        callback: str,
     ) -> None:
         """Whether people can be sent to the provider, and back to us."""
         query = {
             "response_type": "code",
             "client_id": provider.client_id or "",
-            "redirect_uri": self._callback,
+            "redirect_uri": callback,
             "scope": "openid",
             "state": "check",
             "nonce": "check",
@@ -219,18 +258,21 @@ class ClientWalk:
                 f"{metadata.authorization_endpoint}?{urlencode(query)}", {}
             )
         except LoginFailed:  # it sends the browser on to another site, as it may
-            self._pass(name, f"it sends people back to {self._callback}")
+            self._pass(name, f"it sends people back to {callback}")
         except RequestFailed as exc:
             self._warn(name, f"its page to sign in: {exc}")
         else:
             if reply.status >= HTTPStatus.BAD_REQUEST:
-                hint = f"register the redirect URI {self._callback} for our client there"
+                hint = f"register the redirect URI {callback} for our client there"
                 self._fail(name, f"its page to sign in answers {reply.status}", hint)
-            self._pass(name, "its page to sign in is there")
+            self._pass(name, f"its page to sign in takes {callback}")
 
     @property
-    def _callback(self) -> str:
-        return f"{self._public}/authorize/callback"
+    def _callbacks(self) -> list[str]:
+        """The addresses to which the provider sends people back."""
+        has_accounts = any(config.credentials == "per-user" for config in self._servers.values())
+        pages = ["authorize/callback", *(["accounts/signed-in"] if has_accounts else [])]
+        return [f"{self._public}/{page}" for page in pages]
 
     @property
     def _advice(self) -> str:

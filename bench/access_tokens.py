@@ -41,7 +41,7 @@ def main() -> None:
         keys._keys, keys._fetched = usable_keys(key_set(key)), keys._clock()  # noqa: SLF001 - no network
         head = request(token(key))
         decide = server.verifier.decide_now
-        audiences = server.audiences(b"/mcp")
+        audiences = (server.url_of(b"/mcp"),)
         first = measure(lambda: decide(bearer(head), b"/x", audiences) and forget(server), 500)
         again = measure(lambda: server.admit_now(head), ROUNDS)
         lookup = measure(lambda: server.verifier.remembered(bearer(head), b"/mcp"), ROUNDS)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import pytest
 
 from multitap import HttpServer, Settings
+from multitap.config import Profile
 from multitap.config.access import AccessRule, AccessSettings, OidcIssuer, SignInSettings
 from multitap.config.models import ConsoleSettings
 from multitap.control.service import ControlService
@@ -90,7 +91,10 @@ async def office(folder, *, rules=(AccessRule(name="everybody"),), sign_in=None,
             sign_in=sign_in,
         )
         server = HttpServer(url=provider.url, credentials="per-user")
-        settings = Settings(servers={"guarded": server}, state_dir=folder, access=access)
+        profiles = {"empty": Profile(servers=("other",))}
+        settings = Settings(
+            servers={"guarded": server}, state_dir=folder, access=access, profiles=profiles
+        )
         async with gate(settings) as gateway:
             base = gateway.url.removesuffix("/mcp")
             hub = gateway.hub
@@ -337,3 +341,22 @@ async def test_what_a_provider_says_is_text_on_our_page(tmp_path):
 
         assert "<b>x</b>" not in page
         assert "evil" not in page.splitlines()
+
+
+async def test_accounts_are_offered_at_servers_that_a_person_may_see(tmp_path):
+    rules = (
+        AccessRule(name="all", groups=("alice",)),
+        AccessRule(name="few", groups=("bob",), profile="empty"),
+    )
+    async with (
+        office(tmp_path, rules=rules) as (gateway, issuer),
+        Browser(gateway) as alice,
+        Browser(gateway) as bob,
+    ):
+        assert "guarded" in (await sign_in(alice))[1]
+        issuer.user = "bob"
+        assert "guarded" not in (await sign_in(bob))[1]
+        form = {"csrf": await bob.csrf(), "server": "guarded"}
+        assert (await bob.post("/accounts/connect", form))[0] == 404
+        link = gateway.gateway.connections.links.new(Person(issuer.origin, "bob"), "guarded")
+        assert (await bob.open(link))[0] == 404

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from multitap.catalog.audience import Audience
 from multitap.errors import ConfigError
 from multitap.gateway.fronts.cors import Cors
 from multitap.gateway.fronts.tokens import (
@@ -265,6 +266,12 @@ class Access:
         if any(token.principal == key for token in self.tokens):
             return True
         return self.keys is not None and key in self.keys.tokens
+
+    def audience_of(self, key: str) -> Audience:
+        """What the token of a principal, given by its key, shows; nothing if it has ended."""
+        named = [token.profile for token in self.tokens if token.principal == key]
+        named += [self.keys.tokens[key].profile] if self.keys and key in self.keys.tokens else []
+        return Audience.of(*named) if named else Audience.of(deny=("*",))
 
     def _address(self, host: bytes, origin: bytes, site: bytes) -> Rejected | None:
         called = _name(host.decode("latin-1"))

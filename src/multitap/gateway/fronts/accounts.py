@@ -18,7 +18,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
-from multitap.config import HttpServer
+from multitap.catalog.audience import Audience
+from multitap.config import HttpServer, ServerConfig
 from multitap.errors import MultitapError
 from multitap.gateway.fronts import account_pages as pages
 from multitap.gateway.fronts.account_logins import NOT_BEGUN, AccountLogins
@@ -32,6 +33,7 @@ from multitap.gateway.fronts.browser_sessions import (
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead, ToDo
 from multitap.hub.people import Members
+from multitap.identity.grants import ToolGrant
 from multitap.limits import Rate, RateLimit
 from multitap.markup import Markup
 from multitap.principal import Person, Principal
@@ -79,6 +81,7 @@ class AccountPages:
         admit: Whose token a person typed.
         is_valid: Whether the person of a session may still use the gateway.
         providers: The identity providers that people may sign in with now, by name.
+        shows: Whether a person may see a server.
     """
 
     def __init__(
@@ -86,8 +89,10 @@ class AccountPages:
         gateway: Gateway,
         base: str,
         admit: Admit,
+        *,
         is_valid: Callable[[Visitor], bool] = lambda _: True,
         providers: Callable[[], Mapping[str, SignInProvider]] = dict,
+        shows: Callable[[Visitor, str], bool] = lambda _visitor, _server: True,
     ) -> None:
         self._gateway = gateway
         self.base = base.rstrip("/")
@@ -99,6 +104,7 @@ class AccountPages:
             is_valid=is_valid,
         )
         self._providers = providers
+        self._shows = shows
         self._logins = AccountLogins(gateway)
         self._wrong = RateLimit(Rate.parse(ATTEMPTS))
         self._handlers: Mapping[tuple[bytes, bytes], Callable[[HttpRequest], ToDo]] = {
@@ -240,12 +246,20 @@ class AccountPages:
             return
         rows = [
             await self._row(session.person, server, config.description or "")
-            for server, config in self._people.servers.items()
+            for server, config in self._servers(session).items()
         ]
         page = pages.overview(
             session.csrf, str(session.person), rows, is_admin=session.visitor.is_admin
         )
         _show(http_request, page)
+
+    def _servers(self, session: BrowserSession) -> Mapping[str, ServerConfig]:
+        """The servers at which a person may have an account: those that they may see."""
+        return {
+            server: config
+            for server, config in self._people.servers.items()
+            if self._shows(session.visitor, server)
+        }
 
     async def _row(self, person: Person, server: str, description: str) -> AccountRow:
         stored = await self._people.of(person).account(server)
@@ -274,7 +288,7 @@ class AccountPages:
         if person != session.person:
             await self._refuse_other(http_request, session.person, server)
             return
-        config = self._people.servers.get(server)
+        config = self._servers(session).get(server)
         if config is None:
             _show(http_request, pages.message("Not connected", "There is no such server."), 404)
         elif names := keys_of(config):
@@ -303,7 +317,7 @@ class AccountPages:
             if target != (person, server):
                 await self._refuse_other(http_request, person, server)
                 return
-        config = self._people.servers.get(server)
+        config = self._servers(session).get(server)
         if config is None:
             _show(http_request, pages.message("Not connected", "There is no such server."), 404)
         elif names := keys_of(config):
@@ -347,7 +361,7 @@ class AccountPages:
         if (session := self._is_guarded(http_request, form)) is None:
             return
         server = form.get("server", "")
-        config = self._people.servers.get(server)
+        config = self._servers(session).get(server)
         names: Sequence[str] = () if config is None else keys_of(config)
         values = {name: form.get(f"key-{name}", "").strip() for name in names}
         if not values or not all(0 < len(value) <= _LONGEST_KEY for value in values.values()):
@@ -399,7 +413,18 @@ def open_accounts(front: "HttpFront", base: str) -> None:
 
         return sign_in_providers(resources)
 
-    front.accounts = AccountPages(front.gateway, base, find, is_valid, providers)
+    def shows(visitor: Visitor, server: str) -> bool:
+        principal, profiles = visitor.principal, front.gateway.hub.settings.profiles
+        if resources is None or principal.issuer not in resources.verifier.issuers:
+            return access.audience_of(principal.key).limits(profiles).has(server)
+        rules = [rule for rule in resources.verifier.access.rules if rule.name in principal.rules]
+        grants = tuple(ToolGrant(rule.profile, rule.granted) for rule in rules if rule.granted)
+        deny = tuple(glob for rule in rules for glob in rule.deny)
+        return Audience.of(grants=grants, deny=deny).limits(profiles).has(server)
+
+    front.accounts = AccountPages(
+        front.gateway, base, find, is_valid=is_valid, providers=providers, shows=shows
+    )
 
 
 def _form_of(http_request: HttpRequest) -> dict[str, str]:

@@ -62,7 +62,7 @@ def test_an_mcp_json_of_other_clients_needs_no_transport_and_renames_nothing(whe
     assert not loaded.errors
     assert loaded.settings.servers["one"].provenance == "project"
     assert loaded.settings.naming is Naming.SERVER_TOOL
-    assert [source.dialect for source in host_files(where)] == ["claude-desktop"]
+    assert [source.dialect for source in host_files(where)] == ["claude"]
 
 
 def test_otters_file_is_found_too(where):

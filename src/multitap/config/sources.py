@@ -405,7 +405,7 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
 def _dialect_of(path: Path, dialect: str) -> str:
     """The dialect of a project's file, whose name may be that of several hosts."""
     is_plain = dialect == "excelmanus" and not names_transports(path)
-    return "claude-desktop" if is_plain else dialect
+    return "claude" if is_plain else dialect
 
 
 def host_file(dialect: str, where: Surroundings) -> Path | None:

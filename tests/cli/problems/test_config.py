@@ -103,7 +103,7 @@ def test_an_unknown_dialect_is_an_error(multitap, home):
     ended = multitap("config check -c mcp.json --dialect cursr")
 
     assert ended.code == 3
-    assert ended.err == "error: no dialect named 'cursr'\nhint: did you mean `cursor`?\n"
+    assert ended.err == "error: no client or format named 'cursr'\nhint: did you mean `cursor`?\n"
 
 
 def test_the_variable_names_files_too(multitap, home, monkeypatch):

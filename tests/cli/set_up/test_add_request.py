@@ -174,3 +174,10 @@ def test_a_name_that_is_nearly_one_of_the_catalog_is_no_package(multitap, line, 
 
     assert ended.code == 3
     assert hint in ended.err
+
+
+def test_a_missing_command_is_no_package(multitap):
+    ended = multitap("add x --")
+
+    assert ended.code == 2
+    assert "a command is expected after `--`" in ended.err

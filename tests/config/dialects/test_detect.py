@@ -88,7 +88,7 @@ def test_a_dialect_can_be_told_by_name():
     assert dialect("zed") is DIALECTS["zed"]
     with pytest.raises(ConfigError) as caught:
         dialect("claud")
-    assert str(caught.value) == "no dialect named 'claud'"
+    assert str(caught.value) == "no client or format named 'claud'"
     assert caught.value.hint == "did you mean `claude`?"
     assert dialect("claude-desktop") is DIALECTS["claude"]
 

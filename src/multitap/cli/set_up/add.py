@@ -120,6 +120,8 @@ class AddCommand(click.Command):
         if "--" in args:
             at = args.index("--")
             ctx.meta["command"] = args[at + 1 :]
+            if not ctx.meta["command"]:
+                raise click.UsageError("a command is expected after `--`", ctx)
             args = args[:at]
         return super().parse_args(ctx, args)
 

@@ -52,8 +52,8 @@ def dialect(name: str) -> Dialect:
     """
     if dialect_ := DIALECTS.get(OTHER_NAMES.get(name, name)):
         return dialect_
-    hint = did_you_mean(name, DIALECTS) or f"known dialects: {', '.join(sorted(DIALECTS))}"
-    raise ConfigError(f"no dialect named {name!r}", hint=hint)
+    hint = did_you_mean(name, DIALECTS) or f"known: {', '.join(sorted(DIALECTS))}"
+    raise ConfigError(f"no client or format named {name!r}", hint=hint)
 
 
 def detect(document: Document) -> Dialect | None:

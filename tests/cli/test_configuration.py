@@ -10,6 +10,7 @@ import pytest
 from multitap.cli.configuration import typed_name
 from multitap.cli.options import TypedServer
 from multitap.cli.use.watch import folders
+from tests.terminals import terminal
 from tests.zoo.modes import command
 
 GOOD = shlex.join(command("good"))
@@ -198,3 +199,18 @@ def test_only_files_that_were_read_are_called_read(multitap, home):
     ended = multitap("-c broken.toml config check")
 
     assert "read" not in ended.err.replace("broken.toml", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("[servers.a", "broken.toml:1:11: not valid TOML"),
+        ("[servers.a]\n[servers.b]\ncommand = 'true'\nenabled = false", "neither `command`"),
+    ],
+)
+def test_the_screen_says_what_is_wrong_with_a_file(home, text, shown):
+    (home / "broken.toml").write_text(text)
+
+    with terminal([sys.executable, "-m", "multitap", "-c", "broken.toml"]) as person:
+        person.reads(shown)
+        person.press("q")

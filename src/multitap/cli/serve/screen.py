@@ -7,12 +7,13 @@ from tempfile import TemporaryDirectory
 
 from multitap.cli.attachments import Attachment, attachments, save_attachments
 from multitap.cli.browser import open_page, open_picture
-from multitap.cli.configuration import load_configuration
+from multitap.cli.configuration import load_configuration, problem_line
 from multitap.cli.options import CommonOptions
 from multitap.cli.serve.gateway import ServedHub, from_files
 from multitap.cli.signals import end_with_terminal, run_async
 from multitap.cli.target import choose_gateway, join_background
 from multitap.cli.terminal import Exit
+from multitap.config import Problem
 from multitap.control.places import own_socket
 from multitap.control.server import open_control
 from multitap.control.service import ControlService
@@ -31,26 +32,30 @@ def screen(options: CommonOptions) -> int:
             hint="`multitap status` and `multitap --help` work everywhere",
         )
     loaded = load_configuration(options)
+    if not loaded.merged.servers:
+        loaded.check()  # else the screen would say that there are none yet
+    notice = _sum_up(loaded.errors)
     live = choose_gateway(options, loaded) or join_background(options, loaded)
     command = _again(options.files)
     with end_with_terminal():
         if live is not None:
-            run_async(lambda: _show(live.path, command))
+            run_async(lambda: _show(live.path, command, notice))
         else:
             served = from_files(options)
-            run_async(lambda: _show_own(served, command))
+            run_async(lambda: _show_own(served, command, notice))
     return Exit.DONE
 
 
-async def _show(socket: Path, command: Sequence[str]) -> None:
+async def _show(socket: Path, command: Sequence[str], notice: str) -> None:
     from multitap.control.client import ControlClient  # noqa: PLC0415 - slow to import
     from multitap.screens.terminal.app import Terminal  # noqa: PLC0415 - the same
 
     with TemporaryDirectory(prefix="multitap-") as folder:  # readable by its owner only
-        await Terminal(ControlClient(socket), command, _desktop(Path(folder))).run_async()
+        desktop = _desktop(Path(folder))
+        await Terminal(ControlClient(socket), command, desktop, notice=notice).run_async()
 
 
-async def _show_own(served: ServedHub, command: Sequence[str]) -> None:
+async def _show_own(served: ServedHub, command: Sequence[str], notice: str) -> None:
     """Show our own servers: a gateway without clients, used like any other."""
     async with (
         open_gateway(served.open, host=served.host) as gateway,
@@ -58,7 +63,15 @@ async def _show_own(served: ServedHub, command: Sequence[str]) -> None:
             ControlService(gateway, reloader=served.reloader, editor=served.editor), served.state
         ),
     ):
-        await _show(own_socket(served.state), command)
+        await _show(own_socket(served.state), command, notice)
+
+
+def _sum_up(errors: Sequence[Problem]) -> str:
+    """What is wrong with a configuration, in a few lines: the servers in it cannot be shown."""
+    if not errors:
+        return ""
+    more = f" ({len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{problem_line(errors[0])}{more}: see `multitap config check`"
 
 
 def _desktop(folder: Path) -> Desktop:

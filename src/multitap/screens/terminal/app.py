@@ -51,6 +51,7 @@ class HangupDriver(LinuxDriver):
 
 _LOOK = 0.005  # seconds between two checks
 _STUCK = 10.0
+_NOTICED = 20.0  # seconds that a notice stays
 """Seconds. Queues and windows wait for nothing but the processor, however busy that is; only a
 widget that is removed meanwhile does not answer."""
 
@@ -152,6 +153,7 @@ class Terminal(OrderedKeysApp):
         client: The client of its control socket.
         command: Runs this program again, for commands with their own dialogue, such as a login.
         desktop: Saves and shows results.
+        notice: What is shown for a while at the beginning.
     """
 
     CSS = """
@@ -177,9 +179,15 @@ class Terminal(OrderedKeysApp):
     ]
 
     def __init__(
-        self, client: Control, command: Sequence[str] = (), desktop: Desktop = NOTHING
+        self,
+        client: Control,
+        command: Sequence[str] = (),
+        desktop: Desktop = NOTHING,
+        *,
+        notice: str = "",
     ) -> None:
         super().__init__()
+        self._notice = notice
         self.view = LiveView(client)
         self._board = Board(self.view)
         program = (*command,) or own_program()
@@ -210,6 +218,9 @@ class Terminal(OrderedKeysApp):
         self.run_worker(self._follow(), group="pulse", exit_on_error=False)
         self.set_interval(BEAT, self._look_again)
         self._look_again()
+        if self._notice:
+            text = printable(self._notice)
+            self.notify(text, severity="error", timeout=_NOTICED, markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Whether a key works in the current place; the last line shows those that do."""

@@ -48,6 +48,8 @@ class Organisation(TinyIssuer):
     answers_about_people: bool = True
     """Whether it can be asked about them, besides giving tokens."""
     renews_id: bool = True
+    has_pages: bool = False
+    """Whether it has pages of its own, for browsers with its cookie."""
     described: dict = field(default_factory=dict)
     """What its metadata say otherwise."""
     error: str | None = None
@@ -84,6 +86,9 @@ class Organisation(TinyIssuer):
         elif path == "/authorize":
             asked = dict(parse_qsl(query))
             self.pages.append(asked)
+            if self.has_pages:
+                await caller.respond(b"", status=303, location="/interaction")
+                return
             code = secrets.token_hex(8)
             self.codes[code] = asked
             outcome = {"error": self.denies} if self.denies else {"code": code}

@@ -395,6 +395,8 @@ async def test_an_id_token_of_another_sign_in_is_refused(tmp_path):
 
 
 async def test_a_stolen_refresh_token_ends_its_family(front):
+    ended = []
+    front.server.on_end = lambda person, _tokens: ended.append(person[1])
     client_id = await front.register()
     tokens = await front.tokens(client_id)
     _, renewed = await front.refresh(client_id, tokens["refresh_token"])
@@ -402,6 +404,7 @@ async def test_a_stolen_refresh_token_ends_its_family(front):
     stolen = await front.refresh(client_id, tokens["refresh_token"])
 
     assert (stolen[0], stolen[1]["error"]) == (400, "invalid_grant")
+    assert ended == ["alice"]
     for access in (tokens["access_token"], renewed["access_token"]):
         with pytest.raises(TokenRefused):
             await front.server.verify(access, [f"{front.url}/mcp"])

@@ -5,9 +5,13 @@ import json
 
 import pytest
 
+from multitap.authorization.endpoints import open_sign_in
 from multitap.authorization.grants import Grants
 from multitap.authorization.records import FileRecords
+from multitap.config.access import AccessSettings, OidcIssuer, SignInSettings
+from multitap.errors import ConfigError
 from multitap.identity.access_tokens import TokenRefused
+from multitap.identity.verifier import Verifier
 from multitap.oauth.endpoints import FetchedReply
 from tests.authorization.organisation import (
     REDIRECT,
@@ -254,6 +258,21 @@ async def test_registration_can_be_switched_off(tmp_path):
     assert "registration_endpoint" not in metadata
     assert metadata["client_id_metadata_document_supported"] is False
     assert refused.status == 404
+
+
+def test_without_its_settings_there_is_no_sign_in():
+    provider = OidcIssuer(issuer="https://login.example", client_id="tap")
+    access = AccessSettings(oidc={"org": provider})
+
+    assert open_sign_in(access, Verifier(access), "https://tap.example") is None
+
+
+def test_nobody_signs_in_over_a_network_without_tls():
+    provider = OidcIssuer(issuer="https://login.example", client_id="tap")
+    access = AccessSettings(oidc={"org": provider}, sign_in=SignInSettings(provider="org"))
+
+    with pytest.raises(ConfigError, match="no TLS"):
+        open_sign_in(access, Verifier(access), "http://tap.example")
 
 
 class Documents:

@@ -458,12 +458,19 @@ def open_sign_in(
         cluster: The records and the key that all replicas share; None outside of a cluster.
 
     Raises:
-        ConfigError: The key that encrypts sign-ins cannot be used.
+        ConfigError: The key that encrypts sign-ins cannot be used, or people would send what they
+            sign in with over a network in the clear.
     """
     settings = access.sign_in
     provider = access.oidc.get(settings.provider) if settings is not None else None
     if settings is None or provider is None:
         return None
+    url = urlsplit(public_url)
+    if url.scheme != "https" and not is_loopback(url.hostname or ""):
+        raise ConfigError(
+            f"nobody can sign in at {public_url}: it has no TLS",
+            hint="`serve.public_url` has to be an https URL, of a proxy if you like",
+        )
     if cluster is None:
         records = FileRecords()
         keys = VaultKeys(private_folder(), is_used=lambda: file_stamp(records.path) is not None)

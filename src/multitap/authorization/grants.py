@@ -120,7 +120,15 @@ class RefreshClaim(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Stolen(Exception):
-    """A token or code that was used already came again."""
+    """A token or code that was used already came again.
+
+    Args:
+        sign_in: What was revoked for it, if there was anything.
+    """
+
+    def __init__(self, sign_in: SignIn | None) -> None:
+        super().__init__("it was used before")
+        self.sign_in = sign_in
 
 
 class RenewalPending(MultitapError):
@@ -196,8 +204,9 @@ class Grants:
             return None
         used = self._pack(msgspec.structs.replace(code, sign_in=None), key)
         if code.sign_in is None or not await self._records.swap(key, stored, used, ttl=_REPLAY):
+            sign_in = await self.find(code.id)
             await self._prevent(code.id)
-            raise Stolen
+            raise Stolen(sign_in)
         return code
 
     def new_state(self) -> str:
@@ -268,7 +277,7 @@ class Grants:
             if sign_in.generation != claim.generation:
                 # its owner or a thief has the other copy, and nobody can tell which is which
                 await self.revoke(claim.id)
-                raise Stolen
+                raise Stolen(sign_in)
             now = self.clock()
             if sign_in.renewing > now:
                 # not theft yet: the provider may be slow, and the client impatient

@@ -202,8 +202,9 @@ class AuthorizationServer:
     ) -> _OwnCode | None:
         try:
             code = await self.grants.take_code(authorization_code, client.client_id)
-        except Stolen:
+        except Stolen as exc:
             logger.warning("a code of %s was used twice: its sign-in has ended", _short(client))
+            self._on_end(exc.sign_in)
             return None
         if code is None or code.sign_in is None:
             return None
@@ -260,7 +261,8 @@ class AuthorizationServer:
         claim = refresh_token.claim
         try:
             sign_in = await self.grants.claim_renewal(claim)
-        except Stolen:
+        except Stolen as exc:
+            self._on_end(exc.sign_in)
             logger.warning(
                 "a refresh token of %s was used twice: its sign-in has ended", _short(client)
             )
@@ -297,6 +299,9 @@ class AuthorizationServer:
 
     async def _end(self, sign_in_id: str, sign_in: SignIn | None) -> None:
         await self.grants.revoke(sign_in_id)
+        self._on_end(sign_in)
+
+    def _on_end(self, sign_in: SignIn | None) -> None:
         if sign_in is not None and self.on_end is not None:
             self.on_end((sign_in.issuer, sign_in.subject), sign_in.tokens)
 

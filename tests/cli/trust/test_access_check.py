@@ -116,6 +116,14 @@ async def test_a_provider_without_refresh_tokens_is_named_with_the_fix():
     assert "offline_access" in hint
 
 
+async def test_a_provider_whose_pages_need_a_cookie_passes():
+    async with organisation_at_work() as organisation:
+        organisation.has_pages = True
+        checks = await walk("http://127.0.0.1:1", access(organisation.origin))
+
+    assert failures(checks).keys() == {"reach"}
+
+
 async def test_both_addresses_are_tried_to_which_people_are_sent_back():
     personal = HttpServer(url="https://notes.example/mcp", credentials="per-user")
     async with organisation_at_work() as organisation:

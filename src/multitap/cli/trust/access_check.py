@@ -172,7 +172,10 @@ class ClientWalk:
         try:
             metadata = await find_issuer(fetch, provider.issuer)
             keys = await fetch.describe(metadata.jwks_uri or provider.issuer, {})
-        except (LoginFailed, RequestFailed) as exc:
+        except RequestFailed as exc:
+            hint = "the gateway has to reach it: look at its firewall, proxies and names"
+            self._fail(name, str(exc), hint)
+        except LoginFailed as exc:
             hint = f"`access.oidc.{name}.issuer` is the issuer exactly as its metadata has it"
             self._fail(name, str(exc), hint)
         if metadata.issuer != provider.issuer:
@@ -254,10 +257,11 @@ class ClientWalk:
             "code_challenge_method": "S256",
         }
         try:
+            # its first answer only: the next page wants the cookies that it set
             reply = await fetch.describe(
-                f"{metadata.authorization_endpoint}?{urlencode(query)}", {}
+                f"{metadata.authorization_endpoint}?{urlencode(query)}", {}, redirects=0
             )
-        except LoginFailed:  # it sends the browser on to another site, as it may
+        except LoginFailed:  # it sends the browser on, as it may
             self._pass(name, f"it sends people back to {callback}")
         except RequestFailed as exc:
             self._warn(name, f"its page to sign in: {exc}")

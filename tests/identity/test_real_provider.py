@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from contextlib import asynccontextmanager
+from html import unescape
 from pathlib import Path
 from urllib.parse import parse_qs, urljoin, urlsplit
 
@@ -40,14 +41,20 @@ profile = "first"
 name = "operators"
 groups = ["ops"]
 profile = "second"
+admin = true
 [[access.rules]]
 name = "robots"
 clients = ["robot"]
 allow = ["one_*"]
 [profiles.first]
-servers = ["one"]
+servers = ["one", "notes"]
 [profiles.second]
 servers = ["two"]
+[servers.notes]
+command = "{python}"
+args = ["{personal}", "old", "personal"]
+env = {{ PERSONAL_KEY = "${{auth:key}}" }}
+credentials = "per-user"
 [servers.one]
 command = "{python}"
 args = ["-I", "-S", "{upstream}"]
@@ -55,6 +62,7 @@ args = ["-I", "-S", "{upstream}"]
 command = "{python}"
 args = ["-I", "-S", "{upstream}"]
 """
+PERSONAL = Path(__file__).parents[1] / "gateway" / "personal_server.py"
 UPSTREAM = Path(__file__).parents[1] / "gateway" / "hostile" / "upstream.py"
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(300)]
@@ -109,7 +117,9 @@ async def team(package, tmp_path, form="jwt"):
     issuer, url = (f"http://127.0.0.1:{port}" for port in ports)
     path = tmp_path / "multitap.toml"
     path.write_text(
-        SETTINGS.format(url=url, issuer=issuer, python=sys.executable, upstream=UPSTREAM)
+        SETTINGS.format(
+            url=url, issuer=issuer, python=sys.executable, upstream=UPSTREAM, personal=PERSONAL
+        )
     )
     node = str(NODE / "bin" / "node")
     env = {"XDG_DATA_HOME": str(tmp_path / "data"), "XDG_STATE_HOME": str(tmp_path / "state")}
@@ -140,24 +150,38 @@ class Storage:
         self.info = info
 
 
+async def browse(browser, address, name, form=None):
+    """Go where pages lead, and sign in at the provider as a person does; the last page."""
+    for _ in range(20):
+        method = "GET" if form is None else "POST"
+        headers = {"Origin": "{0.scheme}://{0.netloc}".format(urlsplit(address))}
+        async with browser.request(
+            method, address, data=form, headers=headers if form else {}, allow_redirects=False
+        ) as page:
+            text, form = await page.text(), None
+            if "Location" in page.headers:
+                address = urljoin(address, page.headers["Location"])
+                if urlsplit(address).path == "/callback":  # of a client that is not there
+                    return address, 302, ""
+                continue
+        if refresh := re.search(r'content="0;url=([^"]+)"', text):
+            address = unescape(refresh[1])
+        elif prompt := re.search(r'name="prompt" value="(\w+)"', text):
+            address = urljoin(address, re.search(r'action="([^"]+)"', text)[1])
+            form = {"prompt": prompt[1], "login": name, "password": "any"}
+        else:
+            return address, page.status, unescape(text)
+    raise AssertionError("the sign-in does not come to an end")
+
+
+def new_browser():
+    return aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True))
+
+
 async def sign_in(address, name):
     """Fill in the provider's pages as a person does; returns the address they come back to."""
-    jar = aiohttp.CookieJar(unsafe=True)
-    async with aiohttp.ClientSession(cookie_jar=jar) as browser:
-        form = None
-        for _ in range(12):
-            method = "GET" if form is None else "POST"
-            async with browser.request(method, address, data=form, allow_redirects=False) as page:
-                text, form = await page.text(), None
-                if "Location" in page.headers:
-                    address = urljoin(address, page.headers["Location"])
-                    if urlsplit(address).path == "/callback":
-                        return address
-                    continue
-            address = urljoin(address, re.search(r'action="([^"]+)"', text)[1])
-            prompt = re.search(r'name="prompt" value="(\w+)"', text)[1]
-            form = {"prompt": prompt, "login": name, "password": "any"}
-    raise AssertionError("the sign-in does not come to an end")
+    async with new_browser() as browser:
+        return (await browse(browser, address, name))[0]
 
 
 class Person:
@@ -227,7 +251,11 @@ async def test_three_people_sign_in_by_one_url_and_one_is_revoked(package, tmp_p
         people = {name: Person(name, url) for name in ("alice", "bob", "carol", "dave")}
         seen = {name: await tools(people[name]) for name in ("alice", "bob", "carol")}
 
-        assert seen == {"alice": {"one"}, "bob": {"two"}, "carol": {"one", "two"}}
+        assert seen == {
+            "alice": {"one", "notes"},
+            "bob": {"two"},
+            "carol": {"one", "two", "notes"},
+        }
         refused = await people["dave"].ask("tools/list")  # in no group
         assert refused.status_code == 403
         assert "no access rule applies to 'dave' of corp" in refused.text
@@ -273,7 +301,7 @@ async def test_a_machine_comes_in_by_its_client(package, tmp_path):
 async def test_opaque_tokens_work_until_the_provider_revokes_them(package, tmp_path):
     async with team(package, tmp_path, "opaque") as (issuer, url, _):
         carol, bob = Person("carol", url), Person("bob", url)
-        assert await tools(carol) == {"one", "two"}
+        assert await tools(carol) == {"one", "two", "notes"}
         await bob.ask("tools/list")
         for person in (bob, carol):
             form = {
@@ -286,3 +314,42 @@ async def test_opaque_tokens_work_until_the_provider_revokes_them(package, tmp_p
         with anyio.fail_after(90):  # the decision is remembered for a minute at most
             while await status(carol) != 401:
                 await anyio.sleep(1)
+
+
+async def test_everyone_connects_their_own_account_and_an_admin_opens_the_console(
+    package, tmp_path
+):
+    async with team(package, tmp_path) as (_, url, env):
+        for name, console in (("alice", 401), ("carol", 200)):
+            person = Person(name, url)
+            told = (await person.ask("tools/call", name="notes_connect", arguments={})).json()
+            link = re.search(r"http://\S+", told["result"]["content"][0]["text"])[0]
+            async with new_browser() as browser:
+                # not signed in yet: the page asks who opens the link
+                _, _, text = await browse(browser, link, name)
+                page = unescape(re.search(r'href="(/accounts/sign-in[^"]+)"', text)[1])
+                _, _, text = await browse(browser, f"{url}{page}", name)
+                form = dict(re.findall(r'type="hidden" name="(\w+)" value="([^"]*)"', text))
+                form["key-key"] = f"key-of-{name}"
+                _, _, text = await browse(browser, f"{url}/accounts/keys", name, form)
+                assert "Your key is stored for notes" in text
+                assert (await browse(browser, f"{url}/console/access", name))[1] == console
+            with anyio.fail_after(30):
+                while "result" not in (answer := await whose(person)):
+                    await anyio.sleep(0.1)
+            assert answer["result"]["content"][0]["text"].split()[0] == f"key-of-{name}"
+            assert person.sign_ins == 1
+        config = str(tmp_path / "multitap.toml")
+        with anyio.fail_after(30):  # it is written in batches
+            while await owners(env, config) != {"alice", "carol"}:
+                await anyio.sleep(0.1)
+
+
+async def owners(env, config):
+    """Whose accounts the audit log has."""
+    entries = json.loads(await multitap(env, "audit", "--json", "--config", config))
+    return {entry["credential"].partition(" ")[0] for entry in entries if "credential" in entry}
+
+
+async def whose(person):
+    return (await person.ask("tools/call", name="notes_whoami", arguments={"note": "x"})).json()

@@ -6,6 +6,8 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from multitap.identity.people import People, PersonRecord
+from multitap.principal import Person
+from multitap.trust.personal_vault import PersonalVault, key_account
 from multitap.trust.tokens import AccessTokens
 from tests.identity.tiny_issuer import tiny_issuer
 
@@ -30,6 +32,15 @@ deny = ["*_delete"]
 name = "operators"
 groups = ["ops"]
 admin = true
+"""
+PERSONAL = """
+[servers.mine]
+command = "notes"
+env = { KEY = "${auth:notes}", FOLDER = "/srv/${MULTITAP_PERSON}" }
+credentials = "per-user"
+[servers.ours]
+command = "notes"
+env = { KEY = "${auth:notes}" }
 """
 ALICE = PersonRecord(
     provider="corp", issuer="https://login.example.com", subject="alice", name="Alice",
@@ -114,3 +125,25 @@ def test_a_token_is_verified_with_its_provider_before_it_is_explained(multitap, 
         assert "another audience" in refused.out
         assert multitap(f"access revoke {good} --config {path}").code == 0
         assert "revoked" in multitap(f"access explain {good} --config {path}").out
+
+
+def test_accounts_of_people_are_listed_and_go_with_them(multitap, config):
+    People().note([ALICE])
+    alice, bob = (Person("https://login.example.com", name) for name in ("alice", "bob"))
+    for owner in (alice, bob):
+        PersonalVault().save(owner, key_account("wiki", "", {"key": "secret"}))
+    assert multitap("access list --json").json[0]["accounts"] == ["wiki"]
+    assert "wiki" in multitap("access list").out
+
+    assert "deleted 1 account" in multitap(f"access revoke alice --forget {config}").err
+    assert [account.person for account in PersonalVault().accounts()] == [bob]
+
+
+def test_what_each_person_gives_is_not_missed_in_the_configuration(multitap, tmp_path):
+    path = tmp_path / "people.toml"
+    path.write_text(PERSONAL)
+
+    checked = multitap(f"config check --config {path}")
+
+    assert "1 of 2 servers can be used" in checked.err
+    assert "ours cannot start here" in checked.err

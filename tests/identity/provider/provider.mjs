@@ -14,7 +14,10 @@ const provider = new Provider(issuer, {
       redirect_uris: ["http://127.0.0.1/callback"], grant_types: ["authorization_code", "refresh_token"],
     },
     { client_id: "robot", client_secret: "robots-secret", grant_types: ["client_credentials"], redirect_uris: [], response_types: [] },
-    { client_id: "gateway", client_secret: "gateways-secret", grant_types: [], redirect_uris: [], response_types: [] },
+    {
+      client_id: "gateway", client_secret: "gateways-secret", grant_types: ["authorization_code"],
+      redirect_uris: [resource.replace(/\/mcp$/, "/accounts/signed-in")],
+    },
   ],
   scopes: ["openid", "offline_access", "tools", "write"],
   features: {

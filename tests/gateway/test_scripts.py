@@ -4,6 +4,7 @@ import json
 
 import anyio
 import mcp_types as types
+import msgspec
 import pytest
 from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -13,6 +14,7 @@ from multitap import Settings
 from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
 from multitap.config.policy_rules import PolicyRule
+from multitap.store.audit_log import AuditFile
 from tests.gateway.talking import Talker, gate
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
@@ -201,6 +203,26 @@ async def test_a_loop_of_writes_asks_once_with_the_list(settings, shop, era):
         assert shop.cancelled == [1, 2, 3]
         assert "may a script make 3 calls?" in question.message
         assert '{"id":1}\n  {"id":2}\n  {"id":3}' in question.message
+
+
+async def test_what_a_waiting_script_has_done_is_recorded_before_a_person_is_asked(
+    settings, tmp_path, era
+):
+    """The gateway may be killed while the person thinks."""
+    written = []
+
+    class Reader(Decider):
+        async def _elicit(self, *args):
+            entries = [msgspec.json.decode(entry.body) for entry in AuditFile(tmp_path).entries()]
+            written.extend(entry for entry in entries if entry["kind"] == "script")
+            return await super()._elicit(*args)
+
+    async with gate(settings(policy=ASK)) as opened, Reader(era, opened.url) as talker:
+        await run(talker, "shop_get_order(id=1)\nshop_cancel_order(id=1)")
+
+    (entry,) = written
+    assert entry["outcome"] == "waiting"
+    assert entry["detail"] == "1 call: shop_get_order in line 1"
 
 
 async def test_a_refusal_is_an_error_in_the_script(settings, shop, era):

@@ -65,7 +65,7 @@ LIFE = 600.0
 """Seconds for which a paused script can be continued."""
 LARGEST_STATE = 64 * 1024
 """Bytes of a sealed script that a client carries; larger ones are kept here, or by the cluster."""
-MOST_KEPT = 64
+MOST_PAUSED = 64
 """Paused scripts that this process keeps; beyond that, the oldest is dropped."""
 AT_A_TIME = 8
 """Calls of one script that run at the same time."""
@@ -146,7 +146,7 @@ class ScriptRunner:
         self._seal = seal
         self._pool = ScriptPool()
         self._once = SingleUse(LIFE)
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
+        self._paused: OrderedDict[str, bytes] = OrderedDict()
         self._records: SharedRecords | None = None
 
     def share(self, records: SharedRecords, seal: Seal) -> None:
@@ -211,7 +211,7 @@ class ScriptRunner:
             report = ScriptFailed("", f"it took longer than {limit:g} s")
         except MultitapError as exc:
             report = ScriptFailed("", str(exc))
-        self._record(request, progress, report)
+        self._record(request, progress, "ok" if isinstance(report, ScriptDone) else "error")
         view = self._view(request.client.audience)
         tools = [view.tools[name] for name in progress.tools if name in view.tools]
         if isinstance(report, ScriptDone):
@@ -330,20 +330,23 @@ class ScriptRunner:
         Raises:
             _Paused: The client can only be asked by an answer to its request.
         """
-        asked = self._asking(request, progress, calls)
-        if not asked:
+        undecided = self._undecided(request, progress, calls)
+        if not undecided:
             return
         if len(calls) == 1:  # a loop, perhaps: the same calls follow
-            route = asked[0][1]
+            route = undecided[0][1]
             sample = msgspec.json.encode(_sample(route.tool.definition.get("outputSchema")))
             following = await process.ask(Peek(sample, MOST_ASKED - 1))
             if isinstance(following, ScriptCalls):
-                asked += self._asking(request, progress, following.calls)
-        progress.question = _words(asked)
+                undecided += self._undecided(request, progress, following.calls)
+        progress.question = _describe_calls(undecided)
         form = _question(progress.question)
         if not able(request.capabilities, _ELICIT, form):
             return  # the calls ask somebody else, or are refused
-        progress.asked = [digest for digest, _, _ in asked]
+        progress.asked = [digest for digest, _, _ in undecided]
+        # whoever asks may be killed while a person thinks: then this tells what had been done
+        self._record(request, progress, "waiting")
+        await self._hub.store.write_audit()
         if request.is_stateless:
             raise _Paused
         try:
@@ -355,12 +358,12 @@ class ScriptRunner:
         else:
             progress.refused = progress.asked
 
-    def _asking(
+    def _undecided(
         self, request: ClientRequest, progress: _Progress, calls: Sequence[ScriptCall]
     ) -> list[tuple[bytes, Route, bytes]]:
         """The calls that the policy asks about and nobody has decided yet."""
         view = self._view(request.client.audience)
-        asking: list[tuple[bytes, Route, bytes]] = []
+        undecided: list[tuple[bytes, Route, bytes]] = []
         for call in calls:
             try:
                 name, arguments = self._target(request, call)
@@ -374,8 +377,8 @@ class ScriptRunner:
             digest = bind(name, arguments)
             is_decided = digest in progress.approved or digest in progress.refused
             if ruling.decision is Decision.ASK and not is_decided:
-                asking.append((digest, route, arguments))
-        return asking
+                undecided.append((digest, route, arguments))
+        return undecided
 
     async def _pause(self, request: ClientRequest, progress: _Progress) -> Result:
         """Ask a stateless client, and give it the script to return with."""
@@ -415,8 +418,9 @@ class ScriptRunner:
             raise _expired()
         progress = _parse_progress(opened.data)
         if progress.handle:
-            kept = await self._fetch(progress.handle)
-            whole = None if kept is None else self._seal().unseal(kept, f"script {progress.handle}")
+            script = await self._fetch(progress.handle)
+            purpose = f"script {progress.handle}"
+            whole = None if script is None else self._seal().unseal(script, purpose)
             if whole is None:
                 raise _expired()
             progress = _parse_progress(whole.data)
@@ -428,23 +432,24 @@ class ScriptRunner:
         if self._records is not None:
             await self._records.write(f"script/{handle}", sealed, ttl=LIFE)
             return
-        self._kept[handle] = sealed
-        if len(self._kept) > MOST_KEPT:
-            self._kept.popitem(last=False)
+        self._paused[handle] = sealed
+        if len(self._paused) > MOST_PAUSED:
+            self._paused.popitem(last=False)
 
     async def _fetch(self, handle: str) -> bytes | None:
         if self._records is None:
-            return self._kept.pop(handle, None)
+            return self._paused.pop(handle, None)
         key = f"script/{handle}"
         sealed = await self._records.read(key)
         await self._records.delete(key)
         return sealed
 
-    def _record(self, request: ClientRequest, progress: _Progress, report: Report) -> None:
+    def _record(self, request: ClientRequest, progress: _Progress, outcome: str) -> None:
         """Record the script itself; its calls name it as their session."""
         if not self._hub.settings.audit.enabled:
             return
-        outcome = "ok" if isinstance(report, ScriptDone) else "error"
+        calls = counted(len(progress.made), "call")
+        names = ", ".join(progress.made[-_SHOWN_CALLS:])
         self._hub.store.audit(
             AuditRecord(
                 "script",
@@ -455,7 +460,7 @@ class ScriptRunner:
                 session=session_of(progress.id),
                 subject=progress.id,
                 outcome=outcome,
-                detail=counted(len(progress.made), "call"),
+                detail=f"{calls}: {names}" if names else calls,
             )
         )
 
@@ -537,12 +542,12 @@ def _sample(schema: Any) -> Any:
     return _SAMPLES.get(str(schema.get("type")), {})
 
 
-def _words(asked: Sequence[tuple[bytes, Route, bytes]]) -> str:
+def _describe_calls(calls: Sequence[tuple[bytes, Route, bytes]]) -> str:
     """The question about some calls of a script."""
-    lines = [f"Multitap asks: may a script make {counted(len(asked), 'call')}?"]
-    for route in {route.tool.name: route for _, route, _ in asked}.values():
+    lines = [f"Multitap asks: may a script make {counted(len(calls), 'call')}?"]
+    for route in {route.tool.name: route for _, route, _ in calls}.values():
         lines.append(f"The tool {route.tool.raw_name!r} of the server {route.tool.server!r} with:")
-        for _, other, arguments in asked:
+        for _, other, arguments in calls:
             if other.tool is route.tool:
                 shown = show_arguments(decode_arguments(arguments), route.link.report.redact)
                 lines.append(f"  {msgspec.json.encode(shown).decode()}")

@@ -36,7 +36,7 @@ _LINKS_SINCE = "2025-06-18"  # older clients do not know resource links, and may
 _RANDOM = 9  # bytes of a handle
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _StoredResult(msgspec.Struct, frozen=True):
     """A whole result, and the tools that it came from."""
 
     raw: bytes
@@ -44,7 +44,7 @@ class _Kept(msgspec.Struct, frozen=True):
     until: float
 
 
-_NONE: Mapping[str, _Kept] = {}
+_NONE: Mapping[str, _StoredResult] = {}
 
 
 class ResultShaper:
@@ -69,7 +69,7 @@ class ResultShaper:
         self._on_shaped = on_shaped
         self._replica = replica
         self._clock = clock
-        self._kept: dict[str, OrderedDict[str, _Kept]] = {}
+        self._stored: dict[str, OrderedDict[str, _StoredResult]] = {}
         self._limiter = CapacityLimiter(AT_A_TIME)
 
     async def shape(
@@ -96,7 +96,9 @@ class ResultShaper:
             self._on_shaped(tools[0], shaped.before, shaped.after)
         if shaped.whole is None or not handle.id:
             return shaped.shown
-        self._keep(request.holder, handle.id, _Kept(shaped.whole, (*tools,), self._clock() + AGE))
+        self._keep(
+            request.holder, handle.id, _StoredResult(shaped.whole, (*tools,), self._clock() + AGE)
+        )
         if not request.is_stateless and request.client.version < _LINKS_SINCE:
             return shaped.shown
         link = {
@@ -117,12 +119,12 @@ class ResultShaper:
         try:
             arguments = check_arguments(reading_tool(), request.params.arguments)
             selector = Selector(arguments["select"]) if "select" in arguments else None
-            kept = self._find(request, arguments["result"])
+            stored = self._find(request, arguments["result"])
         except (BadArguments, UnknownName) as exc:
             return refusal(request, exc)
         room = self._view(request.client.audience).result_room
         start, handle = arguments.get("from", 0), self._handle(request, arguments["result"])
-        shaped = await fit(kept.raw, selector, room, handle, self._limiter, start)
+        shaped = await fit(stored.raw, selector, room, handle, self._limiter, start)
         return shaped.shown
 
     async def read(self, request: ClientRequest, uri: str) -> Result | None:
@@ -134,28 +136,30 @@ class ResultShaper:
         """
         if not uri.startswith(RESULTS):
             return None
-        kept = self._find(request, uri.removeprefix(RESULTS))
-        text = await to_thread.run_sync(lambda: ToolResult(kept.raw).text)
+        stored = self._find(request, uri.removeprefix(RESULTS))
+        text = await to_thread.run_sync(lambda: ToolResult(stored.raw).text)
         result = jsonrpc.encode({"contents": [{"uri": uri, "mimeType": _mime(text), "text": text}]})
         return to_stateless(result, is_cached=True) if request.is_stateless else result
 
-    def _find(self, request: ClientRequest, handle: str) -> _Kept:
+    def _find(self, request: ClientRequest, handle: str) -> _StoredResult:
         replica, _, _ = handle.rpartition(".")
         if replica != self._replica and replica and self._replica:
             raise OnOtherReplica(replica)
-        kept = self._kept.get(request.holder, _NONE).get(handle)
+        stored = self._stored.get(request.holder, _NONE).get(handle)
         view = self._view(request.client.audience)
         # whoever may no longer see a tool must not read what it said
         if (
-            kept is None
-            or kept.until < self._clock()
-            or any(not view.shows(tool) or tool.name in view.catalog.hidden for tool in kept.tools)
+            stored is None
+            or stored.until < self._clock()
+            or any(
+                not view.shows(tool) or tool.name in view.catalog.hidden for tool in stored.tools
+            )
         ):
             raise UnknownName(
                 f"no result {quoted(handle)} is kept",
                 hint=f"they are kept for {AGE / 60:g} minutes; the call has to be made again",
             )
-        return kept
+        return stored
 
     def _handle(self, request: ClientRequest, handle: str = "") -> Handle:
         if not handle:
@@ -165,24 +169,24 @@ class ResultShaper:
         is_listed = not self._view(request.client.audience).answers_searches
         return Handle(handle, READ_RESULT if is_listed else f"{CALL_TOOL} {READ_RESULT}")
 
-    def _keep(self, holder: str, handle: str, kept: _Kept) -> None:
+    def _keep(self, holder: str, handle: str, stored: _StoredResult) -> None:
         now = self._clock()
-        for other, results in [*self._kept.items()]:
+        for other, results in [*self._stored.items()]:
             while results and next(iter(results.values())).until < now:
                 results.popitem(last=False)
             if not results:
-                del self._kept[other]
-        own = self._kept.setdefault(holder, OrderedDict())
-        own[handle] = kept
+                del self._stored[other]
+        own = self._stored.setdefault(holder, OrderedDict())
+        own[handle] = stored
         while len(own) > MOST_EACH or _weight(own) > MOST_BYTES_EACH:
             own.popitem(last=False)
-        while sum(map(_weight, self._kept.values())) > MOST_BYTES:
-            heaviest = max(self._kept.values(), key=_weight)
+        while sum(map(_weight, self._stored.values())) > MOST_BYTES:
+            heaviest = max(self._stored.values(), key=_weight)
             heaviest.popitem(last=False)
 
 
-def _weight(results: Mapping[str, _Kept]) -> int:
-    return sum(len(kept.raw) for kept in results.values())
+def _weight(results: Mapping[str, _StoredResult]) -> int:
+    return sum(len(stored.raw) for stored in results.values())
 
 
 def _mime(text: str) -> str:

@@ -202,7 +202,7 @@ class ToolFinder:
         self._listed = listed
         self._find = find
         self._withheld = withheld
-        self._known = Index()
+        self._latest = Index()
 
     def search(self, arguments: Arguments) -> str:
         """The best matches, or an overview if nothing matches."""
@@ -245,8 +245,8 @@ class ToolFinder:
         return None
 
     def _index(self) -> Index:
-        self._known.update(self._listed())
-        return self._known
+        self._latest.update(self._listed())
+        return self._latest
 
 
 def _show(tool: ToolInfo) -> str:

@@ -87,15 +87,15 @@ class Stems:
     """The stem of a word; takes a tenth of a millisecond the first time."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._cached: dict[str, str] = {}
 
     def __call__(self, word: str) -> str:
-        stem = self._known.get(word)
+        stem = self._cached.get(word)
         if stem is None:
             # a stemmer has state: one for each thread
             stem = str(self._languages.stemmer("english").stemWord(word))
-            if len(self._known) < MOST_STEMS:
-                self._known[word] = stem
+            if len(self._cached) < MOST_STEMS:
+                self._cached[word] = stem
         return stem
 
     @cached_property

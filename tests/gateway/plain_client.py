@@ -153,8 +153,8 @@ async def on_http(era, url, able=None):
             if era == "new" and "method" in message:
                 own |= {"mcp-protocol-version": NEW, "mcp-method": message["method"]}
                 params = message.get("params", {})
-                if (name := params.get("name") or params.get("uri")) is not None:
-                    own["mcp-name"] = name
+                named = [params[key] for key in ("name", "uri", "taskId") if key in params]
+                own |= {"mcp-name": named[0]} if named else {}
             posting = anyio.Event()
             tasks.start_soon(post, message, own, posting)
             await posting.wait()

@@ -1,4 +1,7 @@
-"""Tasks, pages and skills in every pair of eras, over every pair of transports."""
+"""Tasks, pages and skills in every pair of eras, over every pair of transports.
+
+And as a direct connection shows them.
+"""
 
 import socket
 import subprocess
@@ -105,20 +108,26 @@ def cell(request, clients):
     return clients[era, transport], "_".join(server)
 
 
+async def follow(client, tool):
+    """A task as it was made, its state at the end, and its result."""
+    params = {"name": tool, "arguments": {"label": "x", "seconds": 0.1}}
+    made = await client.result(
+        "tools/call", **params, **({"task": {}} if client.era == "old" else {})
+    )
+    task = made["task"] if client.era == "old" else made
+    with anyio.fail_after(plain_client.PATIENCE):
+        while (state := await client.result("tasks/get", taskId=task["taskId"])) and (
+            state["status"] != "completed"
+        ):
+            await anyio.sleep(0.05)
+    if client.era == "new":
+        return task, state, state["result"]
+    return task, state, await client.result("tasks/result", taskId=task["taskId"])
+
+
 async def test_a_task_ends_with_its_result(cell):
     client, server = cell
-    params = {"name": f"tasks_{server}_slow_compute", "arguments": {"label": "x", "seconds": 0.1}}
-    if client.era == "old":
-        task = (await client.result("tools/call", **params, task={}))["task"]
-        result = await client.result("tasks/result", taskId=task["taskId"])
-    else:
-        task = await client.result("tools/call", **params)
-        with anyio.fail_after(plain_client.PATIENCE):
-            while (state := await client.result("tasks/get", taskId=task["taskId"])) and (
-                state["status"] != "completed"
-            ):
-                await anyio.sleep(0.05)
-        result = state["result"]
+    task, _, result = await follow(client, f"tasks_{server}_slow_compute")
 
     assert not task["taskId"].startswith("task-")
     assert result["content"][0]["text"] == "computed x"
@@ -145,3 +154,65 @@ async def test_a_skill_is_listed_and_read(cell):
     assert skill["frontmatter"]["name"] == "refunds"
     assert read["contents"][0]["uri"] == skill["uri"]
     assert f"skills_{server.partition('_')[0]}" in read["contents"][0]["text"]
+
+
+@pytest.fixture(params=ERAS)
+async def pair(request, clients, entries):
+    """Makes clients of the same era: of a server itself, and of the gateway before it."""
+    era = request.param
+
+    async def connect(stack, feature):
+        url = entries[f"{feature}_{era}_http"].split('"')[1]
+        direct = await stack.enter_async_context(plain_client.on_http(era, url, ABLE[era]))
+        await direct.begin()
+        return direct, clients[era, "http"], f"{feature}_{era}_http"
+
+    async with AsyncExitStack() as stack:
+        yield lambda feature: connect(stack, feature)
+
+
+async def test_a_task_through_the_gateway_is_like_a_direct_one(pair):
+    direct, through, server = await pair("tasks")
+    expected = await follow(direct, "slow_compute")
+    actual = await follow(through, f"{server}_slow_compute")
+    own = {"_meta", "statusMessage"}  # ids of tasks, and words that come and go
+
+    assert actual[2]["content"] == expected[2]["content"]
+    for mine, theirs in zip(actual[:2], expected[:2], strict=True):
+        assert mine.keys() - own == theirs.keys() - own
+
+
+async def test_a_page_through_the_gateway_is_like_a_direct_one(pair):
+    direct, through, server = await pair("pages")
+    address = "ui://widget/main.html"
+    listed = {tool["name"]: tool for tool in (await through.result("tools/list"))["tools"]}
+    uri = listed[f"{server}_show"]["_meta"]["ui"]["resourceUri"]
+    expected = (await direct.result("resources/read", uri=address))["contents"][0]
+    actual = (await through.result("resources/read", uri=uri))["contents"][0]
+
+    assert {**actual, "uri": address} == expected
+    assert await through.text("refresh") == await direct.text("refresh")
+
+
+async def test_skills_through_the_gateway_are_like_direct_ones(pair):
+    direct, through, server = await pair("skills")
+    uri = "skill://refunds/SKILL.md"
+    address = f"skill://{server}/~/refunds/SKILL.md"
+    expected = await direct.result("resources/read", uri=uri)
+    actual = await through.result("resources/read", uri=address)
+
+    assert actual["contents"] == [{**expected["contents"][0], "uri": address}]
+    if direct.era == "new":  # the old era has no more than the resource
+        entry = (await direct.result("skills/get", uri=uri))["skill"]
+        skill = (await through.result("skills/get", uri=address))["skill"]
+
+        assert skill["frontmatter"] == entry["frontmatter"]
+        assert [(file["digest"], file["size"]) for file in skill["resources"]] == [
+            (file["digest"], file["size"]) for file in entry["resources"]
+        ]
+        folders = [
+            await client.result("resources/directory/read", uri=f"{start}refunds")
+            for client, start in ((direct, "skill://"), (through, f"skill://{server}/~/"))
+        ]
+        names = [[one["name"] for one in folder["resources"]] for folder in folders]
+        assert names[0] == names[1]

@@ -131,9 +131,9 @@ class ClientLists:
         for link in _links(view):
             if link.name in servers:
                 session, description = link.session, link.config.description
-                group = {"title": session and session.title, "description": description}
-                given = {key: value for key, value in group.items() if value}
-                groups += [{"name": link.name, **given}, *await _groups_of(link)]
+                texts = {"title": session and session.title, "description": description}
+                about = {key: text for key, text in texts.items() if text}
+                groups += [{"name": link.name, **about}, *await _groups_of(link)]
         content: dict[str, Any] = {"groups": groups}
         if request.is_stateless:
             fresh = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"}

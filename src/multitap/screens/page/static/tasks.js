@@ -30,8 +30,8 @@ export default function tasks(app) {
   }
 
   async function look() {
-    const found = await attempt(() => ask("tasks"));
-    if (found) table.show(app.filtered(found, (task) => ({ server: task.server, tool: task.name, status: task.status, client: task.caller, kind: "task", text: task.message ?? "" })), app.empty("tasks"));
+    const list = await attempt(() => ask("tasks"));
+    if (list) table.show(app.filtered(list, (task) => ({ server: task.server, tool: task.name, status: task.status, client: task.caller, kind: "task", text: task.message ?? "" })), app.empty("tasks"));
   }
 
   return { node: table.node, table, show() {}, look, every: 1000, keys: { x: () => table.current && OPEN.includes(table.current.status) && cancel(table.current) }, help: "Enter shows the result, x cancels" };

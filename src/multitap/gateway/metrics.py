@@ -14,7 +14,14 @@ from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.gateway import client_errors
 from multitap.gateway.traces import NO_ERRORS
-from multitap.hub.metrics import CALL_FAMILIES, REJECTED, SERVER_OPERATION, Metrics
+from multitap.hub.metrics import (
+    CALL_FAMILIES,
+    MAX_TOOLS,
+    OTHER,
+    REJECTED,
+    SERVER_OPERATION,
+    Metrics,
+)
 from multitap.telemetry.metrics import (
     BYTES_PER_TOKEN,
     OPERATION_BOUNDS,
@@ -24,6 +31,7 @@ from multitap.telemetry.metrics import (
     add_up,
 )
 from multitap.upstream.link import Link
+from multitap.upstream.spans import TRANSPORTS
 from multitap.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
@@ -98,23 +106,24 @@ _LIST_TOKENS = _gauge(
     "server",
     is_common=True,
 )
+_SHAPED_LABELS = ("server", "gen_ai_tool_name")
 _SHAPED = Family(
     name="multitap_shaped_results_total",
     kind="counter",
     help="Results that were shaped for models.",
-    labels=("server", "tool"),
+    labels=_SHAPED_LABELS,
 )
 _BEFORE = Family(
     name="multitap_shaped_result_bytes_before_total",
     kind="counter",
     help="Bytes of the texts of shaped results, before.",
-    labels=("server", "tool"),
+    labels=_SHAPED_LABELS,
 )
 _AFTER = Family(
     name="multitap_shaped_result_bytes_after_total",
     kind="counter",
     help="Bytes of the texts of shaped results, after.",
-    labels=("server", "tool"),
+    labels=_SHAPED_LABELS,
 )
 _SESSIONS = _gauge("multitap_sessions", "Open sessions of clients.")
 _WAITING = _gauge("multitap_waiting_calls", "Calls that wait for their client to return.")
@@ -167,7 +176,6 @@ _REASONS: Mapping[int, str] = {
     503: "overloaded",
 }
 """Why requests are not admitted, by the status of the response."""
-_TRANSPORTS = {"stdio": "pipe", "streamable-http": "tcp", "sse": "tcp"}
 _STATUS = Path("/proc/self/statm")
 _OPEN = "/proc/self/fd"
 
@@ -191,7 +199,11 @@ class GatewayMetrics:
 
     def on_shaped(self, tool: Tool, before: int, after: int) -> None:
         """Count a shaped result, by the bytes of its text."""
-        counts = self._shaped.setdefault((tool.server, tool.raw_name), [0, 0, 0])
+        key = (tool.server, tool.raw_name)
+        # servers choose the names
+        if key not in self._shaped and len(self._shaped) >= MAX_TOOLS:
+            key = (tool.server, OTHER)
+        counts = self._shaped.setdefault(key, [0, 0, 0])
         for place, amount in enumerate((1, before, after)):
             counts[place] += amount
 
@@ -269,7 +281,7 @@ def _add_server(samples: Samples, link: Link) -> None:
     is_up = link.state is LinkState.CONNECTED or link.availability.is_asleep
     add(_UP, int(is_up))
     if (session := link.session) is not None:
-        add(_INFO, 1, _TRANSPORTS.get(session.wire.kind, ""), session.protocol_version)
+        add(_INFO, 1, TRANSPORTS.get(session.wire.kind, ""), session.protocol_version)
     add(_RESTARTS, max(link.starts - 1, 0))
     add(_IN_FLIGHT, link.requests.slots.working)
     add(_QUEUE, link.requests.slots.waiting)
@@ -338,7 +350,7 @@ class ShownMetrics:
 
         if view.is_limited:
             calls = metrics.samples(lambda server, tool: (server, tool) in names, name)
-            parts = [calls, _of_servers(rest, {tool.server for tool in shown})]
+            parts = [calls, _of_tools(rest, names.keys())]
         else:
             parts = [metrics.samples(name=name), rest, gauges.samples()]
         return add_up(FAMILIES, [*parts, self._lists(catalog, shown)])
@@ -370,19 +382,20 @@ def _all_tools(catalog: Catalog) -> Sequence[Tool]:
     )
 
 
-def _of_servers(samples: Samples, servers: Collection[str]) -> Samples:
-    """What concerns these servers."""
-    places = {
-        family.name: family.labels.index("server")
-        for family in FAMILIES
-        if "server" in family.labels
-    }
-    return {
-        name: [
-            (labels, value) for labels, value in samples.get(name, ()) if labels[place] in servers
+def _of_tools(samples: Samples, tools: Collection[tuple[str, str]]) -> Samples:
+    """What concerns these tools, by server and the server's own name, and their servers."""
+    servers = {server for server, _ in tools}
+    chosen: Samples = {}
+    for family in FAMILIES:
+        if "server" not in family.labels:
+            continue
+        place = family.labels.index("server")
+        chosen[family.name] = [
+            (labels, value)
+            for labels, value in samples.get(family.name, ())
+            if labels[place] in servers and (family.labels != _SHAPED_LABELS or labels in tools)
         ]
-        for name, place in places.items()
-    }
+    return chosen
 
 
 def _cost(tool: Tool) -> float:

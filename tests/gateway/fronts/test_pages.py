@@ -11,6 +11,7 @@ import pytest
 
 from multitap.config.models import Quota, Serve
 from multitap.gateway.fronts.tokens import Token
+from multitap.gateway.metrics import _of_tools
 from multitap.results import ToolResult
 from tests.gateway.hostile.raw import OLD, dial, http, in_session, message, shake_hands, stateless
 from tests.gateway.talking import gate, zoo
@@ -187,3 +188,18 @@ async def test_strangers_learn_only_whether_it_is_alive_and_able(settings):
         assert (await line.asks(http("GET", "/ready"))).status == 503
         assert (await line.asks(http("GET", "/health"))).status == 200
         assert (await line.asks(http("POST", "/health"))).status == 401
+
+
+def test_shaped_results_are_shown_by_tool_and_only_to_those_who_may_see_it():
+    samples = {
+        "multitap_shaped_results_total": [(("s", "mine"), 1), (("s", "other"), 2), (("t", "x"), 3)],
+        "multitap_server_up": [(("s",), 1), (("t",), 1)],
+        "multitap_sessions": [((), 5)],
+    }
+
+    shown = _of_tools(samples, {("s", "mine")})
+
+    assert {name: pairs for name, pairs in shown.items() if pairs} == {
+        "multitap_shaped_results_total": [(("s", "mine"), 1)],
+        "multitap_server_up": [(("s",), 1)],
+    }

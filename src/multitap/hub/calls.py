@@ -266,7 +266,7 @@ class Calls:
                 route.link.person,
             )
             self._count(record)
-            if self.is_traced:
+            if record.trace is not None:
                 _add_phases(record)
             if self._trail.is_enabled:
                 self._audit.append(record)

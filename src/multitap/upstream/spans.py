@@ -1,7 +1,7 @@
 """Spans of what is sent to servers, and the context that tells servers about them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from msgspec import Raw
@@ -61,10 +61,12 @@ class SpanWire:
         self._version = protocol_version
         self._wire.establish(protocol_version, stateless=stateless)
 
-    async def request(self, request: Request) -> Raw:
+    def request(self, request: Request) -> Coroutine[Any, Any, Raw]:
+        # not awaited here: a request that is not recorded has no frame more than without traces
         span = self._begin(request)
-        if span is None:
-            return await self._wire.request(request)
+        return self._wire.request(request) if span is None else self._record(request, span)
+
+    async def _record(self, request: Request, span: Span) -> Raw:
         meta, headers = request.meta, request.headers
         if self._spans.injects:
             request.meta = with_context(meta, span.context)

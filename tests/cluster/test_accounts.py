@@ -1,14 +1,28 @@
 """Replicas share what people begin: a login at one of them is finished at any other."""
 
 import re
+from itertools import count
+from pathlib import Path
 
+import anyio
 import pytest
 
 from multitap import HttpServer, Settings
+from multitap.config.access import AccessRule, AccessSettings, OidcIssuer
 from multitap.gateway.fronts.accounts import open_accounts
+from multitap.gateway.fronts.resource_server import ResourceServer
+from multitap.gateway.fronts.tokens import TokenSources
+from multitap.identity.people import People, PersonRecord
+from multitap.identity.verifier import Verifier
+from multitap.principal import Person
+from multitap.trust.personal_vault import PersonalVault, key_account
+from multitap.trust.tokens import AccessTokens
 from tests.cluster.staging import replicas
-from tests.gateway.people import Browser, person, tokens
+from tests.gateway.people import Browser, person, program, tokens
+from tests.gateway.task_clients import NewClient
+from tests.identity.tiny_issuer import tiny_issuer
 from tests.oauth.provider import provided
+from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("own_logins")
 
@@ -52,3 +66,50 @@ async def test_a_login_that_began_at_one_replica_is_finished_at_another(
             else:
                 assert (status, "for somebody else" in text) == (403, True)
                 assert stored is None
+
+
+async def test_a_person_who_is_revoked_at_one_replica_loses_their_programs_at_all(
+    redis_server, tmp_path
+):
+    machines, numbers = [People(tmp_path / name) for name in ("one", "two")], count()
+
+    def resources(gateway):
+        people = machines[next(numbers)]
+        return ResourceServer(
+            "https://tap.example.com",
+            lambda: gateway.hub.settings.access,
+            dict,
+            make_verifier=lambda access: Verifier(access, people),
+        )
+
+    async with tiny_issuer() as issuer:
+        rules = (AccessRule(name="all"),)
+        access = AccessSettings(oidc={"corp": OidcIssuer(issuer=issuer.url)}, rules=rules)
+        settings = [
+            Settings(servers={"mine": program()}, state_dir=people.folder, access=access)
+            for people in machines
+        ]
+        for name in ("alice", "bob"):
+            owner = Person(issuer.url, name)
+            PersonalVault().save(owner, key_account("mine", "", {"key": f"key-of-{name}"}))
+        sources = [TokenSources(AccessTokens(people.folder)) for people in machines]
+        async with replicas(
+            redis_server, *settings, sources=sources, resources=resources
+        ) as opened:
+            pids = {}
+            for replica in opened.gates:
+                for name in ("alice", "bob"):
+                    token = issuer.token(sub=name)
+                    async with NewClient(replica.url, token=token, declares=False) as client:
+                        result = await client.call("mine_whoami", {"note": "x"})
+                    key, pid, _ = result["content"][0]["text"].split()
+                    assert key == f"key-of-{name}"
+                    pids.setdefault(name, []).append(Path(f"/proc/{pid}"))
+            alice = PersonRecord(provider="corp", issuer=issuer.url, subject="alice")
+            machines[0].revoke(alice)
+
+            with anyio.fail_after(20):
+                for path in pids["alice"]:
+                    await until(lambda path=path: not path.exists())
+            assert len({*pids["alice"]}) == 2
+            assert all(path.exists() for path in pids["bob"])

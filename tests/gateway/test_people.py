@@ -337,3 +337,23 @@ async def test_nobody_waits_for_a_refresh_that_is_stuck(tmp_path, era):
 
         assert names == ["guarded_whoami"]
         assert not result.is_error
+
+
+@pytest.mark.parametrize("speaks", ERAS)
+@pytest.mark.parametrize("era", ERAS)
+async def test_the_first_use_goes_on_by_itself_in_every_cell(tmp_path, era, speaks):
+    pinned = "handshake" if speaks == "old" else "stateless"
+    settings = Settings(servers={"mine": program(speaks, era=pinned)}, state_dir=tmp_path)
+    async with team(settings) as gateway, Browser(gateway, "alice") as browser:
+
+        async def visit(url):
+            assert "needs a key of yours" in (await browser.open(url))[1]
+            await browser.give_key("mine", "key-of-alice")
+
+        async with Client(era, gateway, "alice", browser=visit) as alice:
+            with anyio.fail_after(30):
+                result = await alice.client.call_tool("mine_connect", {})
+                assert "mine_only_for_alice" in text_of(result)
+                told = await alice.client.call_tool("mine_whoami", {"note": "x"})
+            assert text_of(told).split()[0] == "key-of-alice"
+            assert [question.mode for question in alice.asked] == ["url"]

@@ -159,12 +159,12 @@ def put_values(text: str, value: Callable[[Reference], str | None]) -> str:
     """
 
     def put(match: re.Match[str]) -> str:
-        known = None if match.group() == "$${" else value(_reference(match))
-        if known is None:
+        text_ = None if match.group() == "$${" else value(_reference(match))
+        if text_ is None:
             return match.group()
-        if known.endswith("$") and text[match.end() : match.end() + 1] in {"$", "{"}:
+        if text_.endswith("$") and text[match.end() : match.end() + 1] in {"$", "{"}:
             raise ConfigError("a value must not end with `$` before another variable")
-        return known.replace("${", "$${")
+        return text_.replace("${", "$${")
 
     return _REFERENCE.sub(put, text) if "${" in text else text
 

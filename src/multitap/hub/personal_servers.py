@@ -197,10 +197,10 @@ class PersonalServers:
     async def disconnect(self, server: str) -> bool:
         """Forget their account, and end what uses it; returns whether there was one."""
         place = account_place(server, self._common.per_user[server])
-        found = await self._storage.remove(*place)
+        had_one = await self._storage.remove(*place)
         await self._logins.reload()
         self.replace(server)
-        return found
+        return had_one
 
     async def reload(self) -> None:
         """Notice accounts that other processes or replicas have changed."""

@@ -189,16 +189,16 @@ class Issuer:
                 raise ProviderDown(f"{self.name} was asked for its metadata a moment ago", _PAUSE)
             self._tried = now
             try:
-                found = await find_issuer(self._fetch, self.provider.issuer)
+                metadata = await find_issuer(self._fetch, self.provider.issuer)
             except (LoginFailed, RequestFailed) as exc:
                 if self._metadata is None:
                     raise self._down("does not describe itself", exc) from None
                 return self._metadata
             # exactly: the same text is compared with the `iss` of every token
-            if found.issuer != self.provider.issuer:
-                raise self._down(f"calls itself {clean(found.issuer)!r}, not as configured")
-            self._metadata, self._described = found, now
-            return found
+            if metadata.issuer != self.provider.issuer:
+                raise self._down(f"calls itself {clean(metadata.issuer)!r}, not as configured")
+            self._metadata, self._described = metadata, now
+            return metadata
 
     async def _fetch_keys(self) -> object:
         metadata = await self.discover()
@@ -212,7 +212,7 @@ class Issuer:
             raise self._down(f"answers for its keys with HTTP {reply.status}")
         return reply.decode_json()
 
-    def _down(self, words: str, exc: Exception | None = None) -> ProviderDown:
-        reason = f"the identity provider {self.name} {words}" + (f": {exc}" if exc else "")
-        logger.warning("%s", reason)
-        return ProviderDown(reason)
+    def _down(self, reason: str, exc: Exception | None = None) -> ProviderDown:
+        message = f"the identity provider {self.name} {reason}" + (f": {exc}" if exc else "")
+        logger.warning("%s", message)
+        return ProviderDown(message)

@@ -148,9 +148,9 @@ def in_force(entries: Iterable[Revocation], now: float) -> frozenset[Revocation]
             continue
         kind = "" if entry.kind in {"revoked", "restored"} else entry.kind
         key = (kind, entry.issuer, entry.subject, entry.client, entry.session, entry.digest)
-        known = latest.get(key)
+        earlier = latest.get(key)
         # of two at the same moment, the stricter one
-        if known is None or _rank(entry) > _rank(known):
+        if earlier is None or _rank(entry) > _rank(earlier):
             latest[key] = entry
     return frozenset(latest.values())
 
@@ -208,11 +208,12 @@ class People:
         """Record who was here; several gateways may do so at once."""
         with self._people.changing(_PeopleFile, repair="move it away") as content:
             for person in seen:
-                known = content.people.get(person.key)
-                content.people[person.key] = person if known is None else _merge(known, person)
+                earlier = content.people.get(person.key)
+                merged = person if earlier is None else _merge(earlier, person)
+                content.people[person.key] = merged
             surplus = len(content.people) - MOST_PEOPLE
             if surplus > 0:
-                oldest = sorted(content.people.values(), key=lambda one: one.last_use)[:surplus]
+                oldest = sorted(content.people.values(), key=lambda it: it.last_use)[:surplus]
                 for person in oldest:
                     del content.people[person.key]
 
@@ -284,7 +285,7 @@ def described(token: VerifiedToken, rules: tuple[str, ...], claims: Iterable[str
     """
     now = time.time()
     names = (token.claims.get(key) for key in ("preferred_username", "email", "name"))
-    kept = {name: value for name in claims if isinstance(value := token.claims.get(name), str)}
+    texts = {name: value for name in claims if isinstance(value := token.claims.get(name), str)}
     return PersonRecord(
         provider=token.provider,
         issuer=token.issuer,
@@ -293,7 +294,7 @@ def described(token: VerifiedToken, rules: tuple[str, ...], claims: Iterable[str
         clients={token.client: now},
         groups=tuple(sorted(token.groups)),
         scopes=tuple(sorted(token.scopes)),
-        claims=kept,
+        claims=texts,
         rules=rules,
         first_use=now,
         last_use=now,
@@ -317,12 +318,12 @@ def as_token(person: PersonRecord) -> VerifiedToken:
     )
 
 
-def _merge(known: PersonRecord, person: PersonRecord) -> PersonRecord:
-    clients = {**known.clients, **person.clients}
+def _merge(earlier: PersonRecord, person: PersonRecord) -> PersonRecord:
+    clients = {**earlier.clients, **person.clients}
     latest = sorted(clients, key=lambda name: clients[name], reverse=True)[:_MOST_CLIENTS]
     return msgspec.structs.replace(
         person,
         clients={name: clients[name] for name in latest},
-        first_use=known.first_use,
-        last_use=max(known.last_use, person.last_use),
+        first_use=earlier.first_use,
+        last_use=max(earlier.last_use, person.last_use),
     )

@@ -79,11 +79,11 @@ class SigningKeys:
             TokenRefused: There is no such key.
             ProviderDown: It is not known whether there is.
         """
-        asked = self._first_asked(kid or "")
+        since = self._first_asked(kid or "")
         async with self._lock:  # all that wait for the same fetch share it
             if (key := self.find(kid, algorithm)) is not None:
                 return key
-            if self._fetched <= asked:
+            if self._fetched <= since:
                 await self._renew()
         if (key := self.find(kid, algorithm)) is None:
             raise TokenRefused("the token is signed with an unknown key")
@@ -113,12 +113,12 @@ class SigningKeys:
     def _first_asked(self, kid: str) -> float:
         """When a key was first asked for; a fetch since then has answered the question."""
         now = self._clock()
-        asked = self._unknown.get(kid)
-        if asked is None or now - asked > STALE:
+        first = self._unknown.get(kid)
+        if first is None or now - first > STALE:
             if len(self._unknown) >= _MOST_UNKNOWN:  # asked again, they count as new
                 self._unknown.clear()
-            asked = self._unknown[kid] = now
-        return asked
+            first = self._unknown[kid] = now
+        return first
 
 
 def usable_keys(document: object) -> tuple[tuple[Mapping[str, Any], Key], ...]:

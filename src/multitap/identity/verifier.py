@@ -269,7 +269,7 @@ class Verifier:
             TokenRefused: It is not valid.
             ProviderDown: Its key cannot be fetched now.
         """
-        issuer = next((one for one in self.issuers.values() if one.name == name), None)
+        issuer = next((it for it in self.issuers.values() if it.name == name), None)
         if issuer is None or issuer.provider.client_id is None:
             raise TokenRefused("there is no such provider, or it has no `client_id`")
         jwt = read_jwt(token)
@@ -393,7 +393,7 @@ class Verifier:
         if len(self._remembered) >= MOST_REMEMBERED:
             now = self._clock()
             self._remembered = {
-                key: known for key, known in self._remembered.items() if known.until > now
+                key: recent for key, recent in self._remembered.items() if recent.until > now
             }
             if len(self._remembered) >= MOST_REMEMBERED:
                 self._remembered.clear()

@@ -234,13 +234,13 @@ def key_account(server: str, url: str, keys: dict[str, str]) -> StoredLogin:
 
 def keys_of(config: ServerConfig) -> tuple[str, ...]:
     """The names of the keys that each person has to give for a server."""
-    found = (
+    names = (
         reference.name
         for field, reference in variables_of(config)
         # the client that we are at an authorization server is the gateway's
         if reference.source == "auth" and not field.startswith("oauth.")
     )
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(names))
 
 
 def account_place(server: str, config: ServerConfig) -> tuple[str, str]:

@@ -126,6 +126,13 @@ def test_a_token_is_verified_with_its_provider_before_it_is_explained(multitap, 
         assert multitap(f"access revoke {good} --config {path}").code == 0
         assert "revoked" in multitap(f"access explain {good} --config {path}").out
 
+        opaque = 'client_id = "tap"\nclient_secret = "s"\nintrospect = true\n[[access.rules]]'
+        path.write_text(path.read_text().replace("[[access.rules]]", opaque, 1))
+        issuer.active["opaque-token"] = {"active": True, **issuer.claims(sub="bob")}
+        explained = multitap(f"access explain opaque-token --config {path}")
+        assert "person bob of corp, with claude" in explained.out
+        assert "unknown" in multitap(f"access explain another-token --config {path}").out
+
 
 def test_accounts_of_people_are_listed_and_go_with_them(multitap, config):
     People().note([ALICE])

@@ -135,7 +135,11 @@ def _token(loaded: Loaded, who: str) -> VerifiedToken:
     """
     settings = loaded.settings.access
     if not is_jwt(who):
-        return as_token(People().find(who))
+        try:
+            return as_token(People().find(who))
+        except UnknownName:
+            if not any(provider.introspect for provider in settings.oidc.values()):
+                raise  # or it is an opaque token, about which a provider can be asked
     if not settings.oidc:
         raise ConfigError("there is no identity provider", hint="[access.oidc.NAME] describes one")
     from multitap.gateway.fronts.resource_server import ResourceServer  # noqa: PLC0415 - rarely needed

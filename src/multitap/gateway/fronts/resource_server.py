@@ -166,11 +166,11 @@ class ResourceServer:
             scopes: The scopes to ask for; by default, those that every request needs.
         """
         providers = self._settings.oidc.values()
-        wanted = [*dict.fromkeys(scope for provider in providers for scope in provider.scopes)]
-        wanted += [scope for scope in scopes or () if scope not in wanted]
+        needed = [*dict.fromkeys(scope for provider in providers for scope in provider.scopes)]
+        needed += [scope for scope in scopes or () if scope not in needed]
         members = {
             "resource_metadata": f"{self._origin}{WELL_KNOWN.decode()}{self._path_of(resource)}",
-            "scope": " ".join(wanted),
+            "scope": " ".join(needed),
             "error": error,
             "error_description": description.replace('"', "'").replace("\\", "/"),
         }

@@ -559,7 +559,8 @@ def _can_log_in(config: HttpServer, trial: Trial) -> bool:
 
 
 def _explain_failure(name: str, trial: Trial) -> int:
-    hint = trial.failure.hint if trial.failure else "`--timeout 5m` gives it more time"
+    slow = "if it is still downloading, check the network; `--timeout 5m` gives it more time"
+    hint = trial.failure.hint if trial.failure else slow
     # no server of that name has a log yet: the lines below are all there is
     fix = hint if hint and "`multitap " not in hint else None
     complain(f"{name!r} does not start: {trial.reason}", fix)

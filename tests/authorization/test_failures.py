@@ -175,6 +175,10 @@ async def test_an_answer_of_the_provider_counts_once(front):
         "https://evil.example/callback#x",
         "file:///etc/passwd",
         "https://",
+        "ms-msdt:/id+PCWDiagnostic",
+        "search-ms:query=x",
+        "chrome-extension://abc/x",
+        "JavaScript:alert(1)",
     ],
 )
 async def test_redirect_tricks_are_not_registered(front, uri):

@@ -12,9 +12,14 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*")
 _PLAIN = re.compile(r"[!-~]+")  # ASCII without spaces: browsers drop or convert others
 _DANGEROUS = frozenset(
     {"javascript", "data", "vbscript", "file", "blob", "about", "filesystem", "view-source",
-     "ws", "wss", "ftp", "mailto", "tel", "intent", "content", "chrome", "resource", "jar"}
+     "ws", "wss", "ftp", "mailto", "tel", "intent", "content", "chrome", "resource", "jar",
+     "search", "search-ms", "shell", "res", "mk", "its", "hcp", "ldap", "smb", "ssh", "telnet",
+     "sms", "callto", "market", "livescript", "mhtml"}
 )  # fmt: skip
-"""Schemes that run something in the browser, or belong to no program that could be a client."""
+"""Schemes that run something in the browser or the system, or belong to no program that could be a
+client."""
+_OF_SYSTEMS = ("ms-", "x-apple", "chrome-", "moz-", "edge-")
+"""How the schemes of systems and browsers begin: some of their programs run what they are given."""
 
 
 def why_refused(uri: str) -> str | None:
@@ -23,7 +28,8 @@ def why_refused(uri: str) -> str | None:
         return "it is too long, or has characters that a URL cannot have"
     if (url := _split(uri)) is None or not _SCHEME.fullmatch(url.scheme):
         return "it is not a URL"
-    if "#" in uri or "@" in url.netloc or url.scheme in _DANGEROUS:
+    is_dangerous = url.scheme in _DANGEROUS or url.scheme.startswith(_OF_SYSTEMS)
+    if "#" in uri or "@" in url.netloc or is_dangerous:
         return "it has a fragment, a user name, or a scheme that is not allowed"
     if url.scheme == "https" and not url.hostname:
         return "it has no host"

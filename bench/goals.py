@@ -6,17 +6,21 @@ from collections.abc import Sequence
 from bench.report import Promise, Report, table
 
 GOALS = (
-    ("a call through the gateway, against a bare forwarder", r"gateway against a bare forwarder"),
-    ("`hub.call` against a bare client, 16 at a time", r"(stdio|HTTP) call against a bare client"),
-    ("results of 64 KB to 8 MB, any two eras, against a bare forwarder", r"result of \d+ [KM]B"),
-    ("CPU of `multitap status` and `multitap --help`", r"CPU of `multitap"),
-    ("the gateway up and listing 30 servers from stored catalogs", r".*stored catalogs"),
-    ("the same with fresh servers, against a bare forwarder", r"\d+ fresh"),
-    ("the first list with a hanging server among ten", r"nine servers usable"),
-    ("one tool more among 10,000", r"CPU of one tool more|the longest wait of others"),
-    ("memory of an idle gateway, and of the library", r"memory: "),
     ("a client on pipes: memory, first answer, CPU for a message", r"a client on pipes"),
+    ("the gateway up and listing 30 servers from stored catalogs", r".*stored catalogs"),
+    ("the same with 10 and 30 fresh servers, against a bare forwarder", r"\d+ fresh"),
+    ("the delay of the first list by a hanging server among ten", r"nine servers usable"),
+    ("one tool more among 10,000: CPU, and the longest wait", r"CPU of one|the longest wait of"),
+    ("memory of an idle gateway with one server", r"memory: idle"),
+    ("memory of a thousand tools", r"memory: a thousand"),
+    ("a call through the gateway, against a bare forwarder", r"gateway against a bare forwarder"),
+    ("results of 64 KB to 8 MB, any two eras, against a bare forwarder", r"result of \d+ [KM]B"),
+    ("a call among 100 servers, 1,000 tools, 1,000 sessions", r"a call among"),
+    ("`hub.call` against a bare client, 16 at a time", r"(stdio|HTTP) call against a bare client"),
+    ("`hub.call` with a text of 1 MB to 16 MB, against a bare reader", r"\d+ MB result.*reader"),
+    ("CPU of the call log and the audit log, per call", r"CPU of the call log"),
     ("CPU to open a session", r"CPU of the gateway to open"),
+    ("CPU of `multitap status` and `multitap --help`", r"CPU of `multitap"),
 )
 """What each is called, and the promises that it is made of, by how their words begin."""
 

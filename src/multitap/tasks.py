@@ -48,9 +48,11 @@ class Tasks:
         self._owner: asyncio.Task[Any] | None = None
         self._interrupted: asyncio.Task[Any] | None = None
         self._over = False
+        self._loop: asyncio.AbstractEventLoop
 
     async def __aenter__(self) -> Self:
         self._owner = asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(
@@ -79,7 +81,9 @@ class Tasks:
         while self._running and (left := latest - clock()) > 0:
             with anyio.CancelScope(shield=True):  # otherwise anyio would cancel us in every turn
                 try:
-                    await asyncio.wait(self._running, timeout=min(left, self._cancel_all()))
+                    pause = self._cancel_all()
+                    if self._running:
+                        await asyncio.wait(self._running, timeout=min(left, pause))
                 except asyncio.CancelledError as exc:
                     cancelled = exc
         for task in self._running:
@@ -93,6 +97,8 @@ class Tasks:
 
     def _cancel_all(self) -> float:
         """Cancel the remaining tasks; seconds until the next attempt if some are not ready yet."""
+        # a request that others cancelled before it began never came to remove itself
+        self._running = {task for task in self._running if not task.cancelled()}
         for task in self._running - self._cancelled:
             # One that is being cancelled may just be leaving a wait whose time is up, and go on
             # after it: asyncio would make one cancellation of both, and the wait would take it.
@@ -107,13 +113,6 @@ class Tasks:
         self._cancelled.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._fail(error)
-
-    def _on_request_end(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        self._cancelled.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            # one bad request must not end the connection of others, nor the gateway
-            logger.error("a request failed", exc_info=error)
 
     def _fail(self, error: BaseException) -> None:
         self._errors.append(error)
@@ -141,22 +140,41 @@ class Tasks:
         is left, it is cancelled at its first wait. An error that it raises is logged, and ends
         nothing else.
         """
-        work.task = task = _begin(coroutine)
-        self._own(task, self._on_request_end)
+        task = _begin(self._run(work, coroutine), self._loop)
+        if task.done():
+            return
+        work.task = task
+        self._running.add(task)
         if work.stopped or self._over:
             work.stop()
 
-    def _own(
-        self, task: asyncio.Task[None], on_end: "Callable[[asyncio.Task[None]], None] | None" = None
-    ) -> None:
+    async def _run(self, work: "Work", coroutine: Coroutine[Any, Any, None]) -> None:
+        error = None
+        try:
+            await coroutine
+        except Exception as exc:  # noqa: BLE001 - boundary: one bad request must not end the others
+            error = exc
+        finally:
+            # here and not in a callback of the task, which takes another turn of the loop
+            if (task := work.task) is not None:
+                self._running.discard(task)
+                self._cancelled.discard(task)
+                work.task = task = None
+            work.on_end(error)
+            error = None  # breaks the reference cycle of error and frame
+
+    def _own(self, task: asyncio.Task[None]) -> None:
         self._running.add(task)
-        task.add_done_callback(on_end or self._on_end)
+        task.add_done_callback(self._on_end)
 
 
-def _begin(coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+def _begin(
+    coroutine: Coroutine[Any, Any, None], loop: asyncio.AbstractEventLoop
+) -> asyncio.Task[None]:
     if sys.version_info >= (3, 12):
-        return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), eager_start=True)
-    return asyncio.create_task(coroutine)  # noqa: TID251 - owned by `Tasks`
+        return asyncio.Task(coroutine, loop=loop, eager_start=True)
+    # of the loop: `asyncio.create_task` looks for it, which is a system call
+    return loop.create_task(coroutine)
 
 
 def _has_begun(task: asyncio.Task[None]) -> bool:
@@ -180,6 +198,11 @@ class Work(msgspec.Struct, eq=False):
     """Whether it was cancelled by `cancel`, not by the end of its owner."""
     task: asyncio.Task[None] | None = None
     """Runs it; set to None at the end, because a cancelled task keeps its last frames."""
+
+    def on_end(self, error: Exception | None) -> None:
+        """Called at its end, with the error that ended it."""
+        if error is not None:
+            logger.error("a request failed", exc_info=error)
 
     def cancel(self) -> None:
         """Cancel the work."""

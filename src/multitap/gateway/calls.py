@@ -452,11 +452,11 @@ class ToolCalls:
         try:
             if route is None:
                 route = await self._find_route(request)
-            # what shapes the result, or runs in a script, waits for it
-            is_direct = not is_inner and request.script is None
-            if is_direct and self.take_task is not None and _takes_task(request):
-                return await self.take_task(request, route, since)
             if not self._is_plain(request, route):
+                # what shapes the result, or runs in a script, waits for it
+                is_direct = not is_inner and request.script is None
+                if is_direct and self.take_task is not None and _takes_task(request):
+                    return await self.take_task(request, route, since)
                 return await self._call_in_turn(request, route, since)
             link = route.link
             said = params.meta
@@ -635,21 +635,23 @@ class ToolCalls:
         """Whether a call waits for nothing but its server.
 
         Others wait for their turn, for a session of their client's own, or for answers of a client
-        that can only be asked in between.
+        that can only be asked in between, or become tasks.
         """
         link = route.link
         era = link.era
         if era is None or not route.is_shared:
             return False
-        if request.client.can_be_asked and not self._private.shares(request.client, link):
-            return False
-        if request.slot_holder is not None and link.attribution.may_mix(route.tool.raw_name):
+        client, has_others = request.client, request.slot_holder is not None
+        if (client.can_be_asked and not self._private.shares(client, link)) or (
+            has_others and link.attribution.may_mix(route.tool.raw_name)
+        ):
             return False
         if not request.is_stateless:
-            return True
-        if _is_asked_between(route) or (
-            era is _HANDSHAKE and (request.log_level is not None or request.capabilities != EMPTY)
-        ):
+            return not len(request.params.task)
+        has_said_more = request.log_level is not None or request.capabilities != EMPTY
+        if _is_asked_between(route) or (has_said_more and era is _HANDSHAKE):
+            return False
+        if has_said_more and _takes_task(request):
             return False
         state = request.params.request_state
         return state is None or not self._parked_calls.issued(state)

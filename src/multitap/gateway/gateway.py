@@ -324,17 +324,26 @@ class Gateway:
         """What clients of an audience see now."""
         view, hub = self._views.get(audience), self.hub
         if (
+            view is not None
+            and view.basis is hub.catalog
+            and view.defaults is hub.gateway_defaults
+            and (hub.people is None or not hub.people.is_needed)
+        ):
+            return view
+        return self._follow_changes(audience, view)
+
+    def _follow_changes(self, audience: Audience, view: View | None) -> View:
+        """The view of an audience, which may depend on more than the hub's catalog."""
+        hub = self.hub
+        if (
             view is None
-            or view.catalog
-            is not (
-                self.variants.catalog(audience.declared)
-                if audience.person is None
-                else self._catalog(audience)
-            )
+            or view.catalog is not self._catalog(audience)
             or view.profiles is not hub.settings.profiles
             or view.defaults is not hub.gateway_defaults
         ):
             view = self._renew_view(audience, view)
+        is_usual = view.catalog is hub.catalog and self.variants.is_usual(audience.declared)
+        view.basis = hub.catalog if is_usual else None
         return view
 
     def _catalog(self, audience: Audience) -> Catalog:

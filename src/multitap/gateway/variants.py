@@ -45,8 +45,7 @@ class Variants:
     def catalog(self, declared: str) -> Catalog:
         """The catalog for clients that declare this; that of the hub for most."""
         base = self._hub.catalog
-        # the usual cases, for every call
-        if declared == self._declared or (not declared and base is self._pageless):
+        if self.is_usual(declared):
             return base
         if not (links := self._links(declared)):
             if not declared:
@@ -65,6 +64,10 @@ class Variants:
         varied = self._hub.vary(usable) if usable else base
         self._cached[declared] = (base, state, varied)
         return varied
+
+    def is_usual(self, declared: str) -> bool:
+        """Whether clients that declare this see the hub's catalog as long as it is the same."""
+        return declared == self._declared or (not declared and self._hub.catalog is self._pageless)
 
     async def wait_ready(self, declared: str) -> None:
         """Wait until the sessions for clients that declare this are up, or cannot be."""

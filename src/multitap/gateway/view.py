@@ -213,6 +213,8 @@ class View:
         self._shows_groups = shows_groups
         self.page_size = serve.page_size
         self.catalog = catalog
+        self.basis: Catalog | None = None
+        """The catalog as long as which the view is valid; None if it depends on more than that."""
         self.limits = limits
         self.profiles = profiles
         self.defaults = defaults

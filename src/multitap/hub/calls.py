@@ -527,11 +527,7 @@ def _look_at(route: Route, raw: Raw) -> ToolResult | None:
     except UNREADABLE:
         return None
     checker = route.result_checker
-    if (
-        checker is not None
-        and not sound.is_error
-        and not (sound.has_structured and checker.misfit(sound.structured) is None)
-    ):
+    if checker is not None and not sound.is_error and not checker.is_match(sound.structured):
         return None
     tool = route.tool
     return ToolResult(

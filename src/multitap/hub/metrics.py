@@ -48,6 +48,7 @@ _QUANTILES = (0.5, 0.95, 0.99)
 # these say nothing about how fast a server is
 _UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
 _BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
+_REFUSED = Outcome.REFUSED  # read once: enum attributes are slow
 _BRIEF = OPERATION_BOUNDS[0]  # nearly all calls end within this bound: no search for the others
 
 _CALL_LABELS = ("mcp_method_name", "gen_ai_tool_name", "server", "error_type")
@@ -278,7 +279,7 @@ class Metrics:
             if call.trace is not None:
                 histogram.exemplars[bound] = (call.trace, seconds, call.at)
             # a refused call may have waited for its turn, but the server never saw it
-            if (answering := call.answering) and outcome is not Outcome.REFUSED:
+            if (answering := call.answering) and outcome is not _REFUSED:
                 histogram = row.exchanges.get(ending) or _new_histogram(row.exchanges, ending)
                 bound = 0 if answering <= _BRIEF else bisect_left(OPERATION_BOUNDS, answering)
                 histogram.counts[bound] += 1

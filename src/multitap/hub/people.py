@@ -49,15 +49,12 @@ class Members:
         self._changed = changed
         self._members: dict[Person, PersonalServers] = {}
         self._is_watching = False
+        self.is_needed = False
+        """Whether there is any server where people have their own accounts."""
 
     @property
     def vault(self) -> PersonalVault:
         return self.common.vault
-
-    @property
-    def is_needed(self) -> bool:
-        """Whether there is any server where people have their own accounts."""
-        return bool(self.common.per_user)
 
     @property
     def servers(self) -> Mapping[str, ServerConfig]:
@@ -72,6 +69,7 @@ class Members:
         if servers == before:
             return
         common.per_user = servers
+        self.is_needed = bool(servers)
         if not self._is_watching:
             self._is_watching = True
             common.tasks.start_soon(self._watch, name="accounts of people")

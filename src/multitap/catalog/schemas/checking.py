@@ -225,6 +225,7 @@ _MAX_WORK = 5_000_000  # estimated checks
 _SLOW = 0.05  # seconds of CPU time; a tool that takes longer is no longer checked
 _SMALL = 1024  # bytes up to which reading the clock would cost more than it saves
 _TINY = 64  # bytes; shorter content cannot be nested deeply
+_SHORT = 4  # bytes; longer content is not `null`
 
 
 class ResultChecker:
@@ -238,6 +239,17 @@ class ResultChecker:
         self._schema = schema
         self._checker = compile_schema(schema, linear=True)
         self._evaluations: dict[int, int] = {}
+
+    def is_match(self, structured: Raw) -> bool:
+        """Whether there is structured content, and it matches."""
+        checker, size = self._checker, len(structured)
+        if not _SHORT < size <= _TINY or isinstance(checker, Unchecked):
+            is_given = size > _SHORT or bytes(structured) not in {b"", b"null"}
+            return is_given and self.misfit(structured) is None
+        try:
+            return checker.misfit(msgspec.json.decode(structured)) is None
+        except (msgspec.DecodeError, ValueError, RecursionError):
+            return True  # as below
 
     def misfit(self, structured: Raw) -> str | None:
         """The first mismatch of structured content, in words; None if it matches."""

@@ -5,10 +5,9 @@ import logging
 import socket
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from io import BytesIO
 from time import perf_counter
-from typing import Any
 
 import httptools
 from msgspec import Raw
@@ -679,20 +678,11 @@ class Responder:
             http_request.say(BUSY, self._under_way.refusal(head.holder), extra=[*RETRY])
             self._connections.rejections[BUSY] += 1
         if to_do is None:
-            self._on_finished(http_request)
+            self.on_finished(http_request)
         else:
-            self.tasks.begin(http_request, self._work(http_request, to_do))
+            self.tasks.begin(http_request, to_do)
 
-    async def _work(self, http_request: HttpRequest, to_do: Coroutine[Any, Any, None]) -> None:
-        try:
-            await to_do
-        except Exception as exc:  # noqa: BLE001 - boundary: a failed request must not end the connection
-            http_request.give_up(exc)
-        finally:
-            http_request.task = None
-            self._on_finished(http_request)
-
-    def _on_finished(self, http_request: HttpRequest) -> None:
+    def on_finished(self, http_request: HttpRequest) -> None:
         """Finish a request; then answer the next one."""
         connection, transport = self._connection, self._transport
         # meanwhile the connection may be lost, or the request cancelled
@@ -760,7 +750,7 @@ class Responder:
         self._readable = self._stuck_since = None
         if (http_request := self._unread_answer) is not None:
             self._unread_answer = None
-            self._on_finished(http_request)
+            self.on_finished(http_request)
 
     def look_at_unread(self, now: float) -> None:
         """Close the connection if the client has read nothing for too long."""

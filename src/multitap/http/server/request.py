@@ -267,15 +267,20 @@ class HttpRequest(Work, eq=False, kw_only=True):
             self.abandon()
             self.cancel()
 
-    def give_up(self, exc: BaseException) -> None:
-        """End without an answer: the client is gone, or the handler failed."""
-        if isinstance(exc, Exception):
-            logger.error("a request failed", exc_info=exc)
-            # part of the response is sent: closing the connection shows that it is incomplete
-            if self.responded:
-                self.keep_alive = False
-            else:
-                self.say(500, "Internal Server Error")
+    def on_end(self, error: Exception | None) -> None:
+        """Finish the request: its handler has ended, or failed."""
+        if error is not None:
+            self.give_up(error)
+        self.writer.on_finished(self)
+
+    def give_up(self, error: Exception) -> None:
+        """End without an answer: the handler failed."""
+        logger.error("a request failed", exc_info=error)
+        # part of the response is sent: closing the connection shows that it is incomplete
+        if self.responded:
+            self.keep_alive = False
+        else:
+            self.say(500, "Internal Server Error")
         self.abandon()
 
     def fall_silent(self) -> None:

@@ -23,7 +23,7 @@ async def run(*, quick: bool) -> Report:
                 cost = await compare(
                     clients,
                     calls=320 if quick else 640,
-                    blocks=2 if quick else 8,
+                    blocks=2 if quick else 6,
                     parallel=parallel,
                 )
                 how = f"{era}, {parallel} at a time"

@@ -19,7 +19,7 @@ async def run(*, quick: bool) -> Report:
                 "bare": bare_pipe(pipe_command(era)),
             }
             cost = await compare(
-                clients, calls=800 if quick else 2000, blocks=2 if quick else 10, parallel=parallel
+                clients, calls=800 if quick else 2000, blocks=2 if quick else 6, parallel=parallel
             )
             how = f"{era}, {parallel} at a time"
             ratio, bare = cost["hub"] / cost["sdk"], cost["hub"] / cost["bare"]

@@ -33,7 +33,7 @@ BAD_COMMANDS = (
 
 async def run(*, quick: bool) -> Report:
     rows, promises = [], []
-    for measured in (await _light(3 if quick else 8), await _heavy(1 if quick else 3)):
+    for measured in (await _light(3 if quick else 5), await _heavy(1 if quick else 2)):
         rows += measured[0]
         promises += measured[1]
     return Report(

@@ -123,7 +123,7 @@ async def _opened(stack, asking, server, rows, way):
 
 async def _measure(asking, places, way, *, quick):
     calls = {}
-    for _ in range(2 if quick else 4):
+    for _ in range(2 if quick else 3):
         for place in places:
             if way in place.row.notes:
                 continue

@@ -19,7 +19,7 @@ async def run(*, quick: bool, among: list[str] | None = None) -> Report:
     if among is None or {FLOOR.key, MULTITAP.key} <= {*among}:
         for way in WAYS:
             for server in ERAS:
-                costs = await _costs(way, server, blocks=3 if quick else 8)
+                costs = await _costs(way, server, blocks=3 if quick else 4)
                 for client in ERAS:
                     for words in SIZES:
                         bare, ours = costs[FLOOR, server, words], costs[MULTITAP, client, words]

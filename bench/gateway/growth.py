@@ -21,7 +21,7 @@ CALLS = 640
 async def run(*, quick: bool, among: list[str] | None = None) -> Report:
     if among and MULTITAP.key not in among:
         return Report("Growth of the gateway", ("",), [], [])
-    blocks = 3 if quick else 8
+    blocks = 3 if quick else 5
     rows, promises = [], []
     for measured in (
         await _servers(blocks),

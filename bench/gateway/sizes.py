@@ -29,7 +29,7 @@ async def run(*, quick: bool, among: list[str] | None = None) -> Report:
     gateways = [one for one in chosen(among, quick=quick) if one in {FLOOR, MULTITAP, SDK}]
     rows, promises = [], []
     for way in ("stdio", "http"):
-        costs = await _costs(way, gateways, blocks=2 if quick else 5)
+        costs = await _costs(way, gateways, blocks=2 if quick else 3)
         rows += _rows(way, costs, gateways)
         if MULTITAP in gateways and FLOOR in gateways:
             promises += _promises(way, costs)

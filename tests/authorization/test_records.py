@@ -50,6 +50,16 @@ async def test_only_its_owner_can_read_the_file(tmp_path):
 
 async def test_a_broken_file_is_an_error(tmp_path):
     (tmp_path / FILE_NAME).write_bytes(b"not a database" * 100)
+    (tmp_path / FILE_NAME).chmod(0o600)
 
     with pytest.raises(RecordsUnavailable, match="cannot be used"):
+        await FileRecords(tmp_path).read("a")
+
+
+async def test_a_file_that_others_can_read_is_not_used(tmp_path):
+    records = FileRecords(tmp_path)
+    await records.swap("a", None, b"1")
+    records.path.chmod(0o644)
+
+    with pytest.raises(RecordsUnavailable, match="others can read"):
         await FileRecords(tmp_path).read("a")

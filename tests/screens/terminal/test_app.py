@@ -329,15 +329,24 @@ async def test_a_wide_terminal_shows_more_of_the_selected_row_beside_the_list(st
     async with opened(state, size=(200, 50)) as (app, pilot, gateway):
         await gateway.hub.call("calculator_add", {"a": 1, "b": 2})
         await until(lambda: "LATEST CALLS" in detail(app))
+        await until(lambda: "divide  Divide one number by another." in detail(app))
         listed, panel = app.query_one(Board).list, app.query_one("#detail")
 
-        assert "divide  Divide one number by another." in detail(app)
         assert panel.region.x >= listed.region.right
         assert panel.size.height > 30
         await pilot.press("3")
         await until(lambda: '"properties"' in detail(app))
         await pilot.resize_terminal(80, 24)
         await until(lambda: panel.region.y >= listed.region.bottom)
+
+
+async def test_a_cursor_that_moves_while_the_screen_closes_does_no_harm(state):
+    async with opened(state) as (app, _, _):
+        await until(lambda: app.view.servers)
+
+    app._on_moved()
+
+    assert not app.screen_stack
 
 
 async def test_every_field_of_a_form_has_an_outline(state):

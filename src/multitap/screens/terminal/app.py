@@ -250,12 +250,16 @@ class Terminal(OrderedKeysApp):
             # Textual would end the whole app on the first error of a worker
             self.run_worker(work, group=group, exit_on_error=False)
 
+    def refresh_bindings(self) -> None:
+        # the clock may beat once more, and the cursor move, while the app ends
+        if self.screen_stack:
+            super().refresh_bindings()
+
     @on(Board.Visited)
     def _look_again(self) -> None:
-        if not self.screen_stack:
-            return  # the clock may beat once more while the app ends
         self.refresh_bindings()
-        self._keep_up("look", self._look)
+        if self.screen_stack:
+            self._keep_up("look", self._look)
 
     async def _follow(self) -> None:
         async with aclosing(self.view.follow()) as beats:

@@ -188,7 +188,7 @@ def test_tools_are_those_of_the_gateway_and_the_same_as_without_it(served, typed
 
     live = typed(served, "tools --server zoo --json")
     started = len(served.ledger.starts)
-    own = typed(served, "tools --server zoo --json --no-live")
+    own = typed(served, "tools --server zoo --json --no-live --wait 1m")  # not what is stored
 
     assert live.json == own.json
     assert "from the gateway with" in live.err

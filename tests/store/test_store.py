@@ -368,6 +368,21 @@ async def test_a_choice_that_another_process_made_first_counts(tmp_path):
     assert heard == [{"tools": {("a", "b_c"): "a_b_c"}}]
 
 
+async def test_a_flush_waits_for_what_another_one_is_writing(tmp_path):
+    heard = []
+    async with open_store(tmp_path) as one, open_store(tmp_path) as other:
+        other.servers.on_disagreement = lambda: heard.append("other")
+        one.servers.save_choices({"tools": {("a", "b_c"): "a_b_c"}}, {"a", "a_b"})
+        await one.flush()
+        other.servers.save_choices({"tools": {("a_b", "c"): "a_b_c"}}, {"a", "a_b"})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(other.flush)
+            await anyio.lowlevel.checkpoint()
+            await other.flush()
+
+            assert heard == ["other"]
+
+
 async def test_a_name_of_a_server_that_is_not_configured_is_taken_over(tmp_path):
     async with open_store(tmp_path) as store:
         store.servers.save_choices({"tools": {("git", "log"): "log"}}, {"git"})

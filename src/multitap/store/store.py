@@ -130,6 +130,7 @@ class Store:
         """Adds an entry to the audit log; it is written within a second."""
         self.audit_kept = Audit().keep
         """How many entries of the audit log are kept."""
+        self._flush_lock = anyio.Lock()
         self._audit_lock = anyio.Lock()
         self._audit_failures = 0
         self.audit_relay: AuditRelay | None = None
@@ -266,7 +267,12 @@ class Store:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write all waiting records."""
+        """Write all waiting records, and those that are being written."""
+        # what another flush has taken is not written yet, and whoever reads next would miss it
+        async with self._flush_lock:
+            await self._flush()
+
+    async def _flush(self) -> None:
         self._note_losses()
         # taken before the first wait: later records are written next time
         calls, log = self.call_backlog.take(), self._log.take()

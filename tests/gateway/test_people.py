@@ -10,11 +10,12 @@ import pytest
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.events import LinkState
 from multitap.gateway.fronts.tokens import TokenSources
+from multitap.hub import people as hub_people
 from multitap.store.audit_log import AuditFile
 from multitap.trust.audit import lines
 from multitap.trust.personal_vault import keys_of
 from multitap.trust.tokens import AccessTokens
-from tests.gateway.people import Browser, Client, person, program, team, text_of
+from tests.gateway.people import NAMES, Browser, Client, person, program, team, text_of
 from tests.oauth.provider import Person as Visitor
 from tests.oauth.provider import provided
 from tests.waiting import until
@@ -357,3 +358,44 @@ async def test_the_first_use_goes_on_by_itself_in_every_cell(tmp_path, era, spea
                 told = await alice.client.call_tool("mine_whoami", {"note": "x"})
             assert text_of(told).split()[0] == "key-of-alice"
             assert [question.mode for question in alice.asked] == ["url"]
+
+
+async def test_idle_programs_make_room_and_keep_their_lists(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_people, "MANY_PROGRAMS", 2)
+    settings = Settings(servers={"mine": program()}, state_dir=tmp_path)
+    async with team(settings) as gateway:
+
+        def running():
+            links = gateway.hub.people.links()
+            return {link.person.subject for link in links if link.session and link.pid}
+
+        with anyio.fail_after(60):
+            for name in NAMES:
+                async with Browser(gateway, name) as browser:
+                    await browser.give_key("mine", f"key-of-{name}")
+                await until(partial(gateway.gateway.connections.is_connected, person(name), "mine"))
+            await until(lambda: len(running()) == 2)
+            assert "carol" in running()
+            async with Client("new", gateway, "alice", able=False) as alice:
+                names = {tool.name for tool in (await alice.client.list_tools()).tools}
+                assert "mine_only_for_alice" in names
+                told = await alice.client.call_tool("mine_whoami", {"note": "x"})
+            assert text_of(told).split()[0] == "key-of-alice"
+            await until(lambda: len(running()) == 2)
+
+
+async def test_beyond_the_bound_no_program_starts_and_its_person_reads_why(tmp_path, monkeypatch):
+    monkeypatch.setattr(hub_people, "MOST_PROGRAMS", 1)
+    settings = Settings(servers={"mine": program()}, state_dir=tmp_path)
+    async with team(settings) as gateway:
+        with anyio.fail_after(60):
+            for name in ("alice", "bob"):
+                async with Browser(gateway, name) as browser:
+                    await browser.give_key("mine", f"key-of-{name}")
+                if name == "alice":
+                    is_connected = gateway.gateway.connections.is_connected
+                    await until(partial(is_connected, person(name), "mine"))
+            async with Client("new", gateway, "bob", able=False) as bob:
+                result = await bob.client.call_tool("mine_connect", {})
+                assert result.is_error
+                assert "too many programs of people are in use" in text_of(result)

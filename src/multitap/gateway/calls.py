@@ -23,7 +23,7 @@ from multitap.errors import (
     quoted,
     shortened,
 )
-from multitap.events import withheld_note
+from multitap.events import FailureCode, withheld_note
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client, ClientRequest
 from multitap.gateway.connections import AccountConnections, NeedsAccount
@@ -663,6 +663,10 @@ class ToolCalls:
             state = request.params.request_state
             if request.is_stateless and self._parked_calls.issued(state):
                 return await self._parked_calls.resume(request, _subject(request.params.name))
+            failure = route.link.failure
+            if failure is not None and failure.code is not FailureCode.AUTH:
+                # it is connected, and something else is wrong: another link would not help
+                return text_answer(request, f"{route.link.name}: {failure}", is_error=True)
             return await self._call_after_connecting(request, Unavailable(route.link.name, ""))
         began = perf_counter()
         link = await self._jobs.session(request, route.link)

@@ -59,6 +59,13 @@ async def test_skills_of_equal_addresses_and_names_are_kept_apart(tmp_path, era)
         assert (answer["ttlMs"], answer["cacheScope"]) == (0, "private")  # gamma promises nothing
 
 
+async def test_a_list_that_is_given_again_does_not_become_fresher(tmp_path):
+    async with opened(tmp_path, "new", alpha="new") as client:
+        first, second = [(await client.result("skills/list"))["ttlMs"] for _ in range(2)]
+
+    assert 0 < second < first == 5000
+
+
 @eras
 async def test_digests_are_those_of_what_is_read(tmp_path, era):
     async with opened(tmp_path, era, alpha="new", beta="new") as client:

@@ -170,7 +170,9 @@ class SkillRequests:
             and cached[1] is link.offers
             and now() < cached[2]
         ):
-            return cached[3]
+            # what is given again does not become fresher
+            left = int(1000 * (cached[2] - now()))
+            return msgspec.structs.replace(cached[3], ttl=left)
         if _settings(link) is not None:
             listed = await _list_all(link)
         else:

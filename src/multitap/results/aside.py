@@ -14,8 +14,10 @@ from multitap.results.select import Shaped, fit_result
 from multitap.selectors import Selector
 
 IN_THREAD = 256 * 1024
-"""Bytes of a result that is shaped in a thread."""
-AT_A_TIME = 4
+"""Bytes of a result that is cut in a thread."""
+SELECTED_IN_THREAD = 64 * 1024
+"""The same if something is selected, which may take far longer."""
+AT_A_TIME = 2
 """Threads and processes that shape at the same time: each thread makes the loop wait 5 ms."""
 _SECONDS = 30.0  # for a process, on a busy machine; a selection takes 2 s of processor time
 _ADDRESSES = 1024**3  # bytes
@@ -46,7 +48,7 @@ async def fit(  # noqa: PLR0917 - those of `fit_result`, and the limit
         MultitapError: It took too much time or memory.
     """
     async with limiter:
-        if len(raw) <= IN_THREAD:
+        if len(raw) <= (IN_THREAD if selector is None else SELECTED_IN_THREAD):
             return await to_thread.run_sync(fit_result, raw, selector, room, handle, start)
         expression = None if selector is None else selector.expression
         order = msgspec.msgpack.encode(_Order(raw, expression, room, handle, start))

@@ -2,17 +2,19 @@
 
 import fcntl
 import os
-import sqlite3
 import stat
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from multitap.errors import MultitapError
 from multitap.files import Stamp, file_stamp, give_name, open_unnamed
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _OTHERS = 0o077
 _BUSY = 5.0  # seconds to wait for another process at a database
@@ -140,8 +142,10 @@ class PrivateDatabase:
         # it changes with each commit, because the journal is one for rolling back
         return self._file.stamp()
 
-    def use(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
+    def use(self, work: "Callable[[sqlite3.Connection], _T]") -> _T:
         """What `work` returns, in one transaction; others wait for it."""
+        import sqlite3  # noqa: PLC0415 - most commands read no database
+
         # opened for each use, which is rare
         handle = self._file.open_lock(self.path)  # creates it, for its owner only
         try:

@@ -316,8 +316,8 @@ literature paper: medical
 """
 """Each line: synonyms that tools use, and after the colon the words that people use for them.
 
-Words joined by `-` must all occur, in that order. Written by hand, from general knowledge and from
-one half of the requests of `bench/search`; the other half says what it is worth.
+Words joined by `-` must all occur, in that order. Written by hand, from general knowledge and
+with requests in view; docs/search.md says which, and what the list is worth.
 """
 
 Stem = Callable[[str], str]

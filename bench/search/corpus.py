@@ -23,7 +23,9 @@ class Request:
     part: str
     """`everyday`: what comes to mind first. `drawn`: written for tools drawn by lot. The weights
     and the word list were chosen with both in view. `held out`: drawn by lot and written when that
-    was done; nobody has looked at which of these fail."""
+    was done; nobody has looked at which of these fail, but half of them were counted when lines
+    were dropped from the list. `searches`: short ones, as models write them; half of them were
+    `seen` when the list was extended."""
 
 
 def tools():

@@ -12,6 +12,7 @@ from multitap.errors import CallTimeout, MultitapError
 from multitap.upstream.questions import CallContext, Handlers
 from multitap.upstream.tasks import plain_result, read_created, read_state
 from tests.gateway import task_server
+from tests.gateway.talking import zoo
 from tests.wire.sdk_web import served
 
 CELLS = [*product(("stdio", "http"), ("old", "new"))]
@@ -150,6 +151,94 @@ async def test_a_started_call_is_followed_by_its_handle(tmp_path, transport, era
 
     assert (first.status, result.text) == ("completed", "computed x")
     assert endless.status == "cancelled"
+
+
+ASKING = Handlers(callers_answer_within=30)
+zoos = pytest.mark.parametrize("mode", ["good_legacy", "good_modern"])
+
+
+def with_zoo(tmp_path, mode):
+    return Settings(state_dir=tmp_path, servers={"z": zoo(mode)})
+
+
+@cells
+async def test_what_a_started_call_asks_is_answered_at_its_handle(tmp_path, transport, era):
+    with settings(tmp_path, transport, era) as given:
+        async with open_hub(given, handlers=ASKING) as hub:
+            seen = []
+            with anyio.fail_after(30):
+                started = await hub.start("s_multi_input")
+                async for question in started.questions():
+                    seen.append((started.status, question.params["message"]))
+                    name = next(iter(question.params["requestedSchema"]["properties"]))
+                    content = {name: "Ada" if name == "name" else True}
+                    started.answer(question, types.ElicitResult(action="accept", content=content))
+                    with pytest.raises(MultitapError, match="not open"):
+                        started.answer(question, {"action": "decline"})
+                result = await started.result()
+
+    asks = ["s asks: really?", "s asks: who are you?"]
+    assert sorted(seen) == [("input_required", message) for message in asks]
+    assert result.text == "{'name': 'Ada'} {'confirm': True}"
+    assert started.status == "completed"
+
+
+@zoos
+async def test_a_started_call_without_a_task_asks_the_callers_model(tmp_path, mode):
+    async with open_hub(with_zoo(tmp_path, mode), handlers=ASKING) as hub:
+        with anyio.fail_after(30):
+            started = await hub.start("z_sample")
+            async for question in started.questions():
+                assert question.method == "sampling/createMessage"
+                text = question.params["messages"][0]["content"]["text"]
+                content = {"type": "text", "text": f"{text}: hello"}
+                started.answer(question, {"role": "assistant", "content": content, "model": "m"})
+            result = await started.result()
+
+    assert "Say hello: hello" in result.text
+
+
+@zoos
+async def test_a_question_that_nobody_answers_is_refused_with_the_reason(tmp_path, mode):
+    impatient = Handlers(callers_answer_within=0.1)
+    async with open_hub(with_zoo(tmp_path, mode), handlers=impatient) as hub:
+        with anyio.fail_after(30):
+            started = await hub.start("z_ask")
+            questions = [question.method async for question in started.questions()]
+            result = await started.result()
+            called = await hub.call("z_ask")
+
+    assert questions == ["elicitation/create"]
+    assert (result.is_error, called.is_error) == (True, True)
+    assert "nobody answered the question in 0.1 seconds" in result.text
+    assert "nobody answers for this call" in called.text
+
+
+@zoos
+async def test_a_question_is_refused_at_the_handle(tmp_path, mode):
+    async with open_hub(with_zoo(tmp_path, mode), handlers=ASKING) as hub:
+        with anyio.fail_after(30):
+            started = await hub.start("z_ask")
+            async for question in started.questions():
+                started.answer(question, types.ErrorData(code=-1, message="not today"))
+            invalid = await hub.start("z_ask")
+            async for question in invalid.questions():
+                invalid.answer(question, {"action": "perhaps"})
+            results = [await started.result(), await invalid.result()]
+
+    assert "not today" in results[0].text
+    assert "the answer to the question is invalid" in results[1].text
+
+
+@pytest.mark.parametrize("era", ["old", "new"])
+def test_a_started_call_of_a_synchronous_hub_asks_too(tmp_path, era):
+    with settings(tmp_path, "stdio", era) as given, SyncHub(given, handlers=ASKING) as hub:
+        started = hub.start("s_test_tool_with_task")
+        for question in started.questions():
+            assert started.status == "input_required"
+            started.answer(question, {"action": "accept", "content": {"name": "Ada"}})
+
+        assert started.result().text == "done for Ada"
 
 
 def test_a_started_call_of_a_synchronous_hub_is_followed_too(tmp_path):

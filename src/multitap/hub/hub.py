@@ -491,8 +491,8 @@ class Hub(ResourcesAndPrompts):
         """Call a tool without waiting for its result; servers that can make a task of it.
 
         The returned handle has its `status`, its `result()` and `cancel()`. What the server asks
-        goes to the hub's handlers, as with `call`. The call ends with the hub; its record stays,
-        and says so.
+        goes to the hub's handlers, as with `call`; with `Handlers(callers_answer_within=…)`, to
+        the handle's `questions()`. The call ends with the hub; its record stays, and says so.
 
         Raises:
             UnknownName: There is no such tool, or it is hidden from this caller.
@@ -511,7 +511,12 @@ class Hub(ResourcesAndPrompts):
                 if context.on_progress is not None:
                     context.on_progress(done, total, message)
 
-            inner = replace(context, on_progress=on_progress, on_task=on_task)
+            inner = replace(
+                context,
+                on_progress=on_progress,
+                on_question=context.on_question or run.ask,
+                on_task=on_task,
+            )
 
             async def work() -> Raw | bytes:
                 return (await self.call(name, arguments, context=inner)).raw

@@ -20,13 +20,14 @@ from multitap.hub.hub import Hub, HubSource, open_hub
 from multitap.hub.metrics import Metrics
 from multitap.hub.reload import warn_of_untrusted
 from multitap.hub.supervisor import Plan
-from multitap.hub.task_runs import StartedCall
+from multitap.hub.task_runs import CallQuestion, StartedCall
 from multitap.results import KeptResult, ToolResult
 from multitap.store.task_records import TaskStatus
 from multitap.upstream.questions import NOBODY, CallContext, Handlers
 
 if TYPE_CHECKING:
     import mcp_types as types
+    from pydantic import BaseModel
 
     from multitap.config import ToolFilter
     from multitap.tools import ToolInfo, ToolRegistry
@@ -199,6 +200,19 @@ class SyncStartedCall:
     @property
     def message(self) -> str | None:
         return self._started.message
+
+    def questions(self) -> Iterator[CallQuestion]:
+        """What its server asks, each question once, until the call ends."""
+        seen: set[str] = set()
+        while True:
+            question = self._thread.wait(lambda _: self._started.next_question(seen))
+            if question is None:
+                return
+            yield question
+
+    def answer(self, question: CallQuestion, result: BaseModel | Mapping[str, Any]) -> None:
+        """Answer a question, or refuse it with an `ErrorData`."""
+        self._thread.do(lambda _: self._started.answer(question, result))
 
     def result(self) -> ToolResult:
         """Its result, once it has ended."""

@@ -4,23 +4,26 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from multitap.errors import MultitapError, Overloaded, ServerError, quoted
+from multitap.errors import MultitapError, Overloaded, ServerError, UnknownName, quoted
 from multitap.limits import Shares
 from multitap.results import ToolResult
 from multitap.store.task_records import TaskRecord, TaskRecords, TaskStatus
 from multitap.tasks import Bell, CancelHandle, Tasks
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import INTERNAL_ERROR, SERVER_ERROR, UNPARSABLE, RpcError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 KEPT = 3600.0
 """Seconds for which a task is kept after its end."""
@@ -161,6 +164,16 @@ class TaskRun:
         return self.record
 
 
+class CallQuestion(msgspec.Struct, frozen=True):
+    """What a server asks during a started call."""
+
+    key: str
+    method: str
+    """`elicitation/create` or `sampling/createMessage`."""
+    params: Mapping[str, Any]
+    """As the protocol has them: `message` and `requestedSchema`, or `messages`."""
+
+
 class StartedCall:
     """A call that runs by itself; made by `Hub.start`."""
 
@@ -182,6 +195,41 @@ class StartedCall:
     def message(self) -> str | None:
         """What it last said about its progress."""
         return self._run.record.message
+
+    async def questions(self) -> AsyncIterator[CallQuestion]:
+        """What its server asks, each question once, until the call ends.
+
+        The hub needs `Handlers(callers_answer_within=…)`. While one is open, the status is
+        `input_required`.
+        """
+        seen: set[str] = set()
+        while (question := await self.next_question(seen)) is not None:
+            yield question
+
+    async def next_question(self, seen: set[str]) -> CallQuestion | None:
+        """The next question that is not in `seen`, and is put there; None if the call has ended."""
+        while not self._run.record.has_ended:
+            for key, question in self._run.questions.items():
+                if key not in seen:
+                    seen.add(key)
+                    return CallQuestion(key, question["method"], question["params"])
+            await self._run.changed.wait()
+        return None
+
+    def answer(self, question: CallQuestion, result: "BaseModel | Mapping[str, Any]") -> None:
+        """Answer a question, or refuse it with an `ErrorData`.
+
+        Raises:
+            UnknownName: It is not open: somebody answered it, or the call ended meanwhile.
+        """
+        if question.key not in self._run.questions:
+            raise UnknownName(f"the question {question.key!r} is not open any more")
+        table = result if isinstance(result, Mapping) else _dump(result)
+        if isinstance(table.get("code"), int):
+            refusal = RpcError(table["code"], table["message"], table.get("data"))
+            self._run.answer({question.key: refusal})
+        else:
+            self._run.answer({question.key: Raw(jsonrpc.encode(table))})
 
     async def result(self) -> ToolResult:
         """Its result, once it has ended.
@@ -315,6 +363,10 @@ class TaskRuns:
                 pause = min(2 * pause, 60.0)
             else:
                 return
+
+
+def _dump(result: "BaseModel") -> dict[str, Any]:
+    return result.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
 def _kept(record: TaskRecord) -> float:

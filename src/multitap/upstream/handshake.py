@@ -305,10 +305,12 @@ class Handshake:
 def capabilities(handlers: Handlers) -> dict[str, Any]:
     """Our capabilities, by the handlers that are set."""
     declared: dict[str, Any] = {}
-    if handlers.sample is not None:
+    # a handshake is before all calls, so it cannot tell which of them will answer
+    asks_callers = handlers.callers_answer_within is not None
+    if asks_callers or handlers.sample is not None:
         options = {"context": handlers.sample_context, "tools": handlers.sample_tools}
         declared["sampling"] = {name: {} for name, on in options.items() if on}
-    if handlers.elicit is not None:
+    if asks_callers or handlers.elicit is not None:
         declared["elicitation"] = {"form": {}, "url": {}}
     if handlers.roots is not None:
         declared["roots"] = {"listChanged": True}

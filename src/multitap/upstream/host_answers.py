@@ -11,7 +11,7 @@ from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
 from multitap.errors import AnswerInvalid, counted, ungrouped
-from multitap.upstream.questions import Handlers, RequestOrigin
+from multitap.upstream.questions import CallContext, Handlers, OnQuestion, RequestOrigin
 from multitap.wire.jsonrpc import RpcError
 
 logger = logging.getLogger(__name__)
@@ -85,15 +85,44 @@ async def fulfil(
 
 async def _handle(handlers: Handlers, origin: RequestOrigin, request: BaseModel) -> dict[str, Any]:
     result: BaseModel
+    within, call = handlers.callers_answer_within, origin.call
     match request:
+        case types.CreateMessageRequest() | types.ElicitRequest() if (
+            within is not None and isinstance(call, CallContext) and call.on_question is not None
+        ):
+            result = await _ask_caller(call.on_question, request, within)
         case types.CreateMessageRequest(params=params) if handlers.sample is not None:
             result = await handlers.sample(origin, params)
         case types.ElicitRequest(params=params) if handlers.elicit is not None:
             result = await handlers.elicit(origin, params)
         case types.ListRootsRequest() if handlers.roots is not None:
             result = await handlers.roots(origin)
+        case types.CreateMessageRequest() | types.ElicitRequest() if within is not None:
+            message = "nobody answers for this call, or it is not certain which call asks"
+            raise RpcError(types.INVALID_REQUEST, message)
         case _:
             raise RpcError(types.INVALID_REQUEST, f"{type(request).__name__} not supported")
     if isinstance(result, types.ErrorData):
         raise RpcError(result.code, result.message, result.data)
     return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+
+async def _ask_caller(
+    on_question: OnQuestion,
+    request: types.CreateMessageRequest | types.ElicitRequest,
+    within: float,
+) -> BaseModel:
+    params = request.params.model_dump(by_alias=True, mode="json", exclude_none=True)
+    try:
+        with anyio.fail_after(within):
+            answer = bytes(await on_question(request.method, params))
+    except TimeoutError:
+        message = f"nobody answered the question in {within:g} seconds"
+        raise RpcError(types.INVALID_REQUEST, message) from None
+    try:
+        if isinstance(request, types.ElicitRequest):
+            return types.ElicitResult.model_validate_json(answer)
+        return types.CreateMessageResultWithTools.model_validate_json(answer)
+    except ValidationError as exc:
+        message = f"the answer to the question is invalid ({counted(exc.error_count(), 'error')})"
+        raise RpcError(types.INTERNAL_ERROR, message) from None

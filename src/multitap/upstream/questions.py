@@ -74,6 +74,10 @@ class OnBehalfOf(Protocol):
         ...
 
 
+OnQuestion = Callable[[str, Mapping[str, Any]], Awaitable[Raw]]
+"""Receives the method and parameters of a question; returns the result, or raises `RpcError`."""
+
+
 class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
     """The caller of a call, and its limits."""
 
@@ -89,6 +93,9 @@ class CallContext(msgspec.Struct, OwnedCall, frozen=True, kw_only=True):
     """Whether a person has already approved what the policy asks about."""
     client: OnBehalfOf | None = None
     """The client whose request it is, if it is not the host's own."""
+    on_question: OnQuestion | None = None
+    """Answers what the server asks during the call, in place of the hub's handlers, if
+    `Handlers.callers_answer_within` is set."""
     on_task: Callable[[str], Awaitable[bool]] | None = None
     """Awaited with the server's id of the task that a call became. If it returns True, the caller
     follows the task itself, else the call waits for its end. None: a task is made only if the
@@ -188,6 +195,10 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     sample_context: bool = False
     """Whether `sample` can include context from the server that asks, or from others."""
     roots: Roots | None = None
+    callers_answer_within: float | None = None
+    """Seconds for which elicitation and sampling wait for the caller whose call it is, before they
+    are refused: `StartedCall.questions`, `CallContext.on_question`. None: callers are not asked.
+    Servers are told of both, whether or not `elicit` and `sample` are set."""
     screen: Screen | None = None
     """Checks what servers ask before anyone else sees it; the hub provides one."""
     permit: Permit | None = None

@@ -34,6 +34,7 @@ class OidcIssuer(ConfigModel, frozen=True, kw_only=True):
     a URL of the gateway itself is accepted only there."""
     scopes: Texts = ()
     """Scopes that every token needs; clients are told to ask for them."""
+    # RFC 9068: only the type tells an access token from an ID token, which the same key signs
     token_types: Texts = ("at+jwt", "application/at+jwt")
     """Values of `typ` in the header of its access tokens; `JWT` for providers that set no other,
     and an empty text for those that set none."""
@@ -54,6 +55,7 @@ class OidcIssuer(ConfigModel, frozen=True, kw_only=True):
 
     def mistakes(self) -> Iterator[FieldMistake]:
         url = urlsplit(self.issuer)
+        # RFC 8414: an issuer has neither a query nor a fragment
         if url.scheme not in {"https", "http"} or not url.netloc or url.query or url.fragment:
             yield "issuer", "not the https URL of an issuer"
         for algorithm in self.algorithms:
@@ -122,6 +124,7 @@ class RegisteredClient(ConfigModel, frozen=True, kw_only=True):
 
     name: _Text | None = None
     """Shown to people; by default, its id."""
+    # RFC 8252: programs listen on whatever port is free when a person logs in
     redirect_uris: Texts = ()
     """Where people are sent back to, as exact texts; the port of a loopback address is free."""
     client_secret: str | None = None
@@ -199,6 +202,7 @@ class AccessSettings(ConfigModel, frozen=True, kw_only=True):
             if rule.subjects and len(rule.issuers) != 1 and len(self.oidc) > 1:
                 # a subject means nothing without its issuer: another one may give it to anybody
                 yield "rules", f"{rule.name!r} names subjects, and needs one name in `issuers`"
+        # several rules may have mistakes, and what takes their place has one name
         names = [rule.name for rule in self.rules if rule.name != UNUSABLE.name]
         if len({*names}) < len(names):
             yield "rules", "two rules have the same name"

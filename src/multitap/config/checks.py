@@ -31,6 +31,7 @@ from multitap.config.secrets import masked
 from multitap.errors import ConfigError
 
 _Model = TypeVar("_Model", bound="ConfigModel")
+# a `repr` ends up in logs and tracebacks: the first are secret as a whole, the others in parts
 _HIDDEN = frozenset({"api_key", "assertion", "client_secret", "env", "headers", "private_key"})
 _MASKED = frozenset({"args", "base_url", "metadata_url", "url"})
 _NOUNS: Mapping[Any, str] = {
@@ -84,9 +85,11 @@ class ConfigModel(Struct, frozen=True, kw_only=True, dict=True):
         mistakes: list[Mistake] = []
         for field in fields_of(type(self)):
             value = getattr(self, field.name)
+            # defaults are valid, and most of about a hundred fields have theirs
             if value is not field.default:
                 checked = _value(field.type, value, (field.name,), mistakes)
                 if checked is not value:
+                    # frozen, but nobody else has seen it yet
                     structs.force_setattr(self, field.name, checked)
         if not mistakes:
             mistakes = [
@@ -285,6 +288,7 @@ def _from_table(
     kind: type[ConfigModel], table: Mapping[str, Any], path: _Path, mistakes: list[Mistake]
 ) -> Any:
     before = len(mistakes)
+    # the constructor would raise a `TypeError` for these, which names no key of the file
     unknown = table.keys() - {*kind.__struct_fields__}
     for name in sorted(unknown):
         near = did_you_mean(name, kind.__struct_fields__)
@@ -299,6 +303,7 @@ def _from_table(
     except InvalidSettings as exc:
         mistakes += (mistake._replace(path=(*path, *mistake.path)) for mistake in exc.mistakes)
         return None
+    # a value that equals its default counts as given if the file has it
     model.beside["_given"] = frozenset(table)
     return model
 
@@ -315,6 +320,7 @@ def _scalar(kind: Any, metas: tuple[Meta, ...], value: Any, path: _Path, mistake
         if get_origin(kind) is Literal:
             return _literal(kind, value, path, mistakes)
         converted = _convert(kind, value)
+    # msgspec's `ValidationError` is one; its message speaks of types, not of what to write
     except ValueError:
         nouns = [_NOUNS.get(member, "") for member in get_args(kind) or (kind,)]
         noun = expectation("s") if extra.get("duration") else " or ".join(filter(None, nouns))

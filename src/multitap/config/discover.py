@@ -99,6 +99,7 @@ def _script(folder: Path) -> Path | None:
 def _entry(script: Path, tools: Toolbox) -> tuple[Entry, list[Problem]]:
     name = script.parent.name
     argv, lack = runner(script, tools)
+    # a `${` in the name of a folder is text
     command, *args = (literal(word) for word in argv or ("",))
     node = Document(path=script, data={}).root
     fields: dict[FieldPath, Node] = {
@@ -137,6 +138,7 @@ def _python(script: Path, tools: Toolbox) -> tuple[tuple[str, ...], str | None]:
     if not inline and not is_file(script.parent / PROJECT):
         return plain, None
     if not tools.which("uv"):
+        # it may run nevertheless, with what is installed here: a warning, not an error
         return plain, "uv"
     option = ("--script",) if inline else ("--project", str(script.parent))
     return ("uv", "run", *option, str(script)), None

@@ -286,6 +286,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
     if len(raw) > largest:
         return None, (_problem(Place(path), f"is larger than {largest // KIB:,} KiB"),)
     try:
+        # editors on Windows begin a file with a byte order mark
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = raw.count(b"\n", 0, exc.start) + 1
@@ -298,6 +299,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
 def read_text(text: str, path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
     """The document in a text; `path` determines the format and is named in problems."""
     kind = SUFFIXES.get(path.suffix.lower()) or (
+        # `/` begins a comment of JSONC; no TOML begins with either
         "json" if text.lstrip()[:1] in ("{", "/") else "toml"
     )
     blank = Document(path=path, data={}, format=kind, text=text)

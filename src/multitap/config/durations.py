@@ -22,6 +22,7 @@ def seconds(value: object, *, bare: Unit | None = None) -> float:
     """
     if isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
         parts = _PART.findall(value)
+        # fractions are not exact: `100ms` and `200ms` would add up to 0.30000000000000004
         return round(sum(float(amount) * _SECONDS[unit] for amount, unit in parts), 9)
     if bare and isinstance(value, int | float) and not isinstance(value, bool):
         if not math.isfinite(value):

@@ -188,6 +188,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Decided which parts of a project count."""
 
     def __repr__(self) -> str:
+        # without the search and the entries: their values may be secret
         return f"Loaded({self.settings!r}, {self.problems!r}, {self.sources!r})"
 
     @property
@@ -438,6 +439,7 @@ def _understand(document: Document, folder: Path, dialect_name: str | None) -> R
         return _as_told(document, folder, dialect_name)
     if dialect_found := detect(document):
         return dialect_found.read(document, folder)
+    # `{}` is how a file configures no servers
     if not document.data:
         return Reading(dialect="")
     near = (did_you_mean(key, CONTAINERS) for key in document.data)

@@ -23,6 +23,7 @@ from multitap.names import Naming
 from multitap.redaction import Redactor
 
 MIB = 1024 * 1024
+# a line break in a header begins another header, or a request of its own
 _LINE_BREAKS = frozenset("\r\n\0")
 URL = re.compile(r"^(https?://\S+|\S*\$\{.*)$")
 """A web address, or one still to be expanded."""
@@ -386,6 +387,7 @@ class StdioServer(_Server, frozen=True, kw_only=True):
 
     def mistakes(self) -> Iterator[FieldMistake]:
         yield from super().mistakes()
+        # here: the system would refuse it at the start, without naming the field
         if "\0" in self.command:
             yield "command", "contains a NUL character"
         if any("\0" in argument for argument in self.args):
@@ -459,6 +461,7 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     transport: Literal["stdio", "http"] = "stdio"
     host: str = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 3000
+    # a request says `Host` as its sender likes: links and audiences must not follow it
     public_url: Url | None = None
     """The URL of the gateway as people see it, such as `https://tap.example.com`: what is before
     `/mcp`. Needed for `[access.oidc]`; never taken from a request."""

@@ -48,6 +48,7 @@ def is_within(path: Path, folder: Path) -> bool:
 
 def is_foreign(status: os.stat_result) -> bool:
     """Whether something belongs to neither the user nor root."""
+    # there are no such owners on Windows
     return hasattr(os, "geteuid") and status.st_uid not in {os.geteuid(), 0}
 
 

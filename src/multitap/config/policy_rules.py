@@ -97,6 +97,7 @@ def _canonical(host: str) -> str | None:
             if not _DEVIATIONS.isdisjoint(host):
                 return None
             host = host.encode("idna").decode("ascii")
+        # a final dot makes a name absolute, and leads to the same host
         host = host.lower().removesuffix(".")
         if _NUMBER.fullmatch(host.rpartition(".")[2]):
             return str(
@@ -112,6 +113,7 @@ def _is_in(host: str, networks: Iterable[IPv4Network | IPv6Network]) -> bool:
         address: Address = ip_address(host.strip("[]"))
     except ValueError:
         return False
+    # a connection to `::ffff:10.0.0.1` arrives at 10.0.0.1
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
     addresses = (address,) if mapped is None else (address, mapped)
     return any(candidate in network for network in networks for candidate in addresses)

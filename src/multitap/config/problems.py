@@ -68,6 +68,7 @@ def nearest(word: str, candidates: Iterable[str]) -> str | None:
     """The candidate that was probably meant; case and separators do not count."""
     if len(word) > _LONGEST_WORD:
         return None
+    # reversed: of two that differ only in separators, the first one counts
     plain = {_plain(candidate): candidate for candidate in reversed([*candidates])}
     from difflib import get_close_matches  # noqa: PLC0415 - for mistakes only
 

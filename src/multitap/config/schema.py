@@ -124,13 +124,13 @@ def _docstrings() -> dict[str, dict[str, str]]:
 
 
 def _below_fields(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    for field, text in pairwise(node.body):
-        match field, text:
+    for field, below in pairwise(node.body):
+        match field, below:
             case (
                 ast.AnnAssign(target=ast.Name(id=name)),
-                ast.Expr(value=ast.Constant(value=str(words))),
+                ast.Expr(value=ast.Constant(value=str(text))),
             ):
-                yield name, words
+                yield name, text
             case _:
                 continue
 

@@ -1,4 +1,4 @@
-"""Variables with which somebody else's program, registry or machine is used."""
+"""Recognises secrets in variables, headers, URLs, arguments and calls, and masks them."""
 
 import base64
 import binascii
@@ -41,6 +41,7 @@ def risk_of(name: str) -> str:
 LEAST, LEAST_NEUTRAL = 6, 8
 """Minimum characters of a secret that is recognised by its name, and by its looks."""
 
+# `auth`, but not `author` (unless it is `authorization`); `pass`, but not `passenger`
 _TELLING = re.compile(
     r"(?i)key|token|secret|pass(?:w|phrase|[_-]|$)|pwd|credential|auth(?!or(?!i))|bearer|cookie"
     r"|signature|jwt|dsn|session|private|(?:^|[_-])(?:pat|pin|sig)(?:$|[_-])"
@@ -62,7 +63,7 @@ _ROOTS = (
 )
 _PATH = re.compile(rf"(?:~|\.{{1,2}})(?:/.*)?|/(?:{_ROOTS})(?:/.*)?|[A-Za-z]:\\.*", re.DOTALL)
 _MIXED = "[A-Za-z][0-9][A-Za-z0-9]?|[0-9][A-Za-z][A-Za-z0-9]?|[A-Za-z]{2}[0-9]|[0-9]{2}[A-Za-z]"
-_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"  # mutually exclusive alternatives
+_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"  # mutually exclusive alternatives: no backtracking
 _ORDINARY = re.compile(rf"[@-]{{0,2}}{_PART}(?:[-_.:/@+,;= ]+{_PART})*")
 """Words and numbers with separators: names, versions, dates, hosts, options."""
 _RANDOM = re.compile(r"(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[\w.~-]{16,}")
@@ -139,6 +140,7 @@ def in_url(url: str) -> Iterator[str]:
         return
     user, _, password = parts.netloc.rpartition("@")[0].partition(":")
     # Some servers take a token in place of the user, without a password.
+    # logs have it encoded, error messages of the program often decoded
     for part in {password or user, unquote(password or user)}:
         if is_secret(part, LEAST, certain=True):
             yield part
@@ -328,6 +330,7 @@ def masked_url(url: str) -> str:
     host = f"{MASK}@{place[2]}" if place[1] else parts.netloc
     query = re.sub(r"=[^&]+", f"={MASK}", parts.query)
     path = _without(parts.path, in_url(parts.path))
+    # without the fragment, which is never sent, and may hold a token
     return urlunsplit((parts.scheme, host, path, query, ""))
 
 
@@ -349,6 +352,7 @@ def masked_arguments(arguments: Iterable[str]) -> list[str]:
 def masked_words(text: str) -> str:
     """A text without the values of telling names in it, and without what looks like a secret."""
     last = len(text)
+    # from the end: what is masked has another length
     for start, end in sorted({*named_values(text)}, reverse=True):
         if end <= last:  # otherwise it contains one that is masked
             text = f"{text[:start]}{masked_text(text[start:end])}{text[end:]}"
@@ -357,6 +361,7 @@ def masked_words(text: str) -> str:
 
 
 def _without(text: str, secrets: Iterable[str]) -> str:
+    # the longest first: one secret may be part of another
     for secret in sorted({*secrets}, key=len, reverse=True):
         if MASK not in secret:
             text = text.replace(secret, MASK)

@@ -118,6 +118,7 @@ def project_folder(where: Surroundings) -> Path:
     directory, at a folder of somebody else's and at the border of a file system.
     """
     upwards = (where.folder, *_above(where))
+    # `.git` is a file in worktrees and submodules
     root = next((index for index, path in enumerate(upwards) if is_there(path / ".git")), 0)
     return next((path for path in upwards[: root + 1] if is_file(path / FILE)), where.folder)
 

@@ -25,6 +25,7 @@ from multitap.config.documents import (
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _LITERAL = re.compile(r"'[^'\n]*'")
+# up to two quotes may be the end of the text itself, right before the closing three
 _CLOSING = re.compile(r'\\.|"{3,5}', re.DOTALL)
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR = re.compile(r"[^,\]}\n#]*")
@@ -101,6 +102,7 @@ def _string_end(text: str, at: int) -> int | None:
 
 
 def _syntax_error(message: str, text: str) -> Malformed:
+    # before Python 3.14, the position is only in the message
     match = _POSITION.search(message)
     text_ = _POSITION.sub("", message)
     text_ = text_[:1].lower() + text_[1:]
@@ -167,11 +169,11 @@ class Locator:
     def header(self, start: int, brackets: int) -> tuple[KeyPath, int]:
         steps, end = self.dotted_key(self.space(start + brackets))
         path: KeyPath = ()
-        taken: list[tuple[KeyPath, int]] = []
+        offsets: list[tuple[KeyPath, int]] = []
         last = len(steps) - 1
         for index, (step, offset) in enumerate(steps):
             path = (*path, step)
-            taken.append((path, offset))
+            offsets.append((path, offset))
             self.mark_once(path, offset)
             if brackets == _ARRAY and index == last:
                 self.lengths[path] += 1
@@ -179,18 +181,18 @@ class Locator:
                 path = (*path, self.lengths[path] - 1)
                 self.mark_once(path, offset)
         end = self.space(end) + brackets
-        self.statements.append(Statement(path, tuple(taken), start, end, end))
+        self.statements.append(Statement(path, tuple(offsets), start, end, end))
         return path, end
 
     def statement(self, table: KeyPath, start: int) -> int:
         steps, _ = self.dotted_key(start)
-        taken = [
+        offsets = [
             ((*table, *(name for name, _ in steps[: index + 1])), steps[index][1])
             for index in range(len(steps))
         ]
         end = self.pair(table, start)
-        path = taken[-1][0]
-        self.statements.append(Statement(path, tuple(taken), start, self.marks[path].value, end))
+        path = offsets[-1][0]
+        self.statements.append(Statement(path, tuple(offsets), start, self.marks[path].value, end))
         return end
 
     def dotted_key(self, at: int) -> tuple[list[tuple[str, int]], int]:

@@ -199,6 +199,7 @@ def _look_up(reference: Reference, scope: Scope) -> str:
         case _:
             value_ = scope.env.get(reference.name)
             hint = f"set it, or write `${{{reference.name}:-default}}`"
+    # as in a shell, `:-` also replaces an empty value
     if value_ or (value_ is not None and reference.default is None):
         return value_
     if reference.default is not None:
@@ -229,6 +230,7 @@ def content(name: str, scope: Scope) -> str:
         Unresolved: It cannot be read.
     """
     try:
+        # editors end a file with a line break, which is no part of a token
         return scope.read(locate(name, scope)).rstrip("\r\n")
     except (OSError, UnicodeDecodeError, ValueError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "it is not text"
@@ -408,6 +410,7 @@ def _place(path: Path, field: str, put: _FieldExpander) -> Path:
 def _remote(config: HttpServer, put: _FieldExpander) -> dict[str, Any]:
     url = put("url", config.url)
     headers = {name: put(f"headers.{name}", value) for name, value in config.headers.items()}
+    # an empty one fails the check of the whole server, which names the field
     changed: dict[str, Any] = {"url": url if _ADDRESS.fullmatch(url) else "", "headers": headers}
     if isinstance(config.oauth, OAuth):
         login: dict[str, Any] = {
@@ -437,8 +440,8 @@ def _texts(config: ServerConfig) -> Iterator[tuple[str, str]]:
         case HttpServer():
             yield "url", config.url
             yield from ((f"headers.{name}", value) for name, value in config.headers.items())
-            given = structs.asdict(config.oauth) if isinstance(config.oauth, OAuth) else {}
-            for name, value in given.items():
+            login = structs.asdict(config.oauth) if isinstance(config.oauth, OAuth) else {}
+            for name, value in login.items():
                 if isinstance(value, str | Path):
                     yield f"oauth.{name}", str(value)
         case LocalServer():
@@ -449,9 +452,10 @@ def parse_env(text: str) -> dict[str, str]:
     """`NAME=value` lines; comments, `export` and quotes are understood, variables are not."""
     values: dict[str, str] = {}
     for line in text.splitlines():
-        given, sign, value = (part.strip() for part in line.partition("="))
-        if sign and (match := _ASSIGNED_NAME.fullmatch(given)):
+        left, sign, value = (part.strip() for part in line.partition("="))
+        if sign and (match := _ASSIGNED_NAME.fullmatch(left)):
             name = match[1]
             quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+            # a `#` is part of the value unless a blank is before it
             values[name] = value[1:-1] if quoted else value.partition(" #")[0].rstrip()
     return values

@@ -14,11 +14,11 @@ from multitap.config.sources import Source
 from multitap.files import Stamp, file_stamp
 
 QUIET_MS = 100
-"""Seconds without a change after which a burst of changes is over."""
+"""Milliseconds without a change after which a burst of changes is over."""
 # A program that never stops writing must not delay a change forever.
 LONGEST_BURST_MS = 1500
 RECHECK_MS = 1000
-"""Seconds between checks without events, which network drives and containers may not send."""
+"""Milliseconds between checks without events: network drives and containers may send none."""
 
 
 Stamps = Mapping[Path, Stamp]

@@ -22,7 +22,7 @@ def parse(text: str) -> Parsed:
     _limit_size(yaml.composer)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML 1.2 allows duplicate keys
+            warnings.simplefilter("ignore", ReusedAnchorWarning)  # YAML allows it
             root = yaml.compose(text)
     except Malformed:
         raise

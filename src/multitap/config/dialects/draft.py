@@ -116,6 +116,7 @@ class Draft:
         expected: str | None = None,
         hint: str | None = None,
     ) -> None:
+        # an error is about the value, the others are about a key that is there at all
         place = node.place if severity is Severity.ERROR else node.key_place
         self.problems.append(
             Problem(

@@ -190,6 +190,7 @@ class Transcript:
                 )
             )
         apply(draft, node, spelling.keys)
+        # a field with an error is not set: a check would report it as missing, too
         if not draft.broken:
             spelling.check(draft)
         self.problems += draft.problems

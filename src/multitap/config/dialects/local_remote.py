@@ -116,7 +116,7 @@ def _read_agent_core(document: Document, transcript: Transcript) -> Reading:
 
 
 def _has_roles(root: Node) -> bool:
-    """Whether `mcp` has `client` and `server` rather than servers by name."""
+    """Whether `mcp` has `clients` and `server` rather than servers by name."""
     return any(
         node is not None and is_table(node.value) and not _has_type(node)
         for node in (root.find("mcp", "clients"), root.find("mcp", "server"))
@@ -133,7 +133,6 @@ OPENCODE_KEYS: Rules = {
     # Version 2 of the format says `disabled`, has snake_case in `oauth`, and puts the servers one
     # level deeper. Both versions are in use.
     "disabled": flag("enabled", inverse=True),
-    "timeout": duration("timeout", bare="ms"),
     "oauth": oauth(
         {
             "clientId": string("oauth", "client_id"),
@@ -253,6 +252,7 @@ def matches_opencode(document: Document) -> bool:
 
 
 def _spec07_container(root: Node) -> KeyPath:
+    # a file that is a bare map of servers stays one
     return () if root.value and root.find("mcp") is None else ("mcp",)
 
 

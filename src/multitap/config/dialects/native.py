@@ -200,6 +200,7 @@ def _steps(value: Mapping[str, Any] | list[Any]) -> Collection[int | str]:
 
 
 SERVER: Rules = {
+    # of both kinds: a key of the other one has no effect, but is not unknown
     **rules_of(StdioServer),
     **rules_of(HttpServer),
     "transport": one_of("stdio", "http", "streamable-http", "sse"),

@@ -321,6 +321,7 @@ def one_of(*choices: str) -> TwoWay:
             hint = did_you_mean(node.value, choices) if isinstance(node.value, str) else None
             draft.error(node, f"expected {expected}", expected=expected, hint=hint)
 
+    # reversed: of two words for one transport, the first one is written
     return TwoWay(rule, _transport_word({TRANSPORTS[word]: word for word in reversed(choices)}))
 
 
@@ -349,6 +350,7 @@ def _argv(draft: Draft, node: Node) -> None:
         draft.wrong(node, "a program and its arguments", hint="the list is empty")
     elif (values := texts(draft, node)) is not None:
         _program(draft, node.child(0))
+        # keys come in the order of the file: `args` may have been read before
         beside = draft.fields.get(("args",))
         draft.set("args", node, [*values[1:], *(beside.value if beside else ())])
 

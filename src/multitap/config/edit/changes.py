@@ -51,6 +51,7 @@ def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
     Raises:
         LookupError, TypeError: The document does not have that path.
     """
+    # below a key, so that the document itself can be replaced, too
     root: Any = {"": deepcopy(data)}
     for change in changes:
         path = ("", *change.path)
@@ -61,6 +62,7 @@ def apply_changes(data: Any, changes: Iterable[Change]) -> Any:
             case RemoveValue():
                 del above[path[-1]]
             case RenameKey():
+                # in the same order, which is that of the file
                 members = [*above.items()]
                 above.clear()
                 above.update(
@@ -85,6 +87,7 @@ def differences(before: Any, after: Any, path: KeyPath = ()) -> list[Change]:
 def _above(root: Any, path: KeyPath, *, make: bool) -> Any:
     """The table or list that contains the last step; missing ones are created."""
     for step, following in pairwise(path):
+        # a key of YAML with nothing after it is null, and counts as an empty table
         if make and (not has(root, step) or root[step] is None):
             _set(root, step, [] if isinstance(following, int) else {})
         root = root[step]
@@ -238,6 +241,7 @@ def _same(left: Any, other: Any) -> bool:
         return all(key in left and key in other and _same(left[key], other[key]) for key in keys)
     if is_list(left) and is_list(other):
         return len(left) == len(other) and all(map(_same, left, other))
+    # by type, too: `1 == True`, and a host may refuse one of them
     return type(left) is type(other) and left == other
 
 

@@ -15,6 +15,7 @@ from multitap.config.provenance import Provenance
 from multitap.config.variables import parse_reference
 from multitap.errors import ConfigError
 
+# begins like a path: a word may be the name of a file in the current folder by chance
 _PLACE = re.compile(r"\.{0,2}/|\.{1,2}$|~")
 _INPUT = re.compile(r"\$\{input:([^}]+)\}")
 
@@ -151,9 +152,11 @@ def _host(text: str) -> str | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
+    # a host with a variable is known only when the server starts
     if parts.scheme not in {"http", "https"} or not host or "$" in host:
         return None
     address = f"[{host}]" if ":" in host else host
+    # a rule without a port opens these two
     return address if port in {None, 80, 443} else f"{address}:{port}"
 
 
@@ -224,6 +227,7 @@ def without_loose_settings(
     left_out = {
         key: value
         for key, value in fields.items()
+        # a stranger may confine the program more than usual, never less
         if key not in _FIELDS and not (key == "sandbox" and value in _STRICTER)
     }
     allowed = {key: value for key, value in fields.items() if key not in left_out}

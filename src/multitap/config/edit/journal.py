@@ -1,4 +1,4 @@
-"""Replaces a file as a whole or not at all."""
+"""Changes files as a whole or not at all, and keeps what they were for `multitap undo`."""
 
 import contextlib
 import fcntl
@@ -29,6 +29,7 @@ PRIVATE, SHARED = 0o600, 0o644
 
 def beside(target: Path) -> Path:
     """The name of a file's new content right before it replaces the file."""
+    # most file systems allow names of 255 bytes
     return target.with_name(f".{target.name[:200]}.multitap-new")
 
 
@@ -72,6 +73,7 @@ class StagedFile(msgspec.Struct, frozen=True):
         """
         fresh = beside(self.target)
         try:
+            # two steps: `link` never replaces a file, only a rename does
             give_name(self.file.fileno(), fresh)
             fresh.replace(self.target)
             _sync_folder(self.target.parent)
@@ -108,8 +110,10 @@ def stage(target: Path, content: bytes, *, mode: int) -> StagedFile:
         _take_after(file.fileno(), status, mode)
         file.write(content)
         file.flush()
+        # before the rename: after a power cut, the name could lead to an empty file
         os.fsync(file.fileno())
         return StagedFile(target, file, folders)
+    # also for Ctrl+C: nothing may be left behind
     except BaseException as exc:
         if file is not None:
             file.close()
@@ -285,7 +289,7 @@ class Journal:
             ConfigError: An edit is not possible.
         """
         before = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
-        contents = _wanted_content(edits, before)
+        contents = _new_contents(edits, before)
         paths = {target_of(edit.path): edit.path for edit in edits}
         return tuple(
             Preview(paths[target], _decode(target, before[target])[0], _decode(target, after)[0])
@@ -318,7 +322,7 @@ class Journal:
             blank = Operation(0, label, 0.0, [], [*secrets], [*pins])
             for _ in range(ATTEMPTS):
                 before = {target_of(edit.path): content_of(target_of(edit.path)) for edit in edits}
-                contents = _wanted_content(edits, before)
+                contents = _new_contents(edits, before)
                 if not contents:
                     return None
                 if operation := self._write(blank, contents, before, prepare):
@@ -343,6 +347,7 @@ class Journal:
             verb: The beginning of the labels of these operations.
         """
         target = target_of(path)
+        # back from the latest, as long as each one made what the next one found
         now, original = _digest(content_of(target)), None
         for operation in self.operations():
             for index, file in enumerate(operation.files):
@@ -374,6 +379,7 @@ class Journal:
                 raise UnknownName("there is nothing to undo")
             now = {file.path: content_of(Path(file.path)) for file in operation.files}
             for file in operation.files:
+                # a file that is as it was before needs nothing, and is no reason to refuse
                 if not force and _digest(now[file.path]) not in {file.before, file.after or None}:
                     raise ConfigError(
                         f"{file.path} has changed since `{operation.label}`",
@@ -504,6 +510,7 @@ class Journal:
 
     def _recover(self) -> list[Operation]:
         """Roll back operations that were killed, and return those that had begun."""
+        # we hold the lock: whoever left an operation unfinished is dead
         killed: list[Operation] = []
         for number in self._numbers():
             operation = self._read(number)
@@ -534,19 +541,21 @@ class Journal:
         except OSError as exc:
             raise ConfigError(f"{self.folder} cannot be written: {exc.strerror}") from None
         try:
+            # the system releases it with the file, also if we are killed
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)
 
 
-def _wanted_content(
+def _new_contents(
     edits: Sequence[FileEdit], before_contents: dict[Path, bytes | None]
 ) -> dict[Path, tuple[bytes | None, int]]:
     """The files that would change, with their new content; None if deleted."""
     contents: dict[Path, tuple[bytes | None, int]] = {}
     for edit in edits:
         target = target_of(edit.path)
+        # two edits may be of one file, through a link: the second one continues the first
         before = contents[target][0] if target in contents else before_contents[target]
         text, mark = _decode(edit.path, before)
         changed = edit.change(text)

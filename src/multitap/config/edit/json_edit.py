@@ -26,6 +26,7 @@ _SCALAR = re.compile(r"[^\s,\]}/]+")
 _INDENT = re.compile(r"^([ \t]+)\S", re.MULTILINE)
 _Named = Iterable[tuple[str, Any]]
 """Members of a table or list, each with the text before its value."""
+# strings and comments, too: a bracket in one of them closes nothing
 _TOKEN = re.compile(r'"|//[^\n]*|/\*.*?\*/|[][{}]', re.DOTALL)
 
 

@@ -28,6 +28,7 @@ Program = StdioServer | HttpServer
 
 _ESSENTIAL = frozenset({"command", "args", "url"})
 """Essential fields: without one, another server would be started, or none."""
+# a duration may go through milliseconds and back
 _CLOSE = 1e-9
 
 
@@ -128,6 +129,7 @@ def _losses(config: Program, again: Program | None, dialect: Dialect) -> Iterato
         elif not _is_same(value, there[path]):
             yield ExportLoss(key, f"becomes {masked(key, there[path])!r} in {dialect.title}")
     for path, value in there.items():
+        # an empty list of arguments is written for hosts that require it
         if path not in expected and path[0] != "args":
             key = ".".join(path)
             yield ExportLoss(key, f"becomes {masked(key, value)!r} in {dialect.title}")

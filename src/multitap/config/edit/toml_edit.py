@@ -51,8 +51,8 @@ def put_all(text: str, above: KeyPath, members: Mapping[str | int, Any]) -> str:
     )
     for step, value in members.items():
         # new tables go to the end, and do not move located positions
-        one_more = _with_table if headed and not in_one_piece else put
-        text = one_more(text, (*above, step), value)
+        write = _with_table if headed and not in_one_piece else put
+        text = write(text, (*above, step), value)
     return text
 
 
@@ -68,6 +68,7 @@ def drop(text: str, path: KeyPath) -> str:
     statements = Locator(text).statements
     if around := _pair_around(statements, path):
         return _amend(text, around, RemoveValue(path[len(around.path) :]))
+    # from the end: a cut moves every position after it
     for statement in reversed(
         [statement for statement in statements if _starts(statement.path, path)]
     ):
@@ -87,6 +88,7 @@ def rename(text: str, path: KeyPath, name: str) -> str:
     offsets = sorted(
         {at for statement in statements for step, at in statement.steps if step == path}
     )
+    # from the end, as in `drop`
     for at in reversed(offsets):
         text = text[:at] + key(name) + text[_key_end(text, at) :]
     return text
@@ -103,6 +105,7 @@ def render(value: Any) -> str:
         return quote_text(value)
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
+    # numbers and booleans look as in JSON; a date raises a `TypeError`, and the edit is refused
     return json.dumps(value)
 
 
@@ -113,7 +116,7 @@ def key(name: str | int) -> str:
 
 
 def table_lines(path: KeyPath, table: Any) -> list[str]:
-    """A table with its header; nested tables are inline unless they contain tables."""
+    """A table with its header; nested tables are inline."""
     names = [step for step in path if isinstance(step, str)]
     header = ".".join(map(key, names))
     lines = [f"[[{header}]]" if isinstance(path[-1], int) else f"[{header}]"]

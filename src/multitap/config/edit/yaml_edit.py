@@ -13,6 +13,7 @@ from multitap.config.documents import KeyPath, is_list, is_table
 from multitap.config.edit.json_edit import inline, wrap
 
 _PLAIN = re.compile(r"[A-Za-z_/][\w./@-]*")
+# YAML 1.1, which many hosts still read, takes these for booleans and null
 _WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _REST = re.compile(r"[ \t]+#[^\r\n]*|[ \t]*")
 _STEP = "  "
@@ -59,6 +60,7 @@ def drop(text: str, path: KeyPath) -> str:
     above, _ = _walk_path(root, path[:-1])
     if _is_flow(above):
         return _replace(text, root, path[:-1], _plain_without(text, path))
+    # a key with nothing below it would be null, not an empty table
     if len(above.value) == 1:
         empty: Any = [] if isinstance(path[-1], int) else {}
         return _replace(text, root, path[:-1], empty)
@@ -100,6 +102,7 @@ def _walk_path(node: Any, path: KeyPath) -> tuple[Any, int]:
 def _child(node: Any, step: str | int) -> Any:
     if node.id == "mapping":
         named = [value for key, value in node.value if str(key.value) == step]
+        # of duplicate keys, the last one counts, as for the reader
         return named[-1] if named else None
     if node.id == "sequence" and isinstance(step, int) and step < len(node.value):
         return node.value[step]
@@ -168,8 +171,8 @@ def _in_flow(text: str, root: Any, path: KeyPath, value: Any) -> str:
     *container, step = path
     node, _ = _walk_path(root, tuple(container))
     data: Any = yaml.parse(text).data
-    for one in container:
-        data = data[one]
+    for key in container:
+        data = data[key]
     if isinstance(step, int):
         return _replace(text, root, tuple(container), [*(data or []), value])
     inner: dict[str, Any] = {**(data or {}), step: value}

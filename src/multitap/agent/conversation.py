@@ -212,6 +212,7 @@ def _prompt_part(content: object) -> Part:
 
 
 def _message(role: str, part: Part) -> Message:
+    # providers accept pictures from the user only
     if role == "assistant" and isinstance(part, Text):
         return Assistant(part.text)
     return User((part,))

@@ -56,6 +56,7 @@ def choose_addresses(
         uris: The server's own addresses of resources that have none for callers yet.
         held: The owner of each address that callers know.
     """
+    # an address that looks like a renamed one would lead to another server
     return {
         uri: rename(server, uri) if uri in held or split(uri) is not None else uri for uri in uris
     }
@@ -172,6 +173,7 @@ class AddressDirectory(msgspec.Struct, frozen=True, dict=True):
         if renamed is not None and renamed[0] in self.servers:
             return renamed
         for template, (server, raw) in self.templates.items():
+            # renamed templates have been recognised by their mark
             if template == raw and fits(template, address):
                 return server, address
         return None
@@ -288,6 +290,7 @@ def _of_kind(kind: str, held: Mapping[str, WithholdingReason]) -> dict[str, With
 # A server decides what an address means: it may well take `note://%61` and `NOTE://a/.` for the
 # `note://a` that is withheld.
 def _canonical(uri: str) -> str:
+    # twice: a server may decode what its framework has decoded already
     scheme, colon, rest = unquote(unquote(uri)).partition(":")
     path, mark, query = rest.partition("#")[0].partition("?")
     slashes = "//" if path.startswith("//") else ""

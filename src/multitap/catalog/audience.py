@@ -88,6 +88,7 @@ class AudienceLimits(NamedTuple):
         giving = [grant for grant in self.grants or () if grant.limits.shows(tool)]
         if not giving or any(not grant.scopes for grant in giving):
             return ()
+        # the fewest: the person is asked for as little as possible
         return min((grant.scopes for grant in giving), key=len)
 
 

@@ -365,6 +365,7 @@ def _words(
     aliases = {raw: tool_names.get(raw, raw) for raw in usable}
     if len({*aliases.values()}) == len(aliases):
         return aliases, odd
+    # all of them: a caller could not tell which of the two tools a name means
     return {raw: raw for raw in usable}, [*odd, "`tool_names` has a name that another tool has"]
 
 

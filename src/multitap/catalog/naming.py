@@ -76,6 +76,7 @@ class NameRegistry:
         for raw, name in names.items():
             wish = self._wish(server, raw)
             if name != wish:
+                # both sides: after a restart, neither must take the other one's name
                 self._unsaved[server, raw] = name
                 if (holder := self.holders.get(wish)) is not None:
                     self._unsaved[holder] = wish
@@ -83,9 +84,11 @@ class NameRegistry:
     def _release(self, server: str, used: Iterable[str]) -> None:
         own = self._names[server]
         self._names[server] = {raw: own[raw] for raw in used}
-        kept = {*self._names[server].values()}
+        used_names = {*self._names[server].values()}
         self.holders = {
-            name: pair for name, pair in self.holders.items() if pair[0] != server or name in kept
+            name: pair
+            for name, pair in self.holders.items()
+            if pair[0] != server or name in used_names
         }
 
 

@@ -80,6 +80,7 @@ class Vetting:
         if scanning == "block":
             withheld |= self._blocked_tools(link.name, seen, scan)
             mute |= self._blocked_tools(link.name, others, scan_other)
+        # a list that could not be fetched does not show what was removed
         whole = not offers.missing
         drift = self.pins.judge(link.name, config, fingerprint(config), pins, pinned, whole=whole)
         if pinning == "enforce":

@@ -63,7 +63,8 @@ _ROOTS = (
 )
 _PATH = re.compile(rf"(?:~|\.{{1,2}})(?:/.*)?|/(?:{_ROOTS})(?:/.*)?|[A-Za-z]:\\.*", re.DOTALL)
 _MIXED = "[A-Za-z][0-9][A-Za-z0-9]?|[0-9][A-Za-z][A-Za-z0-9]?|[A-Za-z]{2}[0-9]|[0-9]{2}[A-Za-z]"
-_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"  # mutually exclusive alternatives: no backtracking
+# mutually exclusive alternatives, which need no backtracking
+_PART = f"(?:[A-Za-z]{{1,20}}|[0-9]{{1,8}}|{_MIXED})"
 _ORDINARY = re.compile(rf"[@-]{{0,2}}{_PART}(?:[-_.:/@+,;= ]+{_PART})*")
 """Words and numbers with separators: names, versions, dates, hosts, options."""
 _RANDOM = re.compile(r"(?=[^/]*[0-9])(?=[^/]*[A-Za-z])[\w.~-]{16,}")

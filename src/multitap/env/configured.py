@@ -124,6 +124,7 @@ class ConfiguredEnvironment(BaseEnvironment):
     async def _equip(self) -> None:
         loaded, scope = self.files.loaded, self.scope
         # Importing functions runs the user's code, which may be slow.
+        # and may never return: we leave it behind when the environment is closed
         equipment = await to_thread.run_sync(gather, loaded, scope, abandon_on_cancel=True)
         # old ones first: the name of a function that stays must be free
         for tool in self._equipment.tools:

@@ -241,6 +241,7 @@ class SharedWork:
         # shielded: a cancelled caller must not cancel the others
         fault = await asyncio.shield(self.begin(kind, work, *args))
         if fault is not None:
+            # several callers raise the same object: it would collect the tracebacks of all
             raise fault.with_traceback(None)
 
     def begin(self, kind: str, work: Work, *args: object) -> asyncio.Future[WireFault | None]:

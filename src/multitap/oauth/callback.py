@@ -131,6 +131,7 @@ class Callback:
         head, own = http_request.head, urlsplit(self.address)
         target, host = head.url.decode("latin-1"), head.headers.get(b"host", b"").decode("latin-1")
         path, _, query = target.partition("?")
+        # by its host, too: a web page may let a name of its own lead here (DNS rebinding)
         if head.method != b"GET" or host != own.netloc:
             _show(http_request, HTTPStatus.NOT_FOUND, "There is nothing here.")
         elif self._links.take(path):
@@ -197,6 +198,7 @@ async def open_callback(
 def _bind(host: str, port: int) -> list[socket.socket]:
     if host != "localhost":
         return [bind(host, port)]
+    # browsers take either family for this name
     listener = bind("127.0.0.1", port)
     try:
         return [listener, bind("::1", listener.getsockname()[1])]

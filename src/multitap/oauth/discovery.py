@@ -232,6 +232,7 @@ async def find_issuer(fetch: GuardedFetch, name: str, settings: OAuth = OAuth())
 def _issuer_addresses(name: str) -> list[str]:
     url = urlsplit(name)
     origin, path = f"{url.scheme}://{url.netloc}", url.path.rstrip("/")
+    # in the order of MCP's specification
     if not path:
         return [f"{origin}{_OAUTH}", f"{origin}{_OPENID}"]
     return [f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}", f"{origin}{path}{_OPENID}"]

@@ -36,6 +36,7 @@ _PRIVATE = tuple(
     for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
 )
 """Private networks, allowed only for servers that are in one themselves."""
+# of most clouds, of AWS over IPv6, of Alibaba Cloud
 _METADATA = frozenset(
     ipaddress.ip_address(address)
     for address in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200")
@@ -207,6 +208,7 @@ def _unwrap(address: Ip) -> Ip:
 
 
 def _ip(address: Address) -> Ip:
+    # without the zone of a link-local address
     return _unwrap(ipaddress.ip_address(str(address[4][0]).partition("%")[0]))
 
 

@@ -61,6 +61,7 @@ class AuthorizationRequest:
         self._client = client
         self._redirect = redirect
         self._scope = scope
+        # 86 characters; RFC 7636 allows 43 to 128
         self._verifier = secrets.token_urlsafe(64)
         self._state = secrets.token_urlsafe(32)
         self._states = Issued(1)
@@ -317,6 +318,7 @@ def _refusal(status: int, response: Mapping[str, object]) -> LoginFailed:
 
 def _parse_grant(response: Mapping[str, object]) -> Grant:
     token, kind = response.get("access_token"), response.get("token_type")
+    # it goes into a header: a line break would begin another one
     if not isinstance(token, str) or not token or not token.isascii() or not token.isprintable():
         raise LoginFailed("the authorization server gave no usable access token")
     if str(kind).lower() not in _KINDS:

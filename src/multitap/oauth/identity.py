@@ -89,6 +89,7 @@ async def register(
         "redirect_uris": [redirect],
         "grant_types": ["authorization_code", "refresh_token"],
         "response_types": ["code"],
+        # only native clients may come back to http on loopback (OpenID Connect)
         "application_type": "native",
         "token_endpoint_auth_method": _choose_auth(issuer.token_endpoint_auth_methods_supported),
     }
@@ -161,6 +162,7 @@ def client_assertion(client_id: str, issuer: str, pem: str) -> str:
     claims: dict[str, str | int] = {
         "iss": client_id,
         "sub": client_id,
+        # the issuer, not its token endpoint, which a malicious server may share (RFC 7523bis)
         "aud": issuer,
         "jti": secrets.token_urlsafe(16),
         "iat": now,
@@ -179,6 +181,7 @@ class ProofKey:
         self._public = {
             "kty": "EC",
             "crv": "P-256",
+            # always 32 bytes, with leading zeros (RFC 7518)
             "x": _encode(numbers.x.to_bytes(32)),
             "y": _encode(numbers.y.to_bytes(32)),
         }
@@ -199,6 +202,7 @@ class ProofKey:
         claims: dict[str, str | int] = {
             "jti": secrets.token_urlsafe(16),
             "htm": method,
+            # RFC 9449: without query and fragment
             "htu": str(url.with_query(None).with_fragment(None)),
             "iat": int(time.time()),
         }

@@ -154,10 +154,10 @@ class LoginStorage:
 
     async def remove(self, server: str, url: str) -> bool:
         """Forget a login, at all replicas; returns whether there was one."""
-        found = await to_thread.run_sync(self._store.remove, server, url)
+        was_there = await to_thread.run_sync(self._store.remove, server, url)
         if self._sharing is not None:
             await self._sharing.tell(server, url, SharedLogin(None, time.time()))
-        return found
+        return was_there
 
     async def note_failure(self, server: str, reason: str) -> None:
         """Record a failed login in the audit log."""

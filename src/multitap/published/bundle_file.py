@@ -127,6 +127,7 @@ def _unpack(file: BinaryIO, folder: Path, name: str) -> None:
 
 def _write(archive: "zipfile.ZipFile", entry: "zipfile.ZipInfo", target: Path, limit: int) -> int:
     """Write one file; its stated size is not trusted."""
+    # of its permissions, only whether it is a program counts: others get none
     mode = 0o700 if (entry.external_attr >> 16) & _EXECUTABLE else 0o600
     # O_EXCL and O_NOFOLLOW although names were checked: never write over a file or through a
     # link.

@@ -104,6 +104,7 @@ def _program(command: str, folder: Path, entry: Path, kind: str) -> str:
         if not inside.is_relative_to(folder.resolve()):
             raise BadBundle(f"its command {quoted(command)} is not in the bundle")
         return str(inside)
+    # without a slash, it is a program of the system, such as `node`
     return command
 
 

@@ -39,6 +39,7 @@ _NAMES: Mapping[PackageKind, re.Pattern[str]] = {
     "nuget": re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]*"),
 }
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+_-]*")
+# npm's own limit, the smallest of them that is known
 _LONGEST = 214
 
 
@@ -78,6 +79,7 @@ class Package(msgspec.Struct, frozen=True):
         program = runner or RUNNERS[self.kind]
         match self.kind:
             case "npm":
+                # npx asks before it installs anything, and nobody is there to answer
                 agreed = (
                     [] if program == "bunx" or {"-y", "--yes"} & {*map(str, options)} else ["-y"]
                 )
@@ -90,6 +92,7 @@ class Package(msgspec.Struct, frozen=True):
             case "oci":
                 is_tagged = "@" in self.name or ":" in self.name.rpartition("/")[2]
                 image = self.name if is_tagged else _join_version(self.name, ":", self.version)
+                # `-i`: a server reads its messages from standard input
                 return [program, "run", "-i", "--rm", *options, image]
             case "nuget":
                 return [

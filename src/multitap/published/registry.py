@@ -31,7 +31,7 @@ LONGEST_CURSOR = 1024
 _OFFICIAL = "io.modelcontextprotocol.registry/official"
 _NAME = re.compile(r"[A-Za-z0-9.-]{1,150}/[A-Za-z0-9._-]{1,150}")
 _HEADERS = {"Accept": "application/json"}
-_FOUND = 200
+_OK = 200
 _MISSING = 404
 
 
@@ -79,13 +79,14 @@ class RegistryClient:
     async def _ask(
         self, client: HttpClient, path: str, *, may_miss: bool = False
     ) -> Mapping[str, Any]:
+        # as it is: the slash in a name must stay encoded
         url = URL(f"{self._base}/v0.1/{path}", encoded=True)
         try:
             response = await client.send(client.head("GET", url, _HEADERS), None)
             try:
                 if response.status == _MISSING and may_miss:
                     return {}
-                if response.status != _FOUND:
+                if response.status != _OK:
                     raise Unavailable(self._base, f"it answered with status {response.status}")
                 data = await read_bounded(response.chunk, MAX_BYTES)
             finally:
@@ -194,7 +195,7 @@ async def _fetch(url: URL, path: Path) -> URL | None:
         try:
             if response.status in _ELSEWHERE and (place := response.header("location")):
                 return url.join(URL(place))
-            if response.status != _FOUND:
+            if response.status != _OK:
                 raise Unavailable(str(url.host), f"it answered with status {response.status}")
             size = 0
             async with await anyio.open_file(path, "wb") as file:

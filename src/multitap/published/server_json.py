@@ -72,18 +72,18 @@ class DraftInputs:
     def all(self) -> tuple[DraftInput, ...]:
         return tuple(self._inputs.values())
 
-    def value(self, name: str, given: Mapping[str, Any], *, multiple: bool = False) -> str:
+    def value(self, name: str, description: Mapping[str, Any], *, multiple: bool = False) -> str:
         """A value with placeholders for the user's input.
 
         Args:
             name: The name of the value.
-            given: As in `server.json`: `value` with `variables`, or an input.
+            description: As in `server.json`: `value` with `variables`, or an input.
             multiple: Whether it may be given several times.
         """
-        fixed = given.get("value")
+        fixed = description.get("value")
         if isinstance(fixed, str):
-            return self._fill(fixed, _input_table(given.get("variables")))
-        return self._ask(name, given, multiple=multiple)
+            return self._fill(fixed, _input_table(description.get("variables")))
+        return self._ask(name, description, multiple=multiple)
 
     def template(self, text: str, variables: Mapping[str, Any]) -> str:
         """A text with each `{name}` replaced by a placeholder for the user's input."""
@@ -102,20 +102,20 @@ class DraftInputs:
             end = match.end()
         return "".join((*parts, as_literal(text[end:])))
 
-    def _ask(self, name: str, given: Mapping[str, Any], *, multiple: bool) -> str:
-        default = given.get("default")
-        wanted = DraftInput(
+    def _ask(self, name: str, description: Mapping[str, Any], *, multiple: bool) -> str:
+        default = description.get("default")
+        draft_input = DraftInput(
             name=self._free(option_name(name)),
-            description=clean(given.get("description") or given.get("placeholder")),
-            secret=given.get("isSecret") is True,
-            required=given.get("isRequired") is True,
+            description=clean(description.get("description") or description.get("placeholder")),
+            secret=description.get("isSecret") is True,
+            required=description.get("isRequired") is True,
             default=None if default is None else as_literal(default),
-            choices=_texts(given.get("choices")),
+            choices=_texts(description.get("choices")),
             multiple=multiple,
-            path=given.get("format") == "filepath",
+            path=description.get("format") == "filepath",
         )
-        self._inputs[wanted.name] = wanted
-        return f"${{input:{wanted.name}}}"
+        self._inputs[draft_input.name] = draft_input
+        return f"${{input:{draft_input.name}}}"
 
     def _free(self, name: str) -> str:
         if len(self._inputs) >= MOST_INPUTS:
@@ -202,13 +202,13 @@ def read_server(
     name = content.get("name")
     if not isinstance(name, str) or not name or len(name) > 300:  # noqa: PLR2004 - the schema says 200
         raise ConfigError("`name` is missing: expected a server.json")
-    found = list(_ways(content, name))
+    candidates = list(_ways(content, name))
     notes = (
         (f"{name} is {status}{f': {clean(message)}' if message else ''}",)
         if status != "active"
         else ()
     )
-    ways = [(way, runner) for way, runner in found if isinstance(way, ServerDraft)]
+    ways = [(way, runner) for way, runner in candidates if isinstance(way, ServerDraft)]
     note = f"{clean(content.get('description'))} ({clean(name)} {clean(content.get('version'))})"
     return PublishedServer(
         name=clean(name),
@@ -221,8 +221,8 @@ def read_server(
             for way, _ in ways
         ),
         runners=tuple(runner for _, runner in ways),
-        bundles=tuple(way for way, _ in found if isinstance(way, BundleAddress)),
-        problems=tuple(way for way, _ in found if isinstance(way, str)),
+        bundles=tuple(way for way, _ in candidates if isinstance(way, BundleAddress)),
+        problems=tuple(way for way, _ in candidates if isinstance(way, str)),
     )
 
 
@@ -250,15 +250,19 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
         raise ConfigError("a package has no `identifier`")
     if kind == "mcpb":
         return _bundle(identifier, table.get("fileSha256")), ""
-    known: PackageKind | None = next((one for one in KINDS if one == kind), None)
-    if known is None:
+    package_kind: PackageKind | None = next((name for name in KINDS if name == kind), None)
+    if package_kind is None:
         raise ConfigError(f"packages of the type {quoted(str(kind))} are not supported")
     if _table(table.get("transport")).get("type", "stdio") != "stdio":
         raise ConfigError(_UNEXPRESSED)
     version = table.get("version")
-    package = Package(known, identifier, version if isinstance(version, str) else None).check()
+    package = Package(
+        package_kind, identifier, version if isinstance(version, str) else None
+    ).check()
     hint = table.get("runtimeHint")
-    runner = hint if isinstance(hint, str) and hint in HINTS[known] else RUNNERS[known]
+    runner = (
+        hint if isinstance(hint, str) and hint in HINTS[package_kind] else RUNNERS[package_kind]
+    )
     inputs = DraftInputs()
     env = {
         key: inputs.value(key, variable)
@@ -268,7 +272,7 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     if odd := next((key for key in env if not _VARIABLE.fullmatch(key)), None):
         raise ConfigError(f"{quoted(odd)} is not the name of a variable")
     options = [*_arguments(table.get("runtimeArguments"), inputs)]
-    if known == "oci":
+    if package_kind == "oci":
         options += [word for key in env for word in ("-e", key)]
     command, *args = package.command(runner, tuple(options))
     args += _arguments(table.get("packageArguments"), inputs)

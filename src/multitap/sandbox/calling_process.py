@@ -12,6 +12,7 @@ import struct
 from .kernel import ARCHITECTURES, syscall
 from .seccomp import machine
 
+# SECCOMP_IOCTL_NOTIF_ID_VALID
 _IS_VALID = 0x40082102
 _PAGE = 4096
 _OPENAT2, _NO_MAGIC_LINKS = 437, 0b10
@@ -63,6 +64,7 @@ class CallingProcess:
     def parent_and_terminal(self) -> tuple[int, int]:
         """Its parent, and the number of the terminal that it runs at; 0: none."""
         with open(f"/proc/{self.pid}/stat", "rb") as file:
+            # the name of a program comes before, and may have brackets and blanks in it
             fields = file.read().rpartition(b")")[2].split()
         return int(fields[1]), int(fields[4])
 

@@ -63,6 +63,7 @@ def confine(orders: SandboxOrders, number: int) -> int:
     Raises:
         OSError: The kernel refuses; nothing may be started then.
     """
+    # first: otherwise the kernel lets only root use Landlock and a filter
     prctl(_NO_NEW_PRIVS, 1)
     mark = (seccomp.MARK, number)
     for limit, most in ((resource.RLIMIT_DATA, orders["memory"]), (resource.RLIMIT_CORE, 0), mark):

@@ -29,6 +29,7 @@ _PATIENCE = 30.0  # seconds for a request's head, and for a connection to its ho
 _PROXIED_PATIENCE = 5.0  # seconds to resolve a name: behind a proxy, no name may resolve
 _LINGER = 60.0  # seconds a host may continue after the program has closed its end
 _MOST_CONNECTIONS = 256  # connections per program: each needs two descriptors
+# what is about one connection, and not about the request (RFC 9110)
 _HOP = (b"connection", b"keep-alive", b"proxy-authorization", b"proxy-connection", b"upgrade")
 
 

@@ -37,6 +37,7 @@ def _check(result: int) -> int:
     return result
 
 
+# since Linux 5.1, a new call has one number on all machines
 _SAME = {
     "pidfd_send_signal": 424,
     "pidfd_getfd": 438,
@@ -62,6 +63,7 @@ _SAME = {
     "file_setattr": 469,
 }
 
+# the rest as in the kernel's `syscall_64.tbl`, and in its `asm-generic/unistd.h`
 _X86_64 = """
 ptrace 101 process_vm_readv 310 process_vm_writev 311 kcmp 312 kexec_load 246
 kexec_file_load 320 bpf 321 perf_event_open 298 keyctl 250 add_key 248 request_key 249

@@ -29,6 +29,7 @@ _BIND, _CONNECT = 1 << 0, 1 << 1
 _ABSTRACT_SOCKETS, _SIGNALS = 1 << 0, 1 << 1
 
 READ = EXECUTE | READ_FILE | READ_DIR
+# no devices: a new one could be the disk itself
 WRITE = (_OLDEST | REFER | TRUNCATE) & ~(_MAKE_CHAR | _MAKE_BLOCK)
 DEVICE = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
 
@@ -65,6 +66,7 @@ def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int] | None) -> 
         files |= right if interface >= since else 0
     network = _BIND | _CONNECT if interface >= WITH_NETWORK and ports is not None else 0
     scopes = _ABSTRACT_SOCKETS | _SIGNALS if interface >= WITH_SCOPES else 0
+    # an older kernel refuses fields that it does not know
     fields = (files, network, scopes)[
         : 1 + (interface >= WITH_NETWORK) + (interface >= WITH_SCOPES)
     ]

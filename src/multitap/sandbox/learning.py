@@ -142,7 +142,7 @@ def _is_passing(path: str) -> bool:
 
 
 def _folder_to_write(path: str, home: Path) -> str:
-    """The paths to open for changes: creating a file requires its folder."""
+    """The path to open for changes: creating a file requires its folder."""
     real = os.path.realpath(path)
     if os.path.isdir(real):
         return real

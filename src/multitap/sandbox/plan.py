@@ -53,6 +53,7 @@ def package_settings(home: Path, env: Mapping[str, str]) -> dict[str, str]:
     inherited = {name: value for name, value in env.items() if _ADDRESSES.fullmatch(name)}
     names = {name.lower() for name in env}
     settings = {name: value for name, value in files.items() if name.lower() not in names}
+    # a password for a registry is the user's, and a confined program is not
     return {name: _CREDENTIALS.sub("", value) for name, value in {**settings, **inherited}.items()}
 
 
@@ -355,11 +356,13 @@ def bubblewrap_arguments(plan: SandboxPlan, home: Path, state: Path) -> list[str
 
     The kernel's own rules decide what may be read within it.
     """
+    # the network stays: the way out is our proxy on loopback
     arguments = ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     arguments += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     arguments += ["--tmpfs", "/tmp"]  # noqa: S108 - its own, and empty
     private = PrivatePaths.of_user(home, state)
     hidden = (*private.never, *(path for path in private.by_name if path.startswith(f"{home}/")))
+    # hidden before anything is shown: of two that concern a path, the later one counts
     for path in outermost(hidden):
         if os.path.isdir(path):
             arguments += ["--tmpfs", path]
@@ -391,6 +394,7 @@ def own_folder(state: Path, name: str, config: StdioServer, here: Path) -> Path:
     """
     place = str(config.start_folder or here) if config.provenance == "project" else ""
     package = next((word for word in config.args if not word.startswith("-")), "")
+    # an update keeps what the server has stored
     package = _VERSION.sub("", package)
     parts = (name, config.provenance, place, config.home.identity, config.command, package)
     identity = "\0".join(parts)

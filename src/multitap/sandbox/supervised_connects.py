@@ -1,4 +1,4 @@
-"""Which TCP ports of this machine are closed, and which addresses are of this machine."""
+"""Where a confined server may connect to and listen; the warden makes these calls for it."""
 
 from __future__ import annotations
 
@@ -226,6 +226,7 @@ class ConnectAttempt:
         )
         if seconds or rest:
             self.deadline = time.monotonic() + seconds + rest / 1e6
+        # or the warden would wait for it, and all other calls for the warden
         os.set_blocking(self.theirs.fileno(), False)
         result = _connect(self.theirs.fileno(), self.data)
         # on loopback it is made by now
@@ -247,6 +248,7 @@ class ConnectAttempt:
 
     def close(self) -> None:
         if self.is_blocking:
+            # this belongs to the socket itself, which is the caller's as well
             os.set_blocking(self.theirs.fileno(), True)
         self.theirs.close()
         if self.place >= 0:

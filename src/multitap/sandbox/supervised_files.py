@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .calling_process import CallingProcess
 
 _NUMBERS = ARCHITECTURES[machine()][1]
+# without the bits that let others run a file as its owner
 _PERMISSIONS = 0o1777
 _MILLION = 1_000_000
 _EMPTY = ctypes.c_char_p(b"")
@@ -391,6 +392,7 @@ def _is_its_terminal(caller: CallingProcess, index: int, device: int) -> bool:
     """Whether a process, or its parent, has made a terminal, or it is the one it runs at."""
     parent, terminal = caller.parent_and_terminal
     minor = os.minor(device)
+    # as the kernel writes the number of a device into `stat`
     number = minor & 0xFF | os.major(device) << 8 | (minor & ~0xFF) << 12
     return terminal == number or any(_has_made(pid, index) for pid in (caller.pid, parent))
 

@@ -76,6 +76,7 @@ class McpManager:
         serve = config if isinstance(config, Serve) else _serve(config)
         server = EnvMCPServer(world, execute_tool=execute_tool, invoke_llm=invoke_llm)
         async with self._turn:
+            # first: the new one may want the same port
             await self._stop_server()
             block = InOwnTask(server.serve(serve, insecure=insecure))
             front = await block.__aenter__()
@@ -112,10 +113,10 @@ class McpManager:
         self._hub.withheld = withheld_parts(loaded)
         warn_of_untrusted(self._hub.withheld)
         # disabled servers are not connected, and do not count as failed
-        servers_wanted = {
+        enabled_servers = {
             name: server for name, server in loaded.settings.servers.items() if server.enabled
         }
-        servers = await self._hub.plug(servers_wanted)
+        servers = await self._hub.plug(enabled_servers)
         down = [server for server in servers.values() if server.state is not LinkState.CONNECTED]
         for server in down:
             logger.error("%s is not connected: %s", server.name, server.failure)

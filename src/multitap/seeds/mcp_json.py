@@ -53,11 +53,11 @@ class MCPServerConfig:
         project: Path | None = None,
     ) -> "MCPServerConfig":
         """A configuration with these fields; `written` are keys that may be present but empty."""
-        given = {*server.given_fields, *written}.intersection(_FIELDS, server.__struct_fields__)
-        said: dict[str, Any] = {name: getattr(server, name) for name in given}
-        if "args" in said:
-            said["args"] = [*said["args"]]
-        return cls(name=name, transport=server.transport, origin=server, project=project, **said)
+        present = {*server.given_fields, *written}.intersection(_FIELDS, server.__struct_fields__)
+        values: dict[str, Any] = {name: getattr(server, name) for name in present}
+        if "args" in values:
+            values["args"] = [*values["args"]]
+        return cls(name=name, transport=server.transport, origin=server, project=project, **values)
 
     def check_trust(self) -> None:
         """Refuse a server of a project that nobody has trusted.
@@ -113,7 +113,7 @@ class _AsData(TrustNothing):
 def read(
     config_path: str | Path | None, workspace_root: str | Path, *, approval: Approval | None = None
 ) -> Loaded:
-    """The configuration of each server, with its project; problems are logged."""
+    """The content of the first file that exists; its problems are logged."""
     where = Surroundings.here(Path(workspace_root))
     search = excelmanus(where, Path(config_path) if config_path else None)
     loaded = load(search, approval=approval or Projects())

@@ -229,6 +229,7 @@ class AuditFile:
         try:
             head = self._append(bodies, batches, keep)
         except sqlite3.DatabaseError as exc:
+            # the lowest byte is the kind of error, the others only say more about it
             if getattr(exc, "sqlite_errorcode", 0) & 0xFF not in {
                 sqlite3.SQLITE_CORRUPT,
                 sqlite3.SQLITE_NOTADB,
@@ -333,6 +334,7 @@ class AuditFile:
         """Move a damaged file aside, and begin a new one."""
         self.close()
         stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{time.monotonic_ns() % 10**6}"
+        # the database last: a new one must not find the log of the old one beside it
         for suffix in ("-shm", "-wal", ""):
             with suppress(FileNotFoundError):
                 path = self.path.with_name(self.path.name + suffix)

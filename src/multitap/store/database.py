@@ -47,7 +47,7 @@ from multitap.store.task_records import TaskRecord
 
 FILE_NAME = "multitap.sqlite3"
 VERSION = 4
-"""The version of the tables; a file of an older one is moved aside, not converted."""
+"""The version of the tables; a file of an older one is upgraded, or moved aside."""
 RECENT = 600.0
 """Seconds for which a past problem is still reported."""
 
@@ -412,6 +412,7 @@ def is_unreadable(exc: BaseException) -> bool:
 
 def _code(exc: BaseException) -> int:
     code: int = getattr(exc, "sqlite_errorcode", 0)
+    # the lowest byte is the kind of error, the others only say more about it
     return code & 0xFF
 
 
@@ -430,6 +431,7 @@ def _set_aside(path: Path, inode: int, problem: BaseException) -> list[str]:
             return []
         stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         aside = path.with_name(f"{path.name}.unusable-{stamp}-{time.monotonic_ns() % 1_000_000}")
+        # the database last: a new one must not find the log of the old one beside it
         for suffix in reversed(_COMPANIONS):
             with suppress(FileNotFoundError):
                 path.with_name(path.name + suffix).rename(aside.with_name(aside.name + suffix))

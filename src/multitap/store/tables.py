@@ -271,6 +271,7 @@ def _mask(arguments: bytes) -> bytes:
 
 def _bound(data: bytes, redact: Callable[[str], str], room: int) -> str:
     # redacted with a margin, so that a secret across the cut is found as a whole
+    # a character takes up to four bytes
     text = bytes(memoryview(data)[: 4 * room]).decode("utf-8", "replace")
     clean = redact(text[:room])
     return clean if len(clean) <= LONGEST else f"{clean[:LONGEST]}…"
@@ -284,6 +285,7 @@ def indent_json(text: str) -> str:
         return text
 
 
+# without `gc`: it holds no cycles, and thousands of them wait to be written
 class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One call and its outcome."""
 

@@ -70,6 +70,7 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.created + self.ttl
 
 
+# MessagePack has bytes; in JSON, a result would be base64
 encode_task = msgspec.msgpack.Encoder().encode
 decode_task = msgspec.msgpack.Decoder(TaskRecord).decode
 

@@ -56,12 +56,12 @@ class Folders(msgspec.Struct, frozen=True):
         return cls(real, None if cwd is None else str(cwd), len(real) == len(folders))
 
     def possibly(self, value: object, *, is_inside: bool) -> bool:
-        """Whether some reading of the path is inside (or, if `wanted` is off, outside)."""
+        """Whether some reading of the path is inside (or outside, without `is_inside`)."""
         readings = self._readings(value)
         return readings is None or any(self._has(reading) is is_inside for reading in readings)
 
     def certainly(self, value: object, *, is_inside: bool) -> bool:
-        """Whether every reading of the path is inside (or, if `wanted` is off, outside)."""
+        """Whether every reading of the path is inside (or outside, without `is_inside`)."""
         readings = self._readings(value)
         return readings is not None and all(self._has(reading) is is_inside for reading in readings)
 
@@ -275,17 +275,17 @@ def _values(arguments: Any, steps: tuple[str, ...], folded: tuple[str, ...]) -> 
     level: list[Any] = [arguments]
     for step, fold in zip(steps, folded, strict=True):
         deeper: list[Any] = []
-        for one in level:
-            if one is None:
+        for container in level:
+            if container is None:
                 continue
             if step == _EACH:
-                if not isinstance(one, list):
+                if not isinstance(container, list):
                     return None
-                deeper += one  # pyright: ignore[reportUnknownArgumentType]
+                deeper += container  # pyright: ignore[reportUnknownArgumentType]
                 continue
-            if not isinstance(one, dict):
+            if not isinstance(container, dict):
                 return None
-            for key, value in one.items():  # pyright: ignore[reportUnknownVariableType]
+            for key, value in container.items():  # pyright: ignore[reportUnknownVariableType]
                 if key == step:
                     deeper.append(value)
                 # some parsers ignore case: `PATH` is `path` to them

@@ -155,7 +155,7 @@ class LockedPackage(msgspec.Struct, frozen=True):
         """Whether all values that are known of both are equal."""
         pairs = ((self.version, other.version), (self.integrity, other.integrity))
         return (self.kind, self.name) == (other.kind, other.name) and all(
-            ours == two or UNKNOWN in {ours, two} for ours, two in pairs
+            ours == theirs or UNKNOWN in {ours, theirs} for ours, theirs in pairs
         )
 
 

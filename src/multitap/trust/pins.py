@@ -226,10 +226,8 @@ PinMode = Literal["enforce", "report", "off"]
 Reading = LockContent | LockError
 """The content of a lock file, or the error."""
 
-_LARGEST_DEFINITION, _LARGEST_SERVER = (
-    64 * 1024,
-    4 * 1024 * 1024,
-)  # bytes of one definition in a lock
+_LARGEST_DEFINITION, _LARGEST_SERVER = 64 * 1024, 4 * 1024 * 1024
+"""Bytes of one definition in a lock, and of all definitions of a server."""
 
 
 def pin_mode(config: ServerConfig) -> PinMode:

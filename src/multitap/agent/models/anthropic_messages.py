@@ -152,6 +152,7 @@ def _blocks(message: Assistant) -> Sequence[dict[str, Any]]:
         {"type": "tool_use", "id": _id(call.id), "name": call.sent, "input": call.arguments}
         for call in message.calls
     ]
+    # Anthropic refuses a text of only white space, and thoughts that do not come first
     text = [{"type": "text", "text": message.text}] if message.text.strip() else []
     return [*message.kept.get("thoughts", ()), *text, *calls]
 

@@ -134,6 +134,7 @@ class Model(Protocol):
         raise AssertionError("a stream ends with the reply, or raises")
 
 
+# what both providers accept as the name of a tool
 _NO_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST_NAME = 64
 

@@ -97,6 +97,7 @@ class ChatModel(Model):
         # OpenAI's own newer models know only the new name, most others only the old one.
         limit = "max_tokens" if config.base_url else "max_completion_tokens"
         options: dict[str, Any] = {
+            # otherwise a stream does not say what it cost
             "stream_options": {"include_usage": True},
             limit: request.max_tokens or config.max_tokens,
         }
@@ -136,6 +137,7 @@ def _assistant(message: Assistant) -> dict[str, Any]:
         }
         for call in message.calls
     ]
+    # only a message with calls may be without content
     content = {"role": "assistant", "content": message.text or (None if calls else "")}
     return {**message.kept, **content, **({"tool_calls": calls} if calls else {})}
 

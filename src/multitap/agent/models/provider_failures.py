@@ -86,6 +86,7 @@ def _translate(exc: Exception, config: ModelConfig) -> ModelError:
     if getattr(exc, "body", None) is not None:  # reported in the middle of a stream
         message = f"the provider broke off its answer: {_words(exc, config)}"
         return _error(config, message, hint="ask again")
+    # by name: each library has its own classes, and neither is imported here
     if "Timeout" in type(exc).__name__:
         return _late(config)
     if "Connect" in type(exc.__cause__).__name__:

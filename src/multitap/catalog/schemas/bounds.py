@@ -136,6 +136,7 @@ class _Survey:
         return min(1 + node.repeated * here + below, MAX_COST + 1)
 
     def _walk(self, start: Schema) -> None:
+        # a loop: a foreign schema may be nested deeper than Python can recurse
         pending = [(start, 1)]
         while pending:
             schema, depth = pending.pop()
@@ -182,6 +183,7 @@ class _Survey:
             case "#":
                 return self._root
             case str() if reference.startswith("#/"):
+                # a pointer within a URI is percent-encoded (RFC 6901)
                 return self._at(unquote(reference[2:]).split("/"), reference)
             case str() if reference.removeprefix("#") in self._anchors:
                 return self._anchors[reference[1:]]
@@ -192,6 +194,7 @@ class _Survey:
         place: Any = self._root
         try:
             for part in path:
+                # in this order: `~01` stands for `~1`, not for a slash
                 name = part.replace("~1", "/").replace("~0", "~")
                 place = place[int(name) if is_list(place) else name]
         except (LookupError, TypeError, ValueError):

@@ -124,6 +124,7 @@ def compile_schema(schema: Mapping[str, Any], *, linear: bool = False) -> Checke
             schema,
             validator(
                 {key: value for key, value in schema.items() if key != "$schema"},
+                # since 2019-09, a format only describes a value unless one asks for more
                 validate_formats=False,
                 retriever=_never_fetch,
                 mask=_VALUE,
@@ -294,14 +295,14 @@ def _result_extent(value: Any) -> tuple[int, int]:
     while level and depth <= MAX_DEPTH:
         depth += 1
         inner: list[Any] = []
-        for one in level:
+        for container in level:
             members: Iterable[Any] = ()
-            if is_object(one):
-                members = one.values()
-            elif is_list(one):
-                members = one
+            if is_object(container):
+                members = container.values()
+            elif is_list(container):
+                members = container
             inner += [part for part in members if part.__class__ in _NESTED]
-            parts += len(one) if one.__class__ in _NESTED else 0
+            parts += len(container) if container.__class__ in _NESTED else 0
         level = inner
     return depth, parts
 

@@ -107,6 +107,7 @@ def _holds(keyword: str, value: Any, depth: int) -> bool:
         return is_object(value) and all(_is_schema(schema, depth) for schema in value.values())
     if keyword in {"anyOf", "allOf", "oneOf"}:
         return is_list(value) and bool(value) and all(_is_schema(schema, depth) for schema in value)
+    # keywords of vendors, which no version forbids
     return keyword.startswith("x-")
 
 

@@ -57,14 +57,14 @@ def whole(argument: str) -> dict[str, Any] | None:
     return _object(argument, "the argument") if argument.lstrip().startswith("{") else None
 
 
-def texts(given: Sequence[ArgumentWord], names: Sequence[str]) -> dict[str, str]:
+def texts(typed: Sequence[ArgumentWord], names: Sequence[str]) -> dict[str, str]:
     """The arguments of a prompt, which are all texts.
 
     Raises:
         BadArguments: The prompt takes no such argument, or it is given twice.
     """
     arguments: dict[str, str] = {}
-    for word in given:
+    for word in typed:
         if word.key not in names:
             raise unknown(word.key, names)
         if word.key in arguments:
@@ -128,6 +128,7 @@ Schema = Mapping[str, Any]
 
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+# a reference may lead back to itself
 _DEEPEST = 20
 
 
@@ -137,14 +138,14 @@ def to_arguments(arguments: Sequence[ArgumentWord], schema: Schema) -> dict[str,
     Raises:
         BadArguments: One does not match; the message names the key and what is expected.
     """
-    reader = _Taken(schema)
+    reader = _Parameters(schema)
     return {
         key: reader.value(key, [word for word in arguments if word.key == key])
         for key in dict.fromkeys(word.key for word in arguments)
     }
 
 
-class _Taken(msgspec.Struct, frozen=True):
+class _Parameters(msgspec.Struct, frozen=True):
     """A tool's parameters."""
 
     root: Schema

@@ -327,8 +327,8 @@ class LockFile:
             LockError: It cannot be read, or is damaged.
         """
         stamp = self.stamp()
-        known, digests = self._known
-        if stamp is None or stamp != known:
+        last_stamp, digests = self._known
+        if stamp is None or stamp != last_stamp:
             digests = self._digests(*self._load())
         return LockContent(digests)
 
@@ -389,9 +389,9 @@ class LockFile:
         return stamp, raw
 
     def _digests(self, stamp: Stamp, raw: bytes) -> dict[str, ServerPins]:
-        known, digests = self._known
+        last_stamp, digests = self._known
         # what this process has checked or written itself is not checked again
-        if stamp is None or stamp != known:
+        if stamp is None or stamp != last_stamp:
             # one server after the other: the definitions of all would take much memory
             digests = {
                 server: pins.without_definitions() for server, pins in _parse(self.path, raw)

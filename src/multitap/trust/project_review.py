@@ -169,6 +169,7 @@ def _compare(before: Sequence[str], after: Sequence[str]) -> Iterator[str]:
     # not `ndiff`, which compares similar lines with each other: a project could make that take long
     from difflib import SequenceMatcher  # noqa: PLC0415 - a gateway imports this, and shows nothing
 
+    # without `autojunk`, which leaves out lines that are frequent in a long list
     for kind, start, end, new_start, new_end in SequenceMatcher(
         None, before, after, autojunk=False
     ).get_opcodes():

@@ -330,8 +330,8 @@ class Projects:
             self._kept.write(msgspec.json.encode(records))
         self._record("trust.withdrawn", subject=str(root), decision="deny")
 
-    def _standing(self, root: Path, part: ProjectPart, known: TrustedParts) -> TrustState:
-        before = known.get(part.key)
+    def _standing(self, root: Path, part: ProjectPart, parts: TrustedParts) -> TrustState:
+        before = parts.get(part.key)
         for trusted in (before, self._now(root).get(part.key)):
             if trusted is not None and trusted.accepts(part, followed=self.follows(root)):
                 return TrustState.TRUSTED

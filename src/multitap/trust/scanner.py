@@ -261,6 +261,7 @@ def _decode_base64(text: str) -> Iterator[str]:
     for match in _BASE64.finditer(text):
         piece = match[0].rstrip("=").replace("-", "+").replace("_", "/")
         try:
+            # base64 comes in groups of four, and the last one may be cut off
             read = b64decode(piece[: len(piece) // 4 * 4], validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
             continue

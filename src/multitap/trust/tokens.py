@@ -22,6 +22,7 @@ from multitap.trust.private_file import PrivateFile
 PREFIX = "mtap"
 """The prefix of every token, so that scanners and people recognise it."""
 LONGEST_NAME, MOST_GLOBS, MOST_TOKENS = 64, 64, 1000
+# the alphabet of base32, without the digits that look like letters
 _ID_LETTERS, _ID_LENGTH = string.ascii_lowercase + "234567", 12
 _LETTERS, _LENGTH = string.ascii_letters + string.digits, 43
 """The form of a token: 256 bits, with characters that a double click selects as one word."""

@@ -72,8 +72,8 @@ class ConnectionPool:
             message = f"cannot connect to {self.name}: {_reason(exc)}"
             raise RequestFailed(message, sent=False) from None
         except BaseException:
-            for one in connections:
-                self.leave(one)  # uvloop does not report the ones that it closed
+            for attempt in connections:
+                self.leave(attempt)  # uvloop does not report the ones that it closed
             raise
         # it may have been closed again before our turn
         if not connection.usable:

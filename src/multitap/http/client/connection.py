@@ -330,7 +330,7 @@ class ClientConnection(asyncio.Protocol):
             transport.write(body)
 
     def forget(self, on_reply: Heard) -> None:
-        """Close the connection if `heard` has not been called yet: its request is cancelled."""
+        """Close the connection if `on_reply` was not called yet: its request is cancelled."""
         if self._heard is on_reply:
             self._heard = None
             self.abort()
@@ -365,7 +365,7 @@ class ClientConnection(asyncio.Protocol):
             end = data.find(_END) + len(_END)
             cached = reader.heads.get(data[:end])
             if cached is not None and end + cached.length == len(data):
-                # removed first: `heard` may send the next request on this connection
+                # removed first: `on_reply` may send the next request on this connection
                 self._heard = None
                 transport = self.transport
                 if transport is not None and not self._unsent and not transport.is_closing():

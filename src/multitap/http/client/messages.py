@@ -81,6 +81,7 @@ def line(name: str, value: str) -> bytes:
 
 _PIECE = 64 * 1024  # bytes of output at a time: compressed data may expand a thousandfold
 _SLICE = 16 * 1024  # bytes of input at a time: the rest after a member is copied for each
+# the window bits of zlib: 16 more for the header of gzip, and negative ones for no header
 _GZIP = 31
 _DEFLATE = 15
 _RAW = -15
@@ -230,7 +231,7 @@ class Response(msgspec.Struct, eq=False):
             raise
 
     def heed(self, on_change: Callable[[], None] | None) -> None:
-        """Call `news` once, when there is more of the body, or its end."""
+        """Call `on_change` once, when there is more of the body, or its end."""
         self._news = on_change
 
     def close(self) -> None:

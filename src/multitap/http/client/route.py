@@ -212,6 +212,7 @@ def _system_trust() -> ssl.SSLContext:
 
 
 def _server_name(url: URL) -> str:
+    # a certificate names a host without the final dot
     return (url.raw_host or "").rstrip(".")
 
 

@@ -320,6 +320,7 @@ def _has_left(transport: asyncio.BaseTransport) -> bool:
     plug = transport.get_extra_info("socket")
     if plug.family == socket.AF_UNIX:  # the kernel tells that of TCP only
         return False
+    # the state is the first byte of `tcp_info`
     return plug.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _LEFT
 
 
@@ -741,6 +742,7 @@ class Responder:
         """Pause: the client reads too slowly."""
         self._readable = asyncio.Event()
         self._stuck_since = self._loop.time()
+        # more than any buffer: the first look only notes its size
         self._unread = 1 << 62
 
     def resume(self) -> None:

@@ -140,6 +140,7 @@ def parse_address(host: str) -> _Address | None:
 
 _SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 _FIXED = struct.Struct("!12sBBH")
+# the longest line that its specification knows: two IPv6 addresses
 _LONGEST_LINE = 107
 _LONGEST_HEADER = _FIXED.size + 4096
 """Bytes, with all extensions; senders stay far below."""

@@ -8,6 +8,7 @@ import anyio
 import msgspec
 
 from multitap.errors import ConfigError
+from multitap.files import Stamp, file_stamp
 
 logger = logging.getLogger(__name__)
 
@@ -58,17 +59,9 @@ class ServerTls:
             else:
                 logger.info("the changed certificate is used")
 
-    def _look(self) -> tuple[tuple[int, int, int], ...]:
+    def _look(self) -> tuple[Stamp, ...]:
         paths = (self._files.cert, self._files.key, self._files.client_ca)
-        return tuple(_stamp(path) for path in paths if path is not None)
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    try:
-        found = path.stat()
-    except OSError:  # it is being replaced
-        return (0, 0, 0)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+        return tuple(file_stamp(path) for path in paths if path is not None)
 
 
 def _load(context: ssl.SSLContext, files: TlsFiles) -> None:

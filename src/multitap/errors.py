@@ -48,13 +48,13 @@ class MultitapError(Exception):
         return self._hint
 
     @hint.setter
-    def hint(self, words: str | None) -> None:
+    def hint(self, text: str | None) -> None:
         notes: list[str] = getattr(self, "__notes__", [])
         if (before := f"hint: {self._hint}") in notes:
             notes.remove(before)
-        self._hint = words
-        if words:
-            self.add_note(f"hint: {words}")
+        self._hint = text
+        if text:
+            self.add_note(f"hint: {text}")
 
 
 class ConfigError(MultitapError):
@@ -137,8 +137,8 @@ class Unavailable(UpstreamError):
     @classmethod
     def because(cls, server: str, failure: "Failure | None", otherwise: str) -> "Unavailable":
         """The error for a server that is down; `otherwise` is the message if it has no failure."""
-        words = str(failure) if failure else otherwise
-        return cls(server, words, hint=failure.hint if failure else None, failure=failure)
+        message = str(failure) if failure else otherwise
+        return cls(server, message, hint=failure.hint if failure else None, failure=failure)
 
 
 class CallTimeout(UpstreamError, TimeoutError):
@@ -202,8 +202,8 @@ def counted(count: int, noun: str) -> str:
 
 def sole(exc: BaseException) -> BaseException:
     """The error inside nested groups, or `exc` itself when they hold several kinds."""
-    inner = [sole(one) for one in getattr(exc, "exceptions", ())]
-    return inner[0] if len({type(one) for one in inner}) == 1 else exc
+    errors = [sole(inner) for inner in getattr(exc, "exceptions", ())]
+    return errors[0] if len({*map(type, errors)}) == 1 else exc
 
 
 @contextmanager

@@ -148,20 +148,20 @@ def choose_names(
             or (naming is Naming.BARE and name not in {tool, _head(naming, server) + tool})
         )
 
-    given: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     left: list[str] = sorted(tools)
     for prefixed in (False, True) if naming is Naming.BARE else (True,):
         names = {tool: _plain(naming, server, tool, prefixed=prefixed) for tool in left}
-        times = Counter((*names.values(), *given.values()))
-        given |= {
+        times = Counter((*names.values(), *assigned.values()))
+        assigned |= {
             tool: name for tool, name in names.items() if times[name] == 1 and is_free(tool, name)
         }
-        left = [tool for tool in left if tool not in given]
+        left = [tool for tool in left if tool not in assigned]
     if left:
         names = {tool: plain_name(naming, server, tool) for tool in left}
         mark = _mark(server, servers)
-        given |= _with_suffix(names, naming, server, mark, taken, {*given.values()})
-    return given
+        assigned |= _with_suffix(names, naming, server, mark, taken, {*assigned.values()})
+    return assigned
 
 
 def likely_owners(name: str, servers: Collection[str], naming: Naming) -> list[str]:
@@ -222,14 +222,14 @@ def _with_suffix(  # noqa: PLR0917 - its only caller gives them all
     own: set[str],
 ) -> dict[str, str]:
     spare = count(0x10000)  # probing for a free digest would be quadratic, by a hostile list
-    given: dict[str, str] = {}
+    assigned: dict[str, str] = {}
     for tool, plain in names.items():
         name = _join(plain, f"_{mark}{_digest(server, tool):04x}", naming)
         while name in own or name in taken:
             name = _join(plain, f"_{mark}{next(spare):04x}", naming)
         own.add(name)
-        given[tool] = name
-    return given
+        assigned[tool] = name
+    return assigned
 
 
 def _join(name: str, suffix: str, naming: Naming) -> str:
@@ -243,12 +243,12 @@ def _mark(server: str, servers: Collection[str]) -> str:
     another server's tool.
     """
     marks: dict[str, int] = {}
-    taken: set[int] = set()
+    used_numbers: set[int] = set()
     for name in sorted({server, *servers}):
         number = _digest(name)
-        while number in taken:
+        while number in used_numbers:
             number = (number + 1) % 0x10000
-        taken.add(number)
+        used_numbers.add(number)
         marks[name] = number
     return f"{marks[server]:04x}"
 

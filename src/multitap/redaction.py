@@ -77,11 +77,11 @@ class Redactor:
             return self
         long = Redactor(secrets)
         short = [re.escape(value) for value in secrets if len(value) < SHORTEST]
-        words = re.compile(rf"(?<!\w)(?:{'|'.join(short)})(?!\w)") if short else None
+        whole_words = re.compile(rf"(?<!\w)(?:{'|'.join(short)})(?!\w)") if short else None
 
         def redact(text: str) -> str:
             text = long(self(text))
-            return words.sub(MARK, text) if words else text
+            return whole_words.sub(MARK, text) if whole_words else text
 
         return redact
 
@@ -139,17 +139,17 @@ class Redactor:
     def _stump(self, text: str, *, least: int) -> int:
         """Where a secret begins that ends with the text or after it; its length if none does."""
         window = text[-self._longest :]
-        found = len(window)
+        start = len(window)
         for form in self._forms:
             at = window.find(form[: _SHOWN + 1], -len(form))
-            while 0 <= at < found:
+            while 0 <= at < start:
                 if form.startswith(window[at:]):
-                    found = at
+                    start = at
                 at = window.find(form[: _SHOWN + 1], at + 1)
-        if found == len(window):
+        if start == len(window):
             short = (size for size in range(_SHOWN, least - 1, -1) if len(window) >= size)
-            found -= next((size for size in short if window[-size:] in self._beginnings), 0)
-        return len(text) - len(window) + found
+            start -= next((size for size in short if window[-size:] in self._beginnings), 0)
+        return len(text) - len(window) + start
 
     def _plain(self, value: Any) -> Any:
         match value:

@@ -5,7 +5,7 @@ import importlib.util
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import anyio
@@ -25,9 +25,6 @@ from multitap.cluster.coordinator import (
 from multitap.errors import ConfigError
 from multitap.installation import extra_hint
 from multitap.tasks import Bell, Tasks
-
-if TYPE_CHECKING:
-    pass
 
 SWAP = """
 local now = redis.call('GET', KEYS[1])
@@ -285,7 +282,7 @@ class RedisRecords:
         return bool(await self._line.ask(self._line.client.delete(self._key(key))))
 
     async def scan(self, prefix: str) -> Mapping[str, bytes]:
-        start, found, cursor = self._key(""), dict[str, bytes](), 0
+        start, records, cursor = self._key(""), dict[str, bytes](), 0
         pattern = _literal(self._key(prefix)) + "*"
         while True:
             step = self._line.client.scan(cursor, match=pattern, count=_PAGE)
@@ -293,9 +290,9 @@ class RedisRecords:
             if keys:
                 values = await self._line.ask(self._line.client.mget(keys))
                 pairs = zip(keys, values, strict=True)
-                found |= {key.decode()[len(start) :]: value for key, value in pairs if value}
+                records |= {key.decode()[len(start) :]: value for key, value in pairs if value}
             if not cursor:
-                return found
+                return records
 
     def _key(self, key: str) -> str:
         return self._line.key("record", key)

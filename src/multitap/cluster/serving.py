@@ -50,7 +50,7 @@ async def open_cluster(
     # most gateways run alone
     from multitap.cluster import membership, redis_coordinator, replica  # noqa: PLC0415
 
-    wanted = replica.ReplicaOptions(
+    replica_options = replica.ReplicaOptions(
         fingerprint=fingerprint(settings),
         listen=_address(options),
         key=membership.given_key(options.key_file, os.environ),
@@ -59,7 +59,7 @@ async def open_cluster(
     )
     async with (
         redis_coordinator.open_redis(options.url) as coordinator,
-        replica.open_replica(coordinator, wanted) as joined,
+        replica.open_replica(coordinator, replica_options) as joined,
     ):
         joined.apply(settings.servers)
         yield joined

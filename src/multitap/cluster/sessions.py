@@ -70,7 +70,7 @@ class SessionHomes:
         bus: The other replicas.
         records: The session records.
         events: The kept events.
-        known: Returns the home of a session, as known here.
+        state_of: Returns the home of a session, as known here.
     """
 
     def __init__(  # noqa: PLR0917 - made in one place
@@ -253,12 +253,14 @@ class RemoteStreams:
     async def _feed(self, session: HttpSession, name: str, after: int, writer: EventWriter) -> None:
         request_id, number, last = b"", after, None
         try:
-            async for one in self._events.follow(session.id, name):
-                last = one
-                if not one.number:
-                    request_id = one.encoded
-                number = max(number, one.number)
-                while one.number > after and not writer.ended and not writer.push(one.encoded):
+            async for stored in self._events.follow(session.id, name):
+                last = stored
+                if not stored.number:
+                    request_id = stored.encoded
+                number = max(number, stored.number)
+                while (
+                    stored.number > after and not writer.ended and not writer.push(stored.encoded)
+                ):
                     await anyio.sleep(_FULL)
         except CoordinatorDown:
             writer.end()  # the client asks again

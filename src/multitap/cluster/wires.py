@@ -171,10 +171,10 @@ class ForwardedWire:
                     Envelope(method=message.method, params=Raw(message.params)), message.number
                 )
             case say.PeerQuestion():
-                asked = Envelope(
+                question_ = Envelope(
                     id=message.question, method=message.method, params=Raw(message.params)
                 )
-                self._overheard(asked, message.number)
+                self._overheard(question_, message.number)
             case say.Withdraw(question=question):
                 params = jsonrpc.encode({"requestId": question})
                 gone = Envelope(method="notifications/cancelled", params=Raw(params))

@@ -1,7 +1,7 @@
 """A program that offers everything, and says in all of it whose key it has.
 
 `personal_server.py ERA LABEL` over pipes has one key for all, in its environment; `app` over HTTP
-has a key with each request.
+has a key, or what says whose it is, with each request.
 """
 
 import asyncio
@@ -104,14 +104,19 @@ class Personal(Plain):
         return {"content": [{"type": "text", "text": f"{self.key} {name}"}]}
 
 
-def app(era, label):
+def key_in(request):
+    key = request.headers.get("x-key")
+    if key is None:
+        raise web.HTTPForbidden
+    return key
+
+
+def app(era, label, key_of=key_in):
     """The same over HTTP, for everybody: each request has the key of its person."""
     people = {}
 
     def choose(request):
-        key = request.headers.get("x-key")
-        if key is None:
-            raise web.HTTPForbidden
+        key = key_of(request)
         return people.setdefault(key, Personal(era, label, key))
 
     return web_app(choose)

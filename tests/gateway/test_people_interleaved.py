@@ -10,38 +10,99 @@ from functools import partial
 import anyio
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from multitap import HttpServer, Settings
 from tests.gateway import personal_server
 from tests.gateway.people import NAMES, Browser, person, program, team, token_of
 from tests.gateway.task_clients import NewClient, OldClient, Refused, accept
+from tests.oauth.provider import RESOURCE, Provider
 from tests.waiting import until
+from tests.wire import http_zoo as zoo
 
 REQUESTS = int(os.environ.get("MULTITAP_INTERLEAVED", "200"))
 """How many requests are made; 10,000 is the full size."""
-SERVERS = ("pipes_old", "pipes_new", "web_old", "web_new")
+PROGRAMS = ("pipes_old", "pipes_new")
+WITH_KEYS = (*PROGRAMS, "web_old", "web_new")
+WITH_LOGINS = ("login_old", "login_new")
+"""Each has an authorization server of its own."""
+SERVERS = (*WITH_KEYS, *WITH_LOGINS)
+EXPIRING, LOGGING_IN = 0.2, 0.05
+"""How often a token of a person expires, and how often a person logs in again."""
 
 pytestmark = [pytest.mark.usefixtures("own_logins"), pytest.mark.timeout(1800)]
 
 
+class Logins(Provider):
+    """An authorization server that knows its people by a cookie, and the server that it protects.
+
+    The scope of a token is the key of its person.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.issued = {}
+        """The keys of all tokens, expired ones too."""
+        self.foreign = []
+        """What the server was sent that is not a token from here."""
+
+    async def authorize(self, request, caller):
+        name = request.headers["cookie"].partition("person=")[2].partition(";")[0]
+        request.path += f"&scope=key-of-{name}"
+        await super().authorize(request, caller)
+
+    def give(self, client_id, scope, kind="Bearer"):
+        answer = super().give(client_id, scope, kind)
+        self.issued[answer["access_token"]] = scope
+        return answer
+
+    def expire(self, key):
+        """Let the access tokens of a person expire, as far as the server is concerned."""
+        expired = [token for token, scope in self.access.items() if scope == key]
+        for token in expired:
+            del self.access[token]
+
+    def key_of(self, request):
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if token and token not in self.issued:
+            self.foreign.append(token)
+        if token not in self.access:
+            metadata = self.protects.replace("/mcp", RESOURCE)
+            challenge = f'Bearer resource_metadata="{metadata}"'
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": challenge})
+        return self.access[token]
+
+    async def describe(self, _request):
+        described = {"resource": self.protects, "authorization_servers": [self.origin]}
+        return web.json_response(described)
+
+    @property
+    def refreshes(self):
+        return [form for form in self.forms if form["grant_type"] == "refresh_token"]
+
+
 @asynccontextmanager
-async def served(era, label):
-    """The personal server of everybody over HTTP; yields its entry."""
-    runner = web.AppRunner(
-        personal_server.app(era, label), handler_cancellation=True, shutdown_timeout=0.1
-    )
+async def served(app):
+    """Serve on loopback; yields the URL."""
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    port = runner.addresses[0][1]
     try:
-        yield HttpServer(
-            url=f"http://127.0.0.1:{port}/mcp",
-            headers={"X-Key": "${auth:key}"},
-            credentials="per-user",
-        )
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     finally:
         await runner.cleanup()
+
+
+@asynccontextmanager
+async def with_logins(era, label):
+    """The personal server of everybody behind logins; yields its URL and these."""
+    logins = Logins()
+    app = personal_server.app(era, label, logins.key_of)
+    app.add_routes([web.get(RESOURCE, logins.describe)])
+    async with zoo.serve(logins) as provider, served(app) as url:
+        logins.origin, logins.protects = provider.url.removesuffix("/mcp"), url
+        yield url, logins
 
 
 class Member:
@@ -143,27 +204,50 @@ KINDS = (
 )  # fmt: skip
 
 
+async def log_in(gateway, name, label):
+    """Connect the account of a person, again if they have connected it before."""
+    link = gateway.gateway.connections.links.new(person(name), label)
+    async with Browser(gateway, name) as browser:
+        browser.session.cookie_jar.update_cookies({"person": name}, URL(browser.base))
+        assert "connected" in await browser.connect(link)
+
+
+async def start_servers(stack):
+    """Servers of both eras, by label, and what those with logins have for these."""
+    servers, logins = {}, {}
+    for label in SERVERS:
+        kind, _, era = label.partition("_")
+        pinned = {"era": "handshake" if era == "old" else "stateless"}
+        pinned["cache"] = {"key": 600}
+        if kind == "pipes":
+            servers[label] = program(era, label, **pinned)
+            continue
+        if kind == "web":
+            app = personal_server.app(era, label)
+            url = await stack.enter_async_context(served(app))
+            pinned["headers"] = {"X-Key": "${auth:key}"}
+        else:
+            url, logins[label] = await stack.enter_async_context(with_logins(era, label))
+        servers[label] = HttpServer(url=url, credentials="per-user", **pinned)
+    return servers, logins
+
+
 @asynccontextmanager
 async def office(folder):
     """A gateway with servers of both eras on pipes and over HTTP, and three people with clients."""
     async with AsyncExitStack() as stack:
-        servers = {}
-        for label in SERVERS:
-            kind, _, era = label.partition("_")
-            pinned = {"era": "handshake" if era == "old" else "stateless"}
-            pinned["cache"] = {"key": 600}
-            if kind == "pipes":
-                servers[label] = program(era, label, **pinned)
-            else:
-                entry = await stack.enter_async_context(served(era, label))
-                servers[label] = entry.replace(**pinned)
+        servers, logins = await start_servers(stack)
         settings = Settings(servers=servers, state_dir=folder)
         gateway = await stack.enter_async_context(team(settings))
         gateway.gateway.task_calls.slow = 0.0  # each call of a client that takes tasks is one
         for name in NAMES:
             async with Browser(gateway, name) as browser:
-                for label in SERVERS:
+                for label in WITH_KEYS:
                     await browser.give_key(label, f"key-of-{name}")
+        async with anyio.create_task_group() as tasks:
+            for name in NAMES:
+                for label in WITH_LOGINS:
+                    tasks.start_soon(log_in, gateway, name, label)
         with anyio.fail_after(60):
             for name in NAMES:
                 for label in SERVERS:
@@ -181,32 +265,54 @@ async def office(folder):
                 tasks.start_soon(follow, started)
                 with anyio.fail_after(30):
                     await started.wait()
-        yield gateway, members
+        yield gateway, members, logins
         tasks.cancel_scope.cancel()
 
 
+def check_discretion(gateway, members, logins):
+    """Nobody was told, logged or sent along anything of another's."""
+    # what they were told without asking is their own as well: questions, logs, changes
+    for member in members:
+        heard = json.dumps([*member.told, *member.old.told])
+        for other in members:
+            assert (other.name in heard) is (other is member)
+    for label in WITH_LOGINS:
+        assert logins[label].foreign == []
+        assert {*logins[label].issued.values()} == {member.key for member in members}
+        assert logins[label].refreshes
+    for label in PROGRAMS:
+        for name in NAMES:
+            path = next(gateway.hub.logs.glob(f"person-{person(name).mark}/{label}.log"))
+            text = path.read_text()
+            assert {other for other in NAMES if f"a call of {other}" in text} == {name}
+
+
 async def interleave(folder, requests):
-    chance, done = random.Random(7), Counter()
-    async with office(folder) as (gateway, members):
+    chance, done, logged_in = random.Random(7), Counter(), Counter()
+    async with office(folder) as (gateway, members, logins):
+        for member in members:  # the log of each program has a line at least
+            for label in PROGRAMS:
+                await member.ask("tool", "old", label, "first", [])
         while done.total() < requests:
+            # before the requests: a token that expires again within a request ends it
+            for member in members:
+                if chance.random() < EXPIRING:
+                    logins[chance.choice(WITH_LOGINS)].expire(member.key)
             async with anyio.create_task_group() as tasks:
                 for member in chance.sample(members, len(members)):
+                    if chance.random() < LOGGING_IN:
+                        label = chance.choice(WITH_LOGINS)
+                        logged_in[label] += 1
+                        tasks.start_soon(log_in, gateway, member.name, label)
+                        continue
                     for era in ("old", "new"):
                         kind, server = chance.choice(KINDS), chance.choice(SERVERS)
                         others = [other for other in members if other is not member]
                         note = f"n{done.total()}"
                         done[kind, era, server] += 1
                         tasks.start_soon(member.ask, kind, era, server, note, others)
-        # what they were told without asking is their own as well: questions, logs, changes
-        for member in members:
-            heard = json.dumps([*member.told, *member.old.told])
-            for other in members:
-                assert (other.name in heard) is (other is member)
-        for label in ("pipes_old", "pipes_new"):
-            for name in NAMES:
-                path = next(gateway.hub.logs.glob(f"person-{person(name).mark}/{label}.log"))
-                text = path.read_text()
-                assert {other for other in NAMES if f"a call of {other}" in text} == {name}
+        assert {*logged_in} == {*WITH_LOGINS}
+        check_discretion(gateway, members, logins)
     return done
 
 

@@ -151,7 +151,7 @@ class Provider:
         self.pages.append(page)
         client = self.clients.get(page["client_id"])
         assert page["code_challenge_method"] == "S256"
-        assert page["resource"].startswith(self.origin)
+        assert page["resource"].startswith(self.protects or self.origin)
         if client is None or page["redirect_uri"] not in client["redirects"]:
             await caller.respond(b"unknown client", status=400)
             return

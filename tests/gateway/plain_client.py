@@ -70,9 +70,13 @@ class PlainClient:
         """The first notification of its kind."""
         with anyio.fail_after(PATIENCE):
             while not (found := self.of(method)):
-                self._stirred = anyio.Event()
-                await self._stirred.wait()
+                await self.stirs()
         return found[0]
+
+    async def stirs(self):
+        """Wait for the next notification."""
+        self._stirred = anyio.Event()
+        await self._stirred.wait()
 
     def of(self, method):
         return [one for one in self.heard if one["method"] == method]

@@ -205,6 +205,26 @@ class TaskServer:
                 told["error"] = task.error
         return told
 
+    async def _new_subscriptions_listen(self, params, _, tell):
+        if tell is None:  # over HTTP, it answers with one message
+            return await _unknown()
+        wanted = params["notifications"].get("taskIds", [])
+        watched = [number for number in wanted if number in self.tasks]
+        await tell("subscriptions/acknowledged", notifications={"taskIds": watched})
+        async with anyio.create_task_group() as following:
+            for number in watched:
+                following.start_soon(self._follow, number, params, tell)
+        return await anyio.sleep_forever()
+
+    async def _follow(self, number, params, tell):
+        while True:
+            changed = self.tasks[number].changed
+            state = await self._tasks_get({**params, "taskId": number})
+            await tell("tasks", **state)
+            if state["status"] in ENDED:
+                return
+            await changed.wait()
+
     async def _new_tasks_update(self, params, *_):
         task = self._find(params)
         for key, answer in params.get("inputResponses", {}).items():
@@ -393,8 +413,12 @@ async def main(era):
             sys.stdout.write(json.dumps(message) + "\n")
             sys.stdout.flush()
 
+        async def tell(method, **params):
+            await send({"jsonrpc": "2.0", "method": f"notifications/{method}", "params": params})
+
         async def answer(message):
-            await send(await server.answer(message, ask=partial(questions.ask, send)))
+            ask = partial(questions.ask, send)
+            await send(await server.answer(message, ask=ask, tell=tell))
 
         while line := await to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
             message = json.loads(line)

@@ -1,4 +1,8 @@
-"""What a direct connection shows, a connection through the gateway shows too."""
+"""What a direct connection shows, a connection through the gateway shows too.
+
+Tasks, pages that call tools by bare names and skills are compared in `test_extension_cells.py`.
+CORS has nothing to compare with: a preflight is answered by the gateway (`fronts/test_cors.py`).
+"""
 
 import socket
 import subprocess
@@ -11,7 +15,8 @@ import pytest
 
 from multitap import Settings
 from multitap.config import StdioServer
-from tests.gateway import plain_client, plain_server
+from multitap.wire.jsonrpc import TASKS
+from tests.gateway import plain_client, plain_server, task_server
 from tests.gateway.talking import gate
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 
@@ -257,6 +262,46 @@ async def test_a_server_can_ask_what_mcp_does_not_define(pair):
     answers = [await client.text(await named(client, "ask")) for client in pair.clients]
 
     assert answers == ['{"asked": {"n": 1}}'] * 2
+
+
+async def test_changes_of_a_task_are_told_to_those_who_listen(tmp_path):
+    able = {"elicitation": {"form": {}}, "extensions": {TASKS: {}}}
+    command = (sys.executable, task_server.__file__, "new")
+    server = StdioServer(command=command[0], args=command[1:])
+    heard = []
+    async with (
+        gate(Settings(state_dir=tmp_path, servers={"plain": server})) as gateway,
+        plain_client.on_pipes("new", command, able) as direct,
+        plain_client.on_http("new", gateway.url, able) as through,
+    ):
+        for client in (direct, through):
+            name = await named(client, "confirm_delete")
+            task = (await client.result("tools/call", name=name, arguments={}))["taskId"]
+            async with anyio.create_task_group() as tasks:
+                client.listen(tasks, taskIds=[task, "made-up"])
+                accepted = await client.hears("notifications/subscriptions/acknowledged")
+                asking = await told_of(client, "input_required")
+                answers = {key: {"action": "decline"} for key in asking["inputRequests"]}
+                await client.result("tasks/update", taskId=task, inputResponses=answers)
+                ended = await told_of(client, "completed")
+                tasks.cancel_scope.cancel()
+            questions = [question["method"] for question in asking["inputRequests"].values()]
+            told = ended["result"]["content"], questions, ended.keys() - {"_meta", "statusMessage"}
+            is_own = {asking["taskId"], ended["taskId"]} == {task}
+            heard.append((accepted["params"]["notifications"] == {"taskIds": [task]}, is_own, told))
+
+    assert heard[0] == heard[1]
+    assert heard[0][:2] == (True, True)
+
+
+async def told_of(client, status):
+    """What is said about a task when it first has a status."""
+    with anyio.fail_after(plain_client.PATIENCE):
+        while True:
+            for notification in client.of("notifications/tasks"):
+                if notification["params"]["status"] == status:
+                    return notification["params"]
+            await client.stirs()
 
 
 async def tools(client):

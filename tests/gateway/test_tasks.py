@@ -47,7 +47,7 @@ async def test_a_task_ends_with_its_result(tmp_path, transport, client_era, serv
         opened(tmp_path, transport, server_era) as gateway,
         CLIENTS[client_era](gateway.url) as client,
     ):
-        task = await client.begin("s_slow_compute", {"seconds": 0.2, "label": "x"})
+        task = await client.begin("s_slow_compute", {"seconds": 1.5, "label": "x"})
         early = await client.get(task)
         result = await client.finish(task)
         late = await client.get(task)

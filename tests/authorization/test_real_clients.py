@@ -78,6 +78,10 @@ async def real_provider(packages, port, *redirects):
 class Member(Person):
     """Signs in at the provider with a name and any password, and agrees there, too."""
 
+    def __init__(self, browser, public, name="alice"):
+        super().__init__(browser, public)
+        self.name = name
+
     async def return_to_client(self):
         """Open the address of the client's own small server."""
         await self._browser.open(self.address)
@@ -95,7 +99,7 @@ class Member(Person):
             assert action is not None, page
             url = urljoin(url, action[1])
             prompt = re.search(r'name="prompt" value="(\w+)"', page)[1]
-            form = {"prompt": prompt, "login": "alice", "password": "any"}
+            form = {"prompt": prompt, "login": self.name, "password": "any"}
             page = await self._browser.send(url, form)
         raise AssertionError(page)
 
@@ -155,18 +159,23 @@ async def test_mcp_remote_signs_in_with_the_url_alone(place, shelf, tmp_path):
 async def test_the_inspector_signs_in_with_the_url_alone(place, shelf, tmp_path):
     url, member = place
     program = fetched(shelf.program, "inspector", INSPECTOR)
+    answer = await inspect(program, url, member, tmp_path, "calc_add", "--tool-arg", "a=2", "b=3")
+
+    assert answer["structuredContent"] == {"result": 5}
+
+
+async def inspect(program, url, member, home, tool, *options):
+    """The result of a tool in the Inspector of somebody who signs in first."""
     back = f"http://127.0.0.1:{free_port()}/oauth/callback"
-    call = ("--method", "tools/call", "--tool-name", "calc_add", "--tool-arg", "a=2", "b=3")
+    call = ("--method", "tools/call", "--tool-name", tool, *options)
     command = [*program, "--cli", url, "--callback-url", back, *call]
     async with running(
-        command, HOME=str(tmp_path), BROWSER="true", MCP_AUTO_OPEN_ENABLED="true"
+        command, HOME=str(home), BROWSER="true", MCP_AUTO_OPEN_ENABLED="true"
     ) as inspector:
         await member.open(await page_in(inspector.stderr))
         await member.return_to_client()
         with anyio.fail_after(PATIENCE):
-            answer = b"".join([chunk async for chunk in inspector.stdout])
-
-    assert json.loads(answer)["structuredContent"] == {"result": 5}
+            return json.loads(b"".join([chunk async for chunk in inspector.stdout]))
 
 
 async def test_claude_code_signs_in_with_the_url_alone(place, shelf, tmp_path):

@@ -3,7 +3,6 @@
 import re
 import sys
 from html import unescape
-from pathlib import Path
 from urllib.parse import urljoin
 
 import anyio
@@ -18,7 +17,8 @@ from tests.authorization.test_clients_sign_in import (
     session_of,
     wait_until_seen,
 )
-from tests.authorization.test_real_clients import Member, real_provider
+from tests.authorization.test_real_clients import Member, fetched, inspect, real_provider
+from tests.clients.test_clients import INSPECTOR
 from tests.cluster.redis_server import free_port, running_redis
 from tests.gateway.people import PROGRAM
 from tests.oauth.provider import Provider
@@ -31,7 +31,7 @@ pytestmark = [
     pytest.mark.timeout(240),
 ]
 
-SERVERS = """
+FILES = """
 [servers.files]
 url = "{files}"
 credentials = "exchange"
@@ -39,13 +39,18 @@ credentials = "exchange"
 [servers.files.exchange]
 provider = "org"
 audience = "files"
-
+"""
+NOTES = """
 [servers.notes]
 command = "{python}"
 args = ["{program}"]
 env = {{ PERSONAL_KEY = "${{auth:key}}" }}
 credentials = "per-user"
 """
+
+
+def notes():
+    return NOTES.format(python=sys.executable, program=PROGRAM)
 
 
 class Colleague(Member):
@@ -63,8 +68,8 @@ class Colleague(Member):
                 page = await self._browser.open(url)
             elif "prompt" in page.form:
                 url, page = await self._agree(url, page)
-            elif 'name="key-key"' in page:
-                form = {**page.form, "key-key": key}
+            elif 'name="key-key"' in page or ">Connect</button>" in page:
+                form = {**page.form, "key-key": key} if "key-key" in page else page.form
                 address = urljoin(url, re.search(r'action="([^"]+)"', page)[1])
                 headers = {"Origin": self._public}
                 page = await self._browser.send(address, form, headers=headers)
@@ -74,7 +79,7 @@ class Colleague(Member):
 
     async def _agree(self, url, page):
         address = urljoin(url, re.search(r'action="([^"]+)"', page)[1])
-        form = {**page.form, "login": "alice", "password": "any"}
+        form = {**page.form, "login": self.name, "password": "any"}
         return address, await self._browser.send(address, form)
 
 
@@ -96,9 +101,7 @@ async def test_a_client_that_knows_only_the_url_uses_everything_until_it_is_revo
             zoo.serve(files) as upstream,
             Browser() as browser,
         ):
-            servers = SERVERS.format(
-                files=upstream.url, python=sys.executable, program=Path(PROGRAM)
-            )
+            servers = FILES.format(files=upstream.url) + notes()
             async with (
                 gateway(folders[0], organisation, servers, *cluster, port=own) as (_, env),
                 gateway(folders[1], organisation, servers, *cluster, port=other, public=public),
@@ -140,3 +143,31 @@ async def status_at(client, place, memory):
     """What a gateway answers to a client's token: 400 for an empty request that it admits."""
     bearer = {"Authorization": f"Bearer {memory.tokens.access_token}"}
     return (await client.post(place, headers=bearer, json={})).status_code
+
+
+async def test_a_real_client_gets_the_data_of_the_person_who_signed_in_with_it(
+    packages, shelf, tmp_path
+):
+    program = fetched(shelf.program, "inspector", INSPECTOR)
+    own, theirs = free_port(), free_port()
+    public = f"http://127.0.0.1:{own}"
+    redirects = [f"{public}/authorize/callback", f"{public}/accounts/signed-in"]
+    (tmp_path / "gateway").mkdir()
+    answers = {}
+    async with (
+        real_provider(packages, theirs, *redirects) as organisation,
+        gateway(tmp_path / "gateway", organisation, notes(), port=own, documents="false"),
+        Browser() as browser,
+        Browser() as another,
+    ):
+        alice, bob = Colleague(browser, public), Colleague(another, public, "bob")
+        for person in (alice, bob):
+            page = await person.connect(f"{public}/accounts", f"key-of-{person.name}")
+            assert "is stored for notes" in page
+        for person in (alice, bob):
+            home = tmp_path / person.name
+            home.mkdir()
+            answer = await inspect(program, f"{public}/mcp", person, home, "notes_whoami")
+            answers[person.name] = answer["content"][0]["text"].split()[0]
+
+    assert answers == {"alice": "key-of-alice", "bob": "key-of-bob"}

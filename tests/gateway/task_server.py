@@ -1,7 +1,8 @@
-"""A server with tasks, in the dialect of one era: `task_server.py old|new|both [PORT]`.
+"""A server with tasks, in the dialect of one era: `task_server.py old|new|both [PORT [FILE]]`.
 
 It has the tools that the conformance suite wants, and speaks the protocol itself: no SDK runs tasks
-in both dialects. With a port, and as `app`, it is the same over HTTP.
+in both dialects. With a port, and as `app`, it is the same over HTTP; it notes the labels of its
+computations in the file, for all its processes.
 """
 
 import itertools
@@ -10,6 +11,7 @@ import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.abc
@@ -429,7 +431,18 @@ async def main(era):
         tasks.cancel_scope.cancel()
 
 
-def app(era, servers=None):
+class Notes:
+    """Lines of a file."""
+
+    def __init__(self, path):
+        self._path = Path(path)
+
+    def append(self, label):
+        with self._path.open("a") as file:
+            file.write(f"{label}\n")
+
+
+def app(era, servers=None, labels=None):
     """The server over Streamable HTTP; it is put into `servers`, if that is given."""
     state = {}
 
@@ -437,6 +450,8 @@ def app(era, servers=None):
     async def lifespan(_):
         async with anyio.create_task_group() as tasks:
             state["server"], state["questions"] = TaskServer(era, tasks), Questions()
+            if labels is not None:
+                state["server"].labels = labels
             if servers is not None:
                 servers[era] = state["server"]
             yield
@@ -493,10 +508,12 @@ def _mismatch(headers, message):
 
 
 if __name__ == "__main__":
-    era, *port = sys.argv[1:]
-    if port:
+    era, *place = sys.argv[1:]
+    if place:
         import uvicorn
 
-        uvicorn.run(app(era), host="127.0.0.1", port=int(port[0]), log_level="warning")
+        port, *file = place
+        served = app(era, labels=Notes(*file) if file else None)
+        uvicorn.run(served, host="127.0.0.1", port=int(port), log_level="warning")
     else:
         anyio.run(main, era)

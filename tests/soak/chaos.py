@@ -16,7 +16,9 @@ from functools import partial
 import aiohttp
 import anyio
 
+from multitap.wire.jsonrpc import TASKS
 from tests.cli.conftest import toml, zoo
+from tests.gateway import task_server
 from tests.gateway.hostile.raw import Response, stateless
 from tests.processes import descendants
 from tests.soak.far_server import FarServer
@@ -24,6 +26,8 @@ from tests.zoo.ledger import Ledger
 
 IN_TIME = 20.0
 """Seconds for any answer: a server has 5 to start and 3 to answer, and the machine is busy."""
+TASK_ENDS = 60.0
+"""Seconds for the end of a task: its server may be away for a while."""
 LIMITS = {"timeout": 3, "connect_timeout": 5, "health_interval": 2}
 CALCULATOR = {"command": sys.executable, "args": ["-m", "multitap.demo.servers.calculator"]}
 VICTIMS = {"old": "good_legacy", "new": "good_modern", "both": "good"}
@@ -34,6 +38,9 @@ FAR_VICTIMS = {
     "farsse": ("sse", {}),
 }
 """The same over HTTP."""
+FAR_TASKS = {"tasksold": "old", "tasksnew": "new"}
+"""Servers with tasks, which are killed and stopped too."""
+ENDED = ("completed", "failed", "cancelled")
 STEADY = ("steady", "farsteady")
 """Servers to which nothing is done: each call of theirs must be answered."""
 NUISANCES = {
@@ -54,6 +61,7 @@ NUISANCES = {
     "stops": ("sigstop_idle",),
 }
 """Servers that do harm by themselves, when their tool `fault` is called or all the time."""
+TAKES_TASKS = {"extensions": {TASKS: {}}}
 ENDLESS = {"yes": {"command": "yes"}, "zeros": {"command": "cat", "args": ["/dev/zero"]}}
 
 
@@ -72,6 +80,9 @@ class World:
         self.far = {"farsteady": FarServer("streamable-http")}
         for name, (transport, more) in FAR_VICTIMS.items():
             self.far[name] = FarServer(transport, **more, **LIMITS)
+        for name, era in FAR_TASKS.items():
+            program = partial(self._task_program, era)
+            self.far[name] = FarServer("streamable-http", program=program, **LIMITS)
         self.servers |= {name: server.entry for name, server in self.far.items()}
         self.configure()
 
@@ -82,6 +93,7 @@ class World:
         self.steady_failures = []
         self.wrong = []
         self.unanswered = []
+        self.unresolved = []
         self.calls = 0
 
     async def warm_up(self, calls):
@@ -96,6 +108,18 @@ class World:
         folder = self.folder / "ledgers" / name
         folder.mkdir(parents=True, exist_ok=True)
         return Ledger(folder)
+
+    def _task_program(self, era, port):
+        return (task_server.__file__, era, port, str(self._runs))
+
+    @property
+    def _runs(self):
+        return self.folder / "runs"
+
+    def run_twice(self):
+        """The numbers of tasks whose computation began more than once."""
+        runs = Counter(self._runs.read_text().split())
+        return [number for number, times in runs.items() if times > 1]
 
     def configure(self, **more):
         lines = [f"state_dir = {json.dumps(str(self.folder / 'state'))}"]
@@ -169,14 +193,53 @@ class World:
         if server in STEADY and outcome != "answered":
             self.steady_failures.append((server, number, outcome))
 
-    async def _ask(self, number, name, expected, arguments):
-        request = stateless(number, "tools/call", name=name, arguments=arguments)
+    async def call_task(self, server, n):
+        """A call of which a task is made, and what became of it in the end."""
+        self.calls += 1
+        number = self.calls
+        arguments = {"label": n, "seconds": self.random.uniform(0, 2)}
+        call = {"name": f"{server}_slow_compute", "arguments": arguments}
+        outcome = "task: unresolved"
+        with anyio.move_on_after(TASK_ENDS):
+            try:
+                outcome = await self._follow(number, call, f"computed {n}")
+            except aiohttp.ClientError as exc:
+                outcome = type(exc).__name__  # nobody has an id yet
+        self.outcomes[outcome] += 1
+        if outcome == "task: unresolved":
+            self.unresolved.append((server, number))
+        if outcome == "wrong":
+            self.wrong.append((server, "slow_compute", number))
+
+    async def _follow(self, number, call, expected):
+        message = (await self._post(number, "tools/call", able=TAKES_TASKS, **call)).message
+        if error := message.get("error"):
+            return f"error: {(error.get('data') or {}).get('reason', error['code'])}"
+        state = message["result"]
+        if state["resultType"] != "task":
+            return _judge(state, expected)
+        follow = {"taskId": state["taskId"], "headers": {"mcp_name": state["taskId"]}}
+        while state["status"] not in ENDED:
+            await anyio.sleep(0.2)
+            with suppress(aiohttp.ClientError):
+                answer = await self._post(number, "tasks/get", able=TAKES_TASKS, **follow)
+                state = answer.message.get("result", state)  # its server may be away
+        if state["status"] != "completed":
+            return f"task: {state['status']}"
+        outcome = _judge(state["result"], expected)
+        return "task: completed" if outcome == "answered" else outcome
+
+    async def _post(self, number, method, **params):
+        request = stateless(number, method, **params)
         head, _, body = request.partition(b"\r\n\r\n")
         pairs = (line.split(": ", 1) for line in head.decode().split("\r\n")[1:])
         headers = {key: value for key, value in pairs if key not in {"host", "content-length"}}
         async with self.session.post(self.url, data=body, headers=headers) as reply:
             kinds = {"content-type": reply.content_type}
-            response = Response(reply.status, kinds, await reply.read())
+            return Response(reply.status, kinds, await reply.read())
+
+    async def _ask(self, number, name, expected, arguments):
+        response = await self._post(number, "tools/call", name=name, arguments=arguments)
         if response.status >= 500:
             return f"http {response.status}"
         message = response.message
@@ -195,7 +258,8 @@ class World:
             n = self.random.randrange(10**9)
             tasks.start_soon(self.call_other, self.random.choice(STEADY), n)
             tasks.start_soon(self.call_other, self.random.choice([*self.servers]), n)
-            await anyio.sleep(2 / rate)
+            tasks.start_soon(self.call_task, self.random.choice([*FAR_TASKS]), n)
+            await anyio.sleep(3 / rate)
 
     async def call_steady(self, n):
         await self.call("steady", "add", str(float(n + 1)), a=n, b=1)
@@ -203,6 +267,8 @@ class World:
     async def call_other(self, server, n):
         if server == "steady":
             await self.call_steady(n)
+        elif server in FAR_TASKS:
+            await self.call(server, "greet", f"Hello, {n}!", name=n)
         else:
             await self.call(server, "nonce", str(n), n=n)
 
@@ -231,12 +297,12 @@ class World:
                 os.kill(pids[-1], number)
 
     async def kill_far(self, _tasks):
-        server = self.far[self.random.choice([*FAR_VICTIMS])]
+        server = self.far[self.random.choice([*FAR_VICTIMS, *FAR_TASKS])]
         server.kill()
         await server.start()
 
     async def stop_far(self, _tasks):
-        server = self.far[self.random.choice([*FAR_VICTIMS])]
+        server = self.far[self.random.choice([*FAR_VICTIMS, *FAR_TASKS])]
         server.stop()
         await anyio.sleep(self.random.uniform(0, 5))
         server.resume()
@@ -251,7 +317,7 @@ class World:
         if self.random.random() < 0.3:
             name = self.random.choice([*ENDLESS])
             more[name] = ENDLESS[name]
-        changed = self.random.choice([*VICTIMS, *FAR_VICTIMS, *NUISANCES])
+        changed = self.random.choice([*VICTIMS, *FAR_VICTIMS, *FAR_TASKS, *NUISANCES])
         patience = self.random.randrange(20, 40) / 10
         self.configure(**more, **{changed: {**self.servers[changed], "timeout": patience}})
 
@@ -292,3 +358,9 @@ class World:
         with socket.socket() as client:
             client.connect(("127.0.0.1", port))
             client.sendall(asked)
+
+
+def _judge(result, expected):
+    if result.get("isError"):
+        return "error: tool"
+    return "answered" if result["content"][0]["text"] == expected else "wrong"

@@ -19,12 +19,14 @@ class FarServer:
 
     Args:
         transport: Which of `PATHS` it speaks.
+        program: Makes the arguments of Python from its port; by default, this file.
         options: What its entry in a configuration has besides its URL.
     """
 
-    def __init__(self, transport, **options):
-        self._transport = transport
+    def __init__(self, transport, *, program=None, **options):
         self._port = free_port()
+        arguments = program or (lambda port: ("-m", __name__, transport, port))
+        self._command = [sys.executable, *arguments(str(self._port))]
         self._process = None
         url = f"http://127.0.0.1:{self._port}{PATHS[transport]}"
         self.entry = {"url": url, "transport": transport, **options}
@@ -38,9 +40,11 @@ class FarServer:
                 await anyio.sleep(0.1)
 
     def _spawn(self):
-        command = [sys.executable, "-m", __name__, self._transport, str(self._port)]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self._command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
 
     def stop(self):

@@ -71,6 +71,8 @@ async def test_every_call_is_answered_and_nothing_grows(tmp_path, figures):
         **{f"ended {name}": times for name, times in world.outcomes.most_common()},
         wrong=len(world.wrong),
         unanswered=len(world.unanswered),
+        unresolved_tasks=len(world.unresolved),
+        tasks_run_twice=len(world.run_twice()),
         failures_of_the_steady_servers=len(world.steady_failures),
         **{f"did {name}": times for name, times in world.actions.items()},
         **_shown("memory_MiB", memory, 1 << 20),
@@ -79,6 +81,8 @@ async def test_every_call_is_answered_and_nothing_grows(tmp_path, figures):
     )
 
     assert (world.wrong, world.unanswered, world.steady_failures) == ([], [], [])
+    assert (world.unresolved, world.run_twice()) == ([], [])
+    assert world.outcomes["task: completed"]
     assert world.outcomes.total() == world.calls
     assert memory.last - memory.first <= MEMORY
     assert memory.highest - memory.first <= PEAK

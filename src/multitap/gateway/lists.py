@@ -190,7 +190,9 @@ def _head(request: ClientRequest, view: View, key: str) -> bytes:
 
 async def _groups_of(link: Link) -> list[dict[str, Any]]:
     """The groups that a server has itself, by their names here; none if it does not answer."""
-    declared = {} if link.offers is None else link.offers.capabilities
+    if link.offers is None:
+        return []
+    declared = link.offers.capabilities
     tables = (declared.get("extensions"), declared.get("experimental"))
     if not any(is_table(table) and GROUPING in table for table in tables):
         return []

@@ -482,7 +482,7 @@ def _grouped(definition: Definition, server: str, *, is_always: bool) -> Definit
 
 def in_groups(server: str, meta: object) -> dict[str, Any]:
     """The `_meta` of something that a server has, with its groups by their names here."""
-    table = meta if is_table(meta) else {}
+    table: Mapping[str, Any] = meta if is_table(meta) else {}
     own = table.get(GROUPS)
     names = [group_name(server, name) for name in own] if is_list(own) else []
     return {**table, GROUPS: names or [server]}

@@ -740,7 +740,7 @@ async def _run_hub(
         settings = source
     else:
         if not isinstance(source, Reloader):
-            if not isinstance(source, str | PathLike | None):
+            if not isinstance(source, str | PathLike | None):  # pyright: ignore[reportUnnecessaryIsInstance] - not everyone checks types
                 kind = type(source).__name__
                 raise TypeError(f"open_hub() takes a path, a mapping or Settings, not {kind}")
             named = None if source is None else Path(source)

@@ -1,7 +1,7 @@
 """The interface of all wires, and how they fail."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -123,7 +123,7 @@ class Wire(Protocol):
         """Set the receiver of the server's messages, before the first request."""
         ...
 
-    async def request(self, request: "Request") -> Raw:
+    def request(self, request: "Request") -> Coroutine[Any, Any, Raw]:
         """Send a request and return its undecoded result.
 
         Raises:

@@ -12,6 +12,7 @@ from multitap.errors import MultitapError
 from multitap.names import slug
 from multitap.results import AudioBlock, Block, EmbeddedResource, ImageBlock
 
+# characters: a stem may be the end of an address, and file systems allow 255 bytes
 _LONGEST = 80
 
 
@@ -66,6 +67,7 @@ def _write(folder: Path, stem: str, attachment: Attachment) -> Path:
     for number in count(1):
         path = folder / f"{stem}-{number}{_suffix(attachment.mime_type)}"
         try:
+            # exclusively: nothing is overwritten, and no link that lies there is followed
             with path.open("xb") as file:
                 file.write(attachment.data)
         except FileExistsError:
@@ -76,4 +78,5 @@ def _write(folder: Path, stem: str, attachment: Attachment) -> Path:
 
 def _suffix(mime_type: str | None) -> str:
     plain = (mime_type or "").partition(";")[0].strip().lower()
+    # by the media type alone: a name that a server chose could end in anything
     return mimetypes.guess_extension(plain) or ".bin"

@@ -29,6 +29,7 @@ def _started(command: list[str] | None) -> bool:
         return False
     quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
     with contextlib.suppress(OSError):
+        # in a session of its own: Ctrl-C at our terminal must not reach the browser
         os.posix_spawn(command[0], command, os.environ, file_actions=quiet, setsid=True)
         return True
     return False

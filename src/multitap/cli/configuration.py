@@ -86,6 +86,7 @@ def _pairs(texts: Iterable[str], mark: str, option: str) -> Iterator[tuple[str, 
         name, separator, value = text.partition(mark)
         if not separator or not name.strip():
             raise click.UsageError(f"{option} {name!r} has no `{mark}`: expected NAME{mark}VALUE")
+        # space around the value of a header means nothing; in a variable it may
         yield name.strip(), literal(value.strip() if mark == ":" else value)
 
 

@@ -56,6 +56,7 @@ _COLOURS: dict[str, Colour] = {"+": "green", "-": "red", "@": "bright_black"}
 def show_differences(previews: Iterable[Preview]) -> None:
     """Print what changes, without secrets."""
     for preview in previews:
+        # the secrets of both sides: a removed line may have the old key
         redact = Redactor(
             {*_secrets(preview.before, preview.path), *_secrets(preview.after, preview.path)}
         )
@@ -76,6 +77,7 @@ def _secrets(text: str, path: Path) -> set[str]:
         for config in settings.servers.values():
             if isinstance(config, StdioServer | HttpServer):
                 secrets.update(clear_secrets(config))
+    # a reference only says where a secret is, and people need to see it
     return {secret for secret in secrets if "${" not in secret}
 
 
@@ -190,6 +192,7 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
             f"no server named {name!r}",
             hint=" ".join(filter(None, (near, "`multitap status` lists all servers"))),
         )
+    # a server that was found in a folder has no entry that could be edited
     files = {seen.source.path: seen for seen in loaded.sources if not seen.source.folder}
     places: list[EntryPlace] = []
     for entry in stack.entries:
@@ -213,6 +216,7 @@ def check_servers(
     reading = read_document(document, document.path.parent, dialect_name=dialect_.name)
     problems = merge([Layer(reading)]).problems
     for problem in problems:
+        # with dots on both sides: `url` must not match the end of `base_url`
         idle = any(f"{problem.key}.".endswith(f".{key}.") for key in typed)
         is_wrong = problem.severity is Severity.ERROR or (
             idle and problem.severity is Severity.WARNING
@@ -453,4 +457,4 @@ def forget(secrets: Sequence[str]) -> None:
         try:
             vault.remove(name)
         except MultitapError:
-            continue
+            continue  # somebody has removed it already; the others still have to go

@@ -169,8 +169,8 @@ timeout_option = click.option(
 
 def _wait_option(seconds: float) -> Callable[[Work], Work]:
     def wait(ctx: click.Context, param: click.Parameter, value: str | None) -> float:
-        if (given := duration(ctx, param, value)) is not None:
-            return given
+        if (chosen_wait := duration(ctx, param, value)) is not None:
+            return chosen_wait
         # a person sees the progress, and ends it with Ctrl-C
         return math.inf if is_somebody_there() else seconds
 
@@ -285,6 +285,7 @@ def edit_options(command: Work) -> Work:
 
 def _with(command: Work, options: Iterable[Callable[[Work], Work]]) -> Work:
     collecting = _collect(command, asks=True)
+    # the option that is added last comes first in `--help`
     for option in options:
         collecting = option(collecting)
     return collecting
@@ -319,7 +320,9 @@ def _collect(command: Work, *, asks: bool = False) -> Work:
             dialect=dialect,
             timeout=timeout,
             wait=wait,
+            # whoever says how long to wait wants to know how the servers are now
             asks_servers=ctx.get_parameter_source("wait") not in _NOT_TYPED,
+            # no gateway has a server that was only just typed
             live=live and typed is None,
             pid=pid,
             typed=typed,

@@ -118,9 +118,9 @@ async def open_settled(
     options: CommonOptions,
     *,
     only: str | None = None,
-    known: Collection[str] = (),
+    listed: Collection[str] = (),
 ) -> AsyncGenerator[Hub]:
-    """Open a hub, start its servers except lazy and `known` ones, and wait for them.
+    """Open a hub, start its servers except lazy and `listed` ones, and wait for them.
 
     Those are listed as they were last time.
     """
@@ -130,7 +130,7 @@ async def open_settled(
         def change(name: str, _: ServerConfig) -> Mapping[str, Any]:
             if name in names:
                 return {"enabled": False}
-            return {"start": "lazy", **_ONCE} if name in known else _ONCE
+            return {"start": "lazy", **_ONCE} if name in listed else _ONCE
 
         return change
 
@@ -171,15 +171,15 @@ async def open_own_hub(
     only: str | None,
     settled: bool,
     can_ask: bool,
-    known: Collection[str] = (),
+    listed: Collection[str] = (),
 ) -> AsyncGenerator["OwnHub"]:
     """Open a hub that answers like a gateway.
 
     If `settled`, with its servers up, otherwise with none until one is needed.
     """
     if settled:
-        async with open_settled(loaded, options, only=only, known=known) as hub:
-            yield OwnHub(hub, loaded, options, known)
+        async with open_settled(loaded, options, only=only, listed=listed) as hub:
+            yield OwnHub(hub, loaded, options, listed)
         return
     is_answerable = can_ask and (options.typed is not None or is_somebody_there())
     settings = adapt(loaded, options, answerable if is_answerable else on_demand, only=only)
@@ -192,15 +192,15 @@ class OwnHub(Control):
     """A hub of the command's own, with the methods of a gateway that such commands use."""
 
     def __init__(
-        self, hub: Hub, loaded: Loaded, options: CommonOptions, known: Collection[str] = ()
+        self, hub: Hub, loaded: Loaded, options: CommonOptions, listed: Collection[str] = ()
     ) -> None:
         self._hub = hub
-        self._known = known
+        self._listed = listed
         self._loaded = loaded
         self._options = options
 
     async def state(self) -> GatewayState:
-        lazy = tuple(sorted({*asleep(self._loaded), *self._known}))
+        lazy = tuple(sorted({*asleep(self._loaded), *self._listed}))
         return GatewayState(self._hub.snapshot(), lazy, tuple(self._hub.warnings))
 
     async def tools(self) -> list[ToolLine]:

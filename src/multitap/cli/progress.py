@@ -73,6 +73,7 @@ def ticker() -> Generator["OnProgress"]:
         if visible:
             share = f"{done:g}/{total:g}" if total else f"{done:g}"
             text = one_line(f"{share} {message or ''}")
+            # one column less: a full row wraps, and `\r` only goes back to the second of the two
             _write(f"\r\x1b[K{cut(text, shutil.get_terminal_size().columns - 1)}")
 
     try:
@@ -100,7 +101,10 @@ def drawing() -> Generator[Callable[[Sequence[ServerSnapshot]], None]]:
         nonlocal drawn
         if not visible:
             return
+        # asked each time, because a window may be resized while servers start
         columns, rows = shutil.get_terminal_size()
+        # one row less, for the cursor below the last line; one column less, because a line that
+        # wraps takes more rows than `_erase` counts
         new = lines(servers, now=time.time(), rows=rows - 1, columns=columns - 1)
         _write(_erase(drawn) + "".join(f"{line}\n" for line in new))
         drawn = len(new)

@@ -104,6 +104,7 @@ def on_interrupt(act: Callable[[], object]) -> Generator[None]:
     import asyncio  # noqa: PLC0415 - many commands need no event loop
 
     loop = asyncio.get_running_loop()
+    # the handler interrupts the loop at any point, so `act` runs later
     before = signal.signal(signal.SIGINT, lambda _, __: loop.call_soon_threadsafe(act))
     try:
         yield

@@ -113,16 +113,16 @@ class Target:
         question: Question[_Answer],
         *,
         server: str | None = None,
-        known: Collection[str] = (),
+        listed: Collection[str] = (),
     ) -> _Answer:
         """The answer about what servers offer; our own hub starts them, except lazy ones.
 
-        Only one `server` is started if it is named, and none that is `known` from last time.
+        Only one `server` is started if it is named, and none that is `listed` from last time.
         """
         if self.gateway is None:
-            return self._ask_own(question, server, settled=True, known=known)
+            return self._ask_own(question, server, settled=True, listed=listed)
         # it may have started just now, also for this command
-        _wait_for_servers(self.gateway, self._options, known)
+        _wait_for_servers(self.gateway, self._options, listed)
         return self.gateway.ask(question)
 
     def use(
@@ -149,7 +149,7 @@ class Target:
         *,
         settled: bool,
         can_ask: bool = False,
-        known: Collection[str] = (),
+        listed: Collection[str] = (),
     ) -> _Answer:
         # half a second that a gateway spares
         from multitap.cli.own_hub import open_own_hub  # noqa: PLC0415
@@ -162,7 +162,7 @@ class Target:
                 only=server,
                 settled=settled,
                 can_ask=can_ask,
-                known=known,
+                listed=listed,
             ) as control:
                 return await question(control)
 
@@ -173,6 +173,7 @@ def gateways(state_directory: Path) -> tuple[RunningGateway, ...]:
     """All running gateways, the latest first; reports those that do not answer."""
     running: list[RunningGateway] = []
     for path, pid in sockets(state_directory).items():
+        # in the loop: most commands find no gateway, and need no event loop
         from multitap.control.client import FIRST, ControlClient, wait  # noqa: PLC0415 - asyncio
 
         client = ControlClient(path, f"the gateway with pid {pid}", patience=FIRST)
@@ -236,6 +237,7 @@ def join_background(options: CommonOptions, loaded: Loaded) -> RunningGateway | 
 
     A person at a terminal starts one: the next command finds its servers running.
     """
+    # what is typed or trusted for this run only must not reach what others share
     is_own = options.typed is not None or options.trust or bool(os.environ.get("MULTITAP_ALONE"))
     if is_own or not options.live or options.pid is not None:
         return None
@@ -274,9 +276,9 @@ def hand_over(options: CommonOptions, loaded: Loaded) -> None:
 
 
 def _wait_for_servers(
-    live: RunningGateway, options: CommonOptions, known: Collection[str] = ()
+    live: RunningGateway, options: CommonOptions, listed: Collection[str] = ()
 ) -> None:
-    """Wait a while until no server of a gateway is starting, except `known` ones.
+    """Wait a while until no server of a gateway is starting, except `listed` ones.
 
     At a terminal, it shows what they do, and Ctrl-C ends the wait: the command shows what there is.
     """
@@ -291,7 +293,7 @@ def _wait_for_servers(
         with drawing() as draw:
             while options.patience() > SHORTEST_WAIT and not interrupts:
                 state = live.state()
-                if not _are_starting(state, known):
+                if not _are_starting(state, listed):
                     break
                 if time.monotonic() >= shown_from:
                     draw(state.snapshot.servers)
@@ -300,8 +302,8 @@ def _wait_for_servers(
         signal.signal(signal.SIGINT, before)
 
 
-def _are_starting(state: messages.GatewayState, known: Collection[str]) -> bool:
-    others = {*known, *state.asleep}
+def _are_starting(state: messages.GatewayState, listed: Collection[str]) -> bool:
+    others = {*listed, *state.asleep}
     return any(
         _is_starting(server) for server in state.snapshot.servers if server.name not in others
     )

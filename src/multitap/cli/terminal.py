@@ -110,6 +110,7 @@ def json_text(value: Any) -> str:
 
 
 def _escape(char: str) -> str:
+    # the escapes of JSON are units of UTF-16: a character beyond 65,535 takes two of them
     pair = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{pair[start : start + 4]}" for start in range(0, len(pair), 4))
 
@@ -169,6 +170,7 @@ def table(
     """Aligned columns; on a terminal, all but the first are cut if they do not fit."""
     lines = [[*header], *([one_line(shortened(cell, _CELL)) for cell in row] for row in rows)]
     widths = [max(cells(line[column]) for line in lines) for column in range(len(header))]
+    # a file or a pipe gets whole cells, because nothing wraps there
     if sys.stdout.isatty():
         widths = fitting(widths, shutil.get_terminal_size().columns)
         lines = [
@@ -240,6 +242,7 @@ def _cells(char: str) -> int:
 
 LOOK = 0.1
 """Seconds between two checks that the answer is still needed."""
+# bytes of one line: whatever is piped in must not fill our memory
 LONGEST = 64 * 1024
 _CHUNK = 4096
 

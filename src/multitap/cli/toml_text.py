@@ -41,4 +41,5 @@ def _value(value: Any) -> str:
         return f"{{ {members} }}" if members else "{}"
     if is_list(value):
         return f"[{', '.join(map(_value, value))}]"
+    # numbers and booleans are left, which TOML spells as JSON does
     return quote_text(value) if isinstance(value, str) else json.dumps(value)

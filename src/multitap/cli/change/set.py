@@ -80,6 +80,7 @@ def _of_tool(options: CommonOptions, server: str, key: str, word: str) -> Assign
     own = {tool.own: tool.own for tool in tools}
     listed = {tool.exposed: tool.own for tool in tools}
     renamed = {name: raw for raw, name in config.tool_names.items()} if config else {}
+    # the server's own names win: another tool may be listed under one of them
     by_name = {**renamed, **listed, **own}
     if tools and typed not in by_name:
         hint = did_you_mean(typed, by_name) or f"`multitap tools -s {server}` lists its tools"

@@ -60,6 +60,7 @@ def objections(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     pieces = [*every(inline_references(schema))]
     if any(piece.get("type") == "array" and "items" not in piece for piece in pieces):
         yield "OpenAI refuses an array without `items`"
+    # in the schema as it is: `pieces` has no references left
     if any("$ref" in piece for piece in every(schema)):
         yield "Gemini refuses `$ref`"
     if any("if" in piece for piece in pieces):
@@ -138,6 +139,7 @@ def check_variables(loaded: Loaded, name: str) -> Iterator[Check]:
         return
     places = {key: near(place) for key, place in loaded.places(name).items()}
     used = variables_of(config)
+    # one by one: to expand the whole entry would report only the first
     unset = [
         Check(
             "variables",

@@ -130,7 +130,7 @@ def _sum_up(loaded: Loaded) -> None:
 
 
 def _of_anybody(config: ServerConfig) -> ServerConfig:
-    """A server as a person has it, who has given all that it needs of them."""
+    """The server of a person who has given everything that it asks for."""
     if not config.is_per_user:
         return config
     from multitap.hub.personal_servers import MARK, with_values  # noqa: PLC0415 - few have people

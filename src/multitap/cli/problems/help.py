@@ -20,6 +20,7 @@ _SECTION = re.compile(r"^## .*", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 _ANYTHING = ".*"
 _WIDTH = 88
+# characters; fewer would begin too many messages
 _SHORTEST_START = 10
 _STATES = {"not_trusted": "untrusted", "changed": "untrusted", "disconnected": "connecting"}
 """The codes that explain other states of a server."""
@@ -56,14 +57,14 @@ def explanations() -> Iterator[FailureHelp]:
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND|CODE|MESSAGE]", shell_complete=complete_code)
-def help_(words: tuple[str, ...]) -> int | None:
+@click.argument("topic", nargs=-1, metavar="[COMMAND|CODE|MESSAGE]", shell_complete=complete_code)
+def help_(topic: tuple[str, ...]) -> int | None:
     """Explain a failure code, an error message or a command
 
     Works without a network. `help commands` lists all commands, `help codes` all failure codes.
     """
-    text = " ".join(words)
-    if not words:
+    text = " ".join(topic)
+    if not topic:
         _show_help()
         say(_ERRORS)
     elif text == "commands":
@@ -71,8 +72,8 @@ def help_(words: tuple[str, ...]) -> int | None:
     elif text == "codes":
         _list_codes()
     # a code wins: `multitap COMMAND --help` is another way to the rest
-    elif words[0] in COMMANDS and words[0] not in {failure.code for failure in explanations()}:
-        return _show_help(*words)
+    elif topic[0] in COMMANDS and topic[0] not in {failure.code for failure in explanations()}:
+        return _show_help(*topic)
     else:
         _explain(text)
     return Exit.DONE

@@ -135,7 +135,7 @@ def _print_event(activity: Activity, *, as_json: bool) -> None:
 
 
 def _show_meanwhile(following: "Follower[Activity]", live: RunningGateway) -> Callable[[], None]:
-    """Waits between two reads of a file, and yields the gateway's events meanwhile."""
+    """Waits between two reads of a file, and prints the gateway's events meanwhile."""
 
     def pause() -> None:
         if following.ended:
@@ -179,6 +179,7 @@ def read_log(
     """
     with ExitStack() as files:
         file = _open(path, files)
+        # right after a rotation, the last lines are in the older file
         yield _last((_content(rotated_path(path)) if lines != 0 else b"") + _rest(file), lines)
         while follow:
             yield _rest(file)
@@ -210,6 +211,7 @@ def _replaced(file: BinaryIO | None, path: Path) -> bool:
         now = path.stat()
     except FileNotFoundError:
         return False
+    # by inode: a rotation renames the file, and ours stays open
     return file is None or now.st_ino != os.fstat(file.fileno()).st_ino
 
 

@@ -72,6 +72,7 @@ def tree(spans: Sequence["Span"]) -> Iterator[str]:
     children: dict[str, list[Span]] = {}
     for span in spans:
         above = "" if span.parent is None else span.parent.span_id
+        # the parent may be a span of the client, which is not recorded here
         children.setdefault(above if above in ids else "", []).append(span)
     roots = children.get("", [])
     for trace_id in dict.fromkeys(span.context.trace_id for span in roots):

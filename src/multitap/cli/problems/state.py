@@ -57,6 +57,7 @@ def restore(options: CommonOptions, path: Path, *, with_secrets: bool) -> int:
     The current ones are moved aside. No gateway may run.
     """
     folders = _folders(options)
+    # only these folders have sockets of gateways
     if running := [
         live
         for kind, folder in folders.items()
@@ -68,7 +69,11 @@ def restore(options: CommonOptions, path: Path, *, with_secrets: bool) -> int:
         return Exit.FAILED
     passphrase = _passphrase(is_new=False) if with_secrets else None
     for before in backups.restore_backup(
-        path, folders, passphrase, find_own_state=lambda: _folders(options).own_state
+        # read again, after the files are in place: only they say where that state belongs
+        path,
+        folders,
+        passphrase,
+        find_own_state=lambda: _folders(options).own_state,
     ):
         note(f"what was there is now in {before}")
     note(f"restored {path}")
@@ -82,10 +87,10 @@ def check(options: CommonOptions, path: Path | None) -> int:
     """Check the databases in use, or the backup in FILE"""
     if path is not None:
         manifest, _ = backups.read_backup(path)
-        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.at))
+        created = time.strftime("%Y-%m-%d %H:%M", time.localtime(manifest.at))
         secrets = "with" if manifest.has_secrets else "without"
         files = counted(len(manifest.files), "file")
-        say(f"{path}: {files} of {made}, {secrets} secrets, by Multitap {manifest.multitap}")
+        say(f"{path}: {files} of {created}, {secrets} secrets, by Multitap {manifest.multitap}")
         return Exit.DONE
     is_fine = True
     for database, problem in backups.check_databases(_folders(options)):
@@ -107,9 +112,9 @@ def _folders(options: CommonOptions) -> backups.UserFolders:
 
 
 def _passphrase(*, is_new: bool) -> str:
-    if given := os.environ.get(VARIABLE):
-        passphrase = given
-    else:
+    passphrase = os.environ.get(VARIABLE, "")
+    if not passphrase:
+        # a new one is typed twice: nobody could open the backup after a slip
         passphrase = click.prompt(
             "Passphrase", hide_input=True, err=True, confirmation_prompt=is_new
         )

@@ -52,7 +52,7 @@ class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @click.command(cls=ServerCommand)
-@click.argument("words", nargs=-1, metavar="[SERVER] [TOOL [ARGUMENTS]...]")
+@click.argument("typed", nargs=-1, metavar="[SERVER] [TOOL [ARGUMENTS]...]")
 @click.option("--full", is_flag=True, help="Print long messages in full")
 @click.option(
     "--requests", is_flag=True, help="List the last recorded requests, with the ids of their traces"
@@ -60,7 +60,7 @@ class TraceOptions(msgspec.Struct, frozen=True, kw_only=True):
 @gateway_or_server_options
 @click.option("--json", "as_json", is_flag=True, help="Print messages as lines of JSON")
 def trace(
-    options: CommonOptions, words: tuple[str, ...], *, full: bool, requests: bool, as_json: bool
+    options: CommonOptions, typed: tuple[str, ...], *, full: bool, requests: bool, as_json: bool
 ) -> int:
     """Print the messages to and from a server as they pass
 
@@ -70,11 +70,11 @@ def trace(
     With the id of a TRACE instead of a server (8 digits are enough), prints where the time of that
     request went; the gateway has to record traces.
     """
-    if requests or (options.typed is None and len(words) == 1 and TRACE_ID.fullmatch(words[0])):
-        return print_request(options, "" if requests else words[0], as_json=as_json)
-    if options.typed is None and not words:
+    if requests or (options.typed is None and len(typed) == 1 and TRACE_ID.fullmatch(typed[0])):
+        return print_request(options, "" if requests else typed[0], as_json=as_json)
+    if options.typed is None and not typed:
         raise click.UsageError("Missing argument 'SERVER'.")
-    named, call = (None, words) if options.typed else (words[0], words[1:])
+    named, call = (None, typed) if options.typed else (typed[0], typed[1:])
     traced = TraceOptions(
         server=named,
         tool=call[0] if call else None,
@@ -95,6 +95,7 @@ def trace(
 def _follow(
     live: RunningGateway, options: CommonOptions, server: str, traced: TraceOptions
 ) -> Exit:
+    # before the call, so that its first message is seen
     with live.trace(server) as following:
         if traced.tool is not None:
             live.ask(lambda control: _call(control, traced, options.timeout))

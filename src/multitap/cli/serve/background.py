@@ -248,12 +248,12 @@ class ViewEditor(ConfigEditor):
 
     async def _edit(self, kind: "type[_Answer] | None", method: str, **arguments: Any) -> "_Answer":
         request = msgspec.json.encode(EditRequest(method, arguments))
-        answered = await to_thread.run_sync(self._run, request)
+        process = await to_thread.run_sync(self._run, request)
         try:
-            reply = msgspec.json.decode(answered.stdout, type=EditReply)
+            reply = msgspec.json.decode(process.stdout, type=EditReply)
         except msgspec.DecodeError:
             raise MultitapError(
-                f"the change failed: {answered.stderr.decode(errors='replace').strip()}"
+                f"the change failed: {process.stderr.decode(errors='replace').strip()}"
             ) from None
         if reply.error:
             raise MultitapError(reply.error, hint=reply.hint)
@@ -262,6 +262,7 @@ class ViewEditor(ConfigEditor):
     def _run(self, request: bytes) -> "subprocess.CompletedProcess[bytes]":
         files = [word for file in self._key.files for word in ("--config", file)]
         dialect = ("--dialect", self._key.dialect) if self._key.dialect else ()
+        # in a process: the folder and the variables of ours are not those of the view
         return subprocess.run(  # noqa: S603 - our own program
             (*own_program(), "serve", "--edit", *files, *dialect),
             cwd=self._key.folder,

@@ -28,7 +28,7 @@ _COLOURS: Mapping[str, Colour] = {
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[FILTER]...")
+@click.argument("terms", nargs=-1, metavar="[FILTER]...")
 @click.option(
     "-n",
     "--lines",
@@ -42,7 +42,7 @@ _COLOURS: Mapping[str, Colour] = {
 @config_options
 @json_option
 def calls(
-    options: CommonOptions, words: tuple[str, ...], *, lines: int, show: str | None, as_json: bool
+    options: CommonOptions, terms: tuple[str, ...], *, lines: int, show: str | None, as_json: bool
 ) -> int:
     """List past calls, or those that match FILTER
 
@@ -53,8 +53,8 @@ def calls(
     try:
         if show is not None:
             return _show(archive.read_exchange(show), show, as_json=as_json)
-        # quoted again: a word may contain spaces
-        text = " ".join(json.dumps(word) if " " in word else word for word in words)
+        # quoted again: a term may contain spaces
+        text = " ".join(json.dumps(term) if " " in term else term for term in terms)
         query = CallQuery(filter=RecordFilter.parse(text), limit=lines)
         page = archive.read(query)
     finally:

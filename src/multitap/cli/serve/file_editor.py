@@ -75,17 +75,18 @@ class FileEditor(ConfigEditor):
         bundled = [*packages.servers().values()]
         if text.strip():
             bundled = matching(text) or similar(text)
-        found = [FoundServer(server.name, "catalog", server.description) for server in bundled]
+        servers = [FoundServer(server.name, "catalog", server.description) for server in bundled]
         trouble = ""
         try:
             address = await to_thread.run_sync(registry_address)
             published = await RegistryClient(address).search(text) if text.strip() else []
-            found += (
+            servers += (
                 FoundServer(server.name, "registry", server.description) for server in published
             )
         except MultitapError as exc:
+            # the bundled catalog needs no network, so its servers are found all the same
             trouble = str(exc)
-        return FoundServers(tuple(found[:MOST_FOUND]), trouble)
+        return FoundServers(tuple(servers[:MOST_FOUND]), trouble)
 
     async def review_new(self, new: NewServer) -> AdditionReview:
         draft = await self._draft(new)
@@ -94,6 +95,7 @@ class FileEditor(ConfigEditor):
     async def add(self, new: NewServer, digest: str) -> str:
         draft = await self._draft(new)
         review = await to_thread.run_sync(self._review, draft, new)
+        # described once more: a registry may say something else than when the person agreed
         _require_same(review, digest)
         loaded = load_configuration(self._options)
         addition = await to_thread.run_sync(self._addition, draft, new)
@@ -103,6 +105,7 @@ class FileEditor(ConfigEditor):
         if review.is_own:
             trial = await self._try(loaded, addition)
         else:
+            # what others describe starts only after `enable_reviewed`, with a key from a terminal
             off = addition.config.replace(enabled=False)
             addition = msgspec.structs.replace(addition, config=off)
         trials = {} if trial is None else {addition.name: trial}
@@ -153,8 +156,8 @@ class FileEditor(ConfigEditor):
         # secrets are only named, like answers that are still missing
         secrets = {draft_input.name for draft_input in draft.inputs if draft_input.secret}
         open_answers = {name: text for name, text in new.answers.items() if name not in secrets}
-        shown = msgspec.structs.replace(new, answers=open_answers)
-        addition = self._addition(draft, shown, is_dry=True)
+        without_secrets = msgspec.structs.replace(new, answers=open_answers)
+        addition = self._addition(draft, without_secrets, is_dry=True)
         add.check_name(addition, load_configuration(self._options))
         review = self._review_of(addition)
         return msgspec.structs.replace(review, inputs=tuple(map(_input, draft.inputs)))
@@ -208,6 +211,7 @@ class FileEditor(ConfigEditor):
 def edit_once(options: CommonOptions) -> int:
     """Make the change that standard input asks for, in the folder of this process."""
     request = msgspec.json.decode(sys.stdin.buffer.read(), type=EditRequest)
+    # only our own gateway writes to this pipe: see `ViewEditor`
     method = getattr(FileEditor(options), request.method)
     kinds = get_type_hints(getattr(ConfigEditor, request.method))
     arguments = {

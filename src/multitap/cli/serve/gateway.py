@@ -131,6 +131,7 @@ def serve_here(options: CommonOptions, serving: ServeOptions) -> int:
     """Serve in this process until it is stopped, or its client closes its pipes."""
     set_up_logs(serving.log_format, serving.log_levels, notes=NOTES)
     worker = workers.this_worker(os.environ)
+    # the parent has asked already, and workers share its terminal
     if not serving.demo and worker is None:
         _offer_trust(options, serving)
     served = _demo() if serving.demo else from_files(options)
@@ -210,6 +211,7 @@ def _keep_large_blocks_apart() -> None:
 def _spare_the_collector() -> None:
     """Exclude permanent objects from garbage collection, so that calls do not wait for it."""
     gc.freeze()  # there is no garbage worth collecting yet
+    # old objects are examined after 20 million new ones; `free_leftovers` does it before that
     gc.set_threshold(20_000, 20, 50)
 
 
@@ -359,6 +361,7 @@ async def _serve_http(
         ):
             gateway.tasks.start_soon(free_leftovers)
             keys = None
+            # where everybody is admitted, the console would be everybody's, too
             if serving.console and (is_loopback(host) or not rules.insecure):
                 keys = access.ConsoleKeys(allowed.sources)
             # workers are on one machine, and the memory of their coordinator ends with them
@@ -609,6 +612,7 @@ async def _stay(
             await workers.wait_for_parent(replica)
         await anyio.sleep_forever()
     finally:
+        # first: a load balancer sends nothing new here while the last calls finish
         gateway.is_leaving = True
         await wait_for_calls(gateway.hub, gateway.hub.settings.serve.drain)
         if replica is not None and not (

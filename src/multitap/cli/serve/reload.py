@@ -95,6 +95,7 @@ def stop(pid: int | None) -> int:
     Its servers end with it. Clients that are still open start it again with their next request.
     """
     if pid is not None:
+        # no other process may get a signal, whatever pid was typed
         if pid not in sockets(state_directory()).values():
             raise UnknownName(f"no gateway runs with pid {pid}")
         return _stop(pid)
@@ -113,6 +114,7 @@ def _stop(pid: int) -> Exit:
         if time.monotonic() >= deadline:
             complain(f"the gateway with pid {pid} is still stopping")
             return Exit.FAILED
+        # polled: it is not our child, so nothing tells us when it ends
         time.sleep(_LOOK)
     note(f"stopped the gateway with pid {pid}")
     return Exit.DONE

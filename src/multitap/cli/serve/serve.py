@@ -178,6 +178,7 @@ def _is_shared(options: CommonOptions, serving: ServeOptions) -> bool:
     own = ServeOptions(profile=serving.profile)
     # what is trusted for one run must not be used by another one
     is_plain = serving == own and not options.trust
+    # without a client's pipes there is nothing to relay, and the gateway itself says so
     return is_plain and not sys.stdin.isatty() and not null_streams()
 
 

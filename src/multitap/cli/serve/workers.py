@@ -39,7 +39,7 @@ _HEARSAY = (
 _LAST_ANSWERS = 2.5  # seconds for all workers; each gives its clients two
 _STOPPING, _DONE = "stopping", "stopped"
 _KEPT = 60.0  # seconds, longer than any stop
-_GRACE = 5.0  # seconds for workers to stop; less than `stopping.LONGEST`, which ends us as well
+_GRACE = 5.0  # seconds for workers to stop; less than `signals.LONGEST`, which ends us as well
 
 
 class Worker(msgspec.Struct, frozen=True):

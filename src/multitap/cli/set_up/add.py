@@ -495,7 +495,7 @@ def _writing(target: EditTarget, addition: Addition) -> FileEdit:
 
 
 def check_free(name: str, loaded: Loaded, target: EditTarget) -> None:
-    """Check that the names are free before anything is started."""
+    """Check that a name is free before anything is started."""
     place = loaded.place(name)
     # another file may have the name: a later layer can redefine it on purpose
     if place is not None and place.file == target.path:

@@ -69,6 +69,7 @@ def read_launcher_line(command_line: Sequence[str]) -> LauncherLine | None:
     """What a command line runs, if it begins with a launcher; options after it are its own."""
     if not command_line:
         return None
+    # snippets for Windows say `npx.cmd`
     program = PurePath(command_line[0]).name.removesuffix(".cmd").removesuffix(".exe")
     for launcher, valued in _LAUNCHERS.items():
         if (program, *command_line[1 : len(launcher)]) == launcher:
@@ -138,6 +139,7 @@ def parse_words(
         ConfigError: An option has no value, or is malformed.
     """
     plain, inputs = _inputs([word for word in words if word != "-"])
+    # a word with one of these was quoted: a whole line or a snippet, and no name
     texts = [word for word in plain if not command and any(char in word for char in " \n{")]
     text = piped or shlex.join(line) or "".join(texts[:1])
     return AddRequest(

@@ -129,6 +129,7 @@ def _how_to_give(variable: DraftVariable, draft: ServerDraft) -> str:
 
 LONGEST = 4000
 """Characters of one word that are shown; more than any honest command line has."""
+# variables or headers; more would scroll the question away
 MOST = 60
 
 
@@ -198,6 +199,7 @@ def _missing(count: int, what: str) -> Iterator[str]:
 
 
 def _without(text: str, secrets: Iterator[str]) -> str:
+    # the longest first, because one may be a part of another
     for secret in sorted(
         {secret for secret in secrets if "${" not in secret}, key=len, reverse=True
     ):

@@ -43,6 +43,7 @@ def export(
     """
     target_dialect = dialect(name)
     loaded = load_configuration(options)
+    # the servers of a file that cannot be read would be missing without a word
     loaded.check()
     for server in names:
         require(loaded, server)
@@ -60,6 +61,7 @@ def export(
 
     code = Exit.CONFIG if is_lost else Exit.DONE
     if output is None:
+        # nothing is written there: the suffix decides about JSON, TOML or YAML
         path = Path("export").with_suffix(target_dialect.writing.suffix)
         say(
             apply_edits(

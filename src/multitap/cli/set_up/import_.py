@@ -269,6 +269,7 @@ def _fate(server: ImportedServer) -> str:
 
 def _missing_program(server: ImportedServer) -> str:
     config = server.config
+    # a variable gets its value only where the server is started
     if not isinstance(config, StdioServer) or "${" in config.command:
         return ""
     if shutil.which(os.path.expanduser(config.command)):  # noqa: PTH111 - a name is not a path

@@ -48,9 +48,9 @@ DEFAULT_URL = "http://127.0.0.1:3000/mcp"
     "--http",
     "address",
     is_flag=False,
-    flag_value="http://127.0.0.1:3000/mcp",
+    flag_value=DEFAULT_URL,
     metavar="[URL]",
-    help="Connect to a running gateway; default: http://127.0.0.1:3000/mcp",
+    help=f"Connect to a running gateway; default: {DEFAULT_URL}",
 )
 @click.option(
     "--replace",

@@ -22,17 +22,17 @@ _MOST = 10
 
 
 @click.command()
-@click.argument("words", nargs=-1, metavar="[WORD]...")
+@click.argument("terms", nargs=-1, metavar="[WORD]...")
 @click.option("--offline", is_flag=True, help="Search the bundled catalog only")
 @json_option
-def search(words: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
+def search(terms: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
     """Find servers to add, in the catalog and the registry
 
     Say what a server should do, such as `read pdf files`. Without a WORD, list the whole catalog,
     which comes with Multitap. The registry is the official one, unless `registry` in your
     configuration or MULTITAP_REGISTRY names another.
     """
-    text = " ".join(words)
+    text = " ".join(terms)
     bundled = matching(text) if text else [*servers().values()]
     published, trouble = ([], None) if offline or not text else _registry(text)
     guesses = [] if bundled or published else similar(text)

@@ -12,6 +12,7 @@ from multitap.cli.set_up.install import installed_in
 from multitap.cli.terminal import Exit, TypedLines, advise, complain, is_somebody_there, note, say
 from multitap.config.sources import state_directory
 from multitap.control.places import sockets
+from multitap.errors import counted
 from multitap.files import USER_FOLDERS
 from multitap.installation import Installation
 from multitap.trust.vault import Vault, VaultError
@@ -105,7 +106,7 @@ def _secrets() -> str:
         count = len(Vault().secrets())
     except VaultError:
         return ""
-    return f"{count} secret{'' if count == 1 else 's'}" if count else ""
+    return counted(count, "secret") if count else ""
 
 
 def _forget_secrets() -> None:

@@ -102,6 +102,7 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool)
         return Exit.DONE
     if is_jwt(who):
         digest = hashlib.sha256(who.encode()).hexdigest()
+        # by its hash: whoever reads the record must not get a token
         people.decide(Revocation(kind="token", at=now, digest=digest))
         note("revoked this token; new ones of the same person are accepted")
         return Exit.DONE
@@ -109,6 +110,7 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool)
     people.revoke(person, undo=undo)
     note(f"{person.label} may come back" if undo else f"revoked {person.label}, with all tokens")
     if forget:
+        # a machine has no subject, and no accounts
         count = PersonalVault().remove_person(_owner(person)) if person.subject else 0
         note(f"deleted {counted(count, 'account')}")
     return Exit.DONE
@@ -211,6 +213,7 @@ def _explain_own(text: str, *, as_json: bool) -> int:
         None,
     )
     if token is None or bearer is None or not token.opens_with(bearer[1]):
+        # the prefix and the id; the secret comes after them
         raise UnknownName(f"there is no such token: {quoted(text[:17])}…")
     state = token.state(time.time())
     facts: dict[str, Any] = {

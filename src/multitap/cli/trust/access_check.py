@@ -129,8 +129,8 @@ class ClientWalk:
         """The metadata of the gateway, at all places where clients look."""
         url = urlsplit(self._public)
         well_known = f"{url.scheme}://{url.netloc}/.well-known/oauth-protected-resource"
-        told = parameters(challenge)["resource_metadata"]
-        for place in dict.fromkeys((told, f"{well_known}{url.path}/mcp", well_known)):
+        announced = parameters(challenge)["resource_metadata"]
+        for place in dict.fromkeys((announced, f"{well_known}{url.path}/mcp", well_known)):
             try:
                 reply = await fetch.describe(place, {})
             except (LoginFailed, RequestFailed) as exc:
@@ -138,9 +138,9 @@ class ClientWalk:
             described = parse_metadata(reply.body, ResourceMetadata)
             if described is None or reply.status != HTTPStatus.OK:
                 text = f"{place} answers {reply.status}"
-                if place == told:
+                if place == announced:
                     self._fail("resource", text, _FORWARD)
-                # a client that was told the place needs no other
+                # a client that follows the challenge needs no other place
                 self._warn("resource", text, _FORWARD)
             elif described.resource != self._url:
                 hint = "`serve.public_url` has to be the URL that people type, without `/mcp`"

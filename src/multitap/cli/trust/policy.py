@@ -59,18 +59,19 @@ def policy() -> None:
 
 @policy.command("explain")
 @click.argument("name", shell_complete=complete_tool)
-@click.argument("given", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
+@click.argument("typed", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
 @server_options
 @json_option
 def explain_policy(
-    options: CommonOptions, name: str, given: tuple[str, ...], *, as_json: bool
+    options: CommonOptions, name: str, typed: tuple[str, ...], *, as_json: bool
 ) -> int:
     """Show the decision about a call of a tool, and the rules behind it
 
     Nothing is called. Without arguments, shows what applies to every call.
     """
     loaded = load_configuration(options)
-    explained = run_async(lambda: _explain(loaded, options, name, given))
+    explained = run_async(lambda: _explain(loaded, options, name, typed))
+    # after the run, which has stored what the servers offer
     warnings = rule_warnings(loaded)
     if as_json:
         say_json(

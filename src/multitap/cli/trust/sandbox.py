@@ -252,6 +252,7 @@ async def _learn(
             # the last resort, because it slows down all file accesses of the server
             grown = msgspec.structs.replace(total, proc=True)
         total = grown
+    # `/proc` did not help, so no rule opens it
     return (total if trouble is None else msgspec.structs.replace(total, proc=False)), trouble
 
 

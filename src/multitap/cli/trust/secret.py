@@ -138,6 +138,7 @@ def move_secrets(options: CommonOptions, names: Sequence[str], *, dry_run: bool)
         entry_places(loaded, name)  # an unknown name is an error
     vault = Vault()
     stored = {name: value for name in vault.secrets() if (value := vault.value(name))}
+    # a key that several servers use is stored once
     moved: dict[str, str] = {}
     edits: list[FileEdit] = []
     for name, config in loaded.settings.servers.items():
@@ -185,9 +186,9 @@ def _set_personal(
             hint='set `credentials = "per-user"` for it',
         )
     if name not in keys_of(config):
-        known = ", ".join(f"`{key}`" for key in keys_of(config)) or "none"
+        key_names = ", ".join(f"`{key}`" for key in keys_of(config)) or "none"
         raise ConfigError(
-            f"{servers[0]!r} does not use the secret {name!r}", hint=f"it uses {known}"
+            f"{servers[0]!r} does not use the secret {name!r}", hint=f"it uses {key_names}"
         )
     person = find_person(loaded.settings, user, issuer)
     PersonalVault().set_key(person, *account_place(servers[0], config), name, _read_secret(name))
@@ -221,6 +222,7 @@ def _read_secret(name: str) -> str:
     if sys.stdin.isatty():
         value: str = click.prompt(f"Value of {name}", hide_input=True, err=True)
         return value
+    # with room for a line end; the vault refuses what is longer, so nothing is cut
     value = sys.stdin.read(LONGEST_VALUE + 2)
     # `echo` adds a line end that is not part of the secret
     return value.removesuffix("\n").removesuffix("\r")

@@ -202,6 +202,7 @@ def _decide(
     if granted is None:
         # the audit log records every decision, also a refusal
         parts_ = [reviewed.part for reviewed in project.news]
+        # without a terminal nobody has seen it, so the next command at one asks again
         projects.refuse(project.root, parts_ if sys.stdin.isatty() else ())
         return False
     parts = [reviewed.part for reviewed in project.parts]

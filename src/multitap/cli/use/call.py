@@ -4,7 +4,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 import msgspec
@@ -40,9 +40,6 @@ from multitap.results import KeptResults, ToolResult
 from multitap.results.select import choose
 from multitap.selectors import SelectFailed, Selector
 
-if TYPE_CHECKING:
-    pass
-
 Fill = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """Converts the typed arguments by a tool's schema."""
 
@@ -59,7 +56,7 @@ class CallResult(msgspec.Struct, frozen=True):
 
 @click.command(cls=ServerCommand)
 @click.argument("name", required=False, metavar="NAME", shell_complete=complete_tool)
-@click.argument("given", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
+@click.argument("typed", nargs=-1, metavar="[KEY=VALUE | KEY:=JSON | JSON | -]...")
 @click.option("--full", is_flag=True, help="Print long results in full")
 @click.option(
     "--select", "expression", metavar="JMESPATH", help="Print only these fields of the result"
@@ -72,7 +69,7 @@ class CallResult(msgspec.Struct, frozen=True):
 def call(
     options: CommonOptions,
     name: str | None,
-    given: tuple[str, ...],
+    typed: tuple[str, ...],
     *,
     full: bool,
     expression: str | None,
@@ -90,8 +87,8 @@ def call(
     follow the COMMAND: the last word that is not an argument, and all arguments after it.
     """
     # click cannot tell the command of a typed server from the tool and its arguments
-    options, tool, given = split(options, name, given)
-    fill = filler(given)
+    options, tool, typed = split(options, name, typed)
+    fill = filler(typed)
     selector = None if expression is None else Selector(expression)
     target = Target(options, load_configuration(options))
     if detach:

@@ -2,11 +2,8 @@
 
 import asyncio
 import json
-import signal
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any, assert_never
 
 import anyio
@@ -23,7 +20,7 @@ from multitap.cli.options import THOROUGH, CommonOptions, server_options
 from multitap.cli.own_hub import adapt, open_command_hub
 from multitap.cli.progress import progress
 from multitap.cli.questions import prompt_handlers
-from multitap.cli.signals import end_with_terminal, run_async
+from multitap.cli.signals import end_with_terminal, on_interrupt, run_async
 from multitap.cli.terminal import Exit, TypedLines, complain, note, say, say_text, table
 from multitap.cli.use.chat_lines import (
     HELP,
@@ -88,7 +85,7 @@ class ServerCommands:
                 self._show()
 
     def show_tools(self, selects: Callable[[str, str], bool]) -> None:
-        """List the tools that `wanted` selects by server and text."""
+        """List the tools that `selects` accepts, by server and text."""
         for tool in self._hub.catalog.tools.values():
             if selects(tool.server, f"{tool.name} {tool.description}"):
                 say_text(f"{tool.name}  {tool.description.partition('.')[0]}")
@@ -224,7 +221,7 @@ class Chat:
 
     async def run(self) -> None:
         """Run turns until the user leaves."""
-        with _on_interrupt(self._interrupt):
+        with on_interrupt(self._interrupt):
             while True:
                 # between turns there is nothing for Ctrl-C to stop
                 self._working = None
@@ -358,22 +355,6 @@ def _number(arguments: tuple[str, ...]) -> int:
     if not text.isdecimal():
         raise MultitapError(f"{text!r} is not a number", hint="`/show 2` is the last call but one")
     return int(text)
-
-
-@contextmanager
-def _on_interrupt(act: Callable[[], None]) -> Generator[None]:
-    """While entered, Ctrl-C only calls this function."""
-    loop = asyncio.get_running_loop()
-
-    def leave_note(_number: int, _frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(act)  # this interrupts the loop at any point
-
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, leave_note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class ChatOptions(msgspec.Struct, frozen=True):

@@ -38,6 +38,7 @@ HELP = """\
 /help, /quit                   this text; leave (so does Ctrl-D)
 Ctrl-C stops an answer, not the chat."""
 
+# at the beginning of a word, so that mail addresses stay as they are
 _RESOURCE = re.compile(r"(?<!\S)@([^\s:@]+):(\S+)")
 
 Verb = Literal["call", "mcp", "tools", "show", "model", "save", "help", "quit"]
@@ -242,6 +243,7 @@ class SavedChats:
         fresh = path.with_name(f".{path.name}.new")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # private from the start, and never through a link that somebody put there
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
             with open(os.open(fresh, flags, 0o600), "wb") as file:  # noqa: PTH123 - for its mode
                 file.write(history.to_json())

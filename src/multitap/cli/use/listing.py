@@ -55,7 +55,7 @@ def list_offers(
         return await control.state(), await question(control)
 
     listed = _last_listed(target, options)
-    state, offers = target.look(look, server=server, known=listed)
+    state, offers = target.look(look, server=server, listed=listed)
     _tell_age([listed[name] for name in listed if server in {None, name}])
     lines = server_lines(target, state)
     if target.gateway is not None:
@@ -118,6 +118,7 @@ def fits(pattern: str | None, name: str, *texts: str) -> bool:
     if pattern is None:
         return True
     if any(char in pattern for char in "*?["):
+        # not `fnmatch`, which ignores the case on some systems
         return fnmatchcase(name, pattern)
     return any(pattern.casefold() in text.casefold() for text in (name, *texts))
 

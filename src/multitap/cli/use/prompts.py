@@ -51,15 +51,15 @@ def prompts(
 
 @click.command(cls=ServerCommand)
 @click.argument("name")
-@click.argument("given", nargs=-1, metavar="[KEY=VALUE]...")
+@click.argument("typed", nargs=-1, metavar="[KEY=VALUE]...")
 @gateway_or_server_options
 @json_option
-def prompt(options: CommonOptions, name: str, given: tuple[str, ...], *, as_json: bool) -> int:
+def prompt(options: CommonOptions, name: str, typed: tuple[str, ...], *, as_json: bool) -> int:
     """Fill in a prompt and print it
 
     KEY=@FILE reads the value from a file.
     """
-    pairs = words(given)
+    pairs = words(typed)
 
     async def fill(control: Control) -> Delivery:
         arguments = _arguments(await control.prompt(name, options.timeout), pairs)

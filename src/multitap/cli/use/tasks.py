@@ -71,9 +71,9 @@ def _show(line: TaskLine, *, as_json: bool) -> Exit:
             return Exit.DONE
         complain(result.text or "the tool failed without giving a reason")
         return Exit.FAILED
-    words = f"{line.status}: {line.message}" if line.message else line.status
+    text = f"{line.status}: {line.message}" if line.message else line.status
     if has_failed:
-        complain(words)
+        complain(text)
         return Exit.FAILED
-    note(words)
+    note(text)
     return Exit.DONE

@@ -60,6 +60,7 @@ def tokens(
     elif costs:
         rows = [row for group in costs for row in _rows(group, summary=summary)]
         table(("SERVER", "TOOL", "TOKENS"), [*rows, _total(costs)], right=("TOKENS",))
+        # they count all tools, not only those that match
         if figures is not None and pattern is None and server is None:
             _show_figures(figures)
         note("tokens are estimates: models and providers count differently")

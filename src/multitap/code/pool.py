@@ -104,6 +104,7 @@ class ScriptPool:
             return ScriptProcess(
                 await asyncio.create_subprocess_exec(
                     sys.executable,
+                    # isolated: no variable, folder or package of the user has a say in what runs
                     *("-I", "-m", "multitap.code.worker"),
                     stdin=asyncio.subprocess.PIPE,
                     stdout=asyncio.subprocess.PIPE,

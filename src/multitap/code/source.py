@@ -54,6 +54,7 @@ def _parse(text: str) -> ast.Module | None:
     try:
         # `return` and `await` outside a function are errors of the compiler, not of the parser
         return ast.parse(text)
+    # the last two: it is nested too deeply for the parser
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -87,14 +88,18 @@ def _respelled(text: str, tree: ast.Module, servers: frozenset[str]) -> str:
             case ast.Attribute(value=ast.Name(id=name) as server) if (
                 name in servers - bound and lines.place(node)[0] == lines.place(server)[0]
             ):
+                # the tool behind `github.list_issues` is called `github_list_issues`
                 data[lines.place(server)[1]] = ord("_")
             case ast.Delete(targets=[ast.Subscript(value=value, slice=key)]) if not isinstance(
                 key, ast.Slice
             ):
                 start, end = lines.place(node)
                 (_, middle), inner = lines.place(value), lines.place(key)
-                shown = data[lines.place(value)[0] : middle] + b".pop(" + data[inner[0] : inner[1]]
-                data[start:end] = (shown + b")").ljust(end - start)
+                popping = (
+                    data[lines.place(value)[0] : middle] + b".pop(" + data[inner[0] : inner[1]]
+                )
+                # `a.pop(b)` is exactly as long as `del a[b]`
+                data[start:end] = (popping + b")").ljust(end - start)
             case ast.Delete(targets=[ast.Name()]):
                 start, end = lines.place(node)
                 data[start:end] = b"pass".ljust(end - start)

@@ -88,6 +88,7 @@ class AccessControl(Control):
         await to_thread.run_sync(self._accept, server, digest)
 
     def _overview(self) -> AccessOverview:
+        # each by itself: one file that cannot be read must not hide the others
         trouble: list[str] = []
         tokens: tuple[TokenLine, ...] = ()
         pins: tuple[PinReview, ...] = ()

@@ -252,6 +252,7 @@ def _knock(
     path = place.socket
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
+        # 0 would mean not to wait at all, and a negative time is an error
         connection.settimeout(max(until - time.monotonic(), 0.1))
         connection.connect(str(path))
         early = {name: value for name, value in os.environ.items() if name.startswith(EARLY)}
@@ -345,6 +346,7 @@ def _start(place: BackgroundPlace, until: float) -> None:
     os.close(log)
     os.close(theirs)
     try:
+        # it ends at once: its own child becomes the gateway
         os.waitpid(child, 0)
         left = max(until - time.monotonic(), 0.0)
         if not select.select([ready], [], [], left)[0]:

@@ -69,6 +69,7 @@ class ControlFailure(msgspec.Struct, frozen=True, omit_defaults=True):
             case "denied":
                 return Denied(error, hint=hint)
             case "unavailable" if self.server:
+                # the exception puts the server's name in front again
                 return Unavailable(self.server, error.removeprefix(f"{self.server}: "), hint=hint)
             case _:
                 return MultitapError(error, hint=hint)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _Params = ParamSpec("_Params")
 _Answer = TypeVar("_Answer")
-_COROUTINE = 0x80  # `inspect.CO_COROUTINE`
+_COROUTINE = 0x80  # `inspect.CO_COROUTINE`, without the import: every command loads this file
 _NULL, _NO_ARGUMENTS = Raw(b"null"), Raw(b"{}")
 
 

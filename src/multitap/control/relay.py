@@ -210,8 +210,8 @@ class PipeRelay:
         # a client that does not read must not fill our memory: then the gateway has to wait
         is_full = self._client.size > AHEAD
         for fd, gateway in self._gateways.items():
-            wanted = 0 if is_full else select.POLLIN
-            poll.register(fd, wanted | (select.POLLOUT if gateway.output.size else 0))
+            reading = 0 if is_full else select.POLLIN
+            poll.register(fd, reading | (select.POLLOUT if gateway.output.size else 0))
         current = self._current
         if self._ends_at is None and (current is None or current.output.size <= AHEAD):
             poll.register(self._source, select.POLLIN)

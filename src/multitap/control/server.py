@@ -77,6 +77,7 @@ class ControlApi:
         caller: A name for those who send the requests.
         largest: Bytes of the longest answer that they can take.
         headers: Further headers of each response.
+        check: Raises a `MultitapError` for a request that this client may not make.
     """
 
     def __init__(

@@ -136,6 +136,7 @@ class ControlService(AccessControl, WorkerControl):
 
     async def about(self) -> About:
         return About(
+            # the parent of workers is what a signal has to reach to stop all of them
             pid=os.getpid() if self.workers is None else os.getppid(),
             version=VERSION,
             started=self._started,
@@ -259,6 +260,7 @@ class ControlService(AccessControl, WorkerControl):
         self, server: str, digest: str, key: str, *, person: ActionUser = NOBODY
     ) -> ReloadReport:
         del person
+        # before the key is spent: a name that is mistyped must not cost one
         editor = self._editor_for(server)
         if self.keys is None or not await self.keys.spend(key):
             raise MultitapError("this key was used already, or is too old", hint=_NEW_KEY)
@@ -320,7 +322,7 @@ class ControlService(AccessControl, WorkerControl):
         spans = await self.spans_here(trace_id, most)
         if self.workers is not None:
             others = await self.workers.ask(lambda worker: worker.spans_here(trace_id, most))
-            spans += [span for found in others.values() if found for span in found]
+            spans += [span for theirs in others.values() if theirs for span in theirs]
         return sorted(spans, key=lambda span: span.start)[-most if not trace_id else 0 :]
 
     async def spans_here(self, trace_id: str, most: int) -> list[Span]:
@@ -488,7 +490,9 @@ class ControlService(AccessControl, WorkerControl):
         hub = self.gateway.hub
         context = _context(CommandUser(person), timeout)
         tool = await hub.lookup.find_tool(name, context=context)
+        # from here on this server may ask the person; before, it was not known which one
         context = _context(CommandUser(person, tool.server), timeout)
+        # many servers can ask during a call only in the handshake era
         link = await self.gateway.private.askable(tool.link) if person.can_answer else tool.link
         route = route_to(tool, LIBRARY).over(link)
         called = await hub.calls.make(route, _arguments(arguments), context)
@@ -496,8 +500,8 @@ class ControlService(AccessControl, WorkerControl):
         return Delivery(Raw(called.raw), called.server, called.tool, cap)
 
     async def start(self, name: str, arguments: Raw = _NO_ARGUMENTS) -> str:
-        given = msgspec.json.decode(arguments, type=dict[str, Any])
-        return (await self.gateway.hub.start(name, given)).id
+        decoded = msgspec.json.decode(arguments, type=dict[str, Any])
+        return (await self.gateway.hub.start(name, decoded)).id
 
     async def tasks(self) -> list[TaskLine]:
         return await task_lines(self.gateway)

@@ -24,12 +24,12 @@ async def task_line(gateway: Gateway, task_id: str) -> TaskLine:
     Raises:
         UnknownName: There is none, or no longer.
     """
-    found = await gateway.hub.runs.find(task_id)
-    if found is None:
+    task = await gateway.hub.runs.find(task_id)
+    if task is None:
         raise UnknownName(f"no task {quoted(task_id)}", hint="`multitap tasks` lists all tasks")
-    if isinstance(found, TaskRun):
-        return _line(found.record, whole=True)
-    return _line(await _settled(gateway, found), whole=True)
+    if isinstance(task, TaskRun):
+        return _line(task.record, whole=True)
+    return _line(await _settled(gateway, task), whole=True)
 
 
 async def cancel_task(gateway: Gateway, task_id: str) -> TaskLine:

@@ -59,8 +59,8 @@ async def show_calls(hub: Hub) -> None:
         ("clock_now", {}),
     ):
         result = await hub.call(name, arguments)
-        said = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        print(f"  {name}({said}) -> {result.text}")
+        call = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        print(f"  {name}({call}) -> {result.text}")
 
 
 async def show_failures(hub: Hub) -> None:

@@ -11,6 +11,7 @@ _DEEPEST = 6  # members on the way to the list that is cut
 _LINE_SHARE = 2  # a text is cut at a line's end in the last half, else anywhere
 _EXCERPTS = ((400, 20), (120, 5), (40, 2))
 """Characters of a text and entries of a list, for values that have no long list; tried in turn."""
+# bytes for `_cut`, the note about what is missing
 _LEAST_ROOM = 64
 
 _encode = msgspec.json.encode
@@ -70,11 +71,11 @@ def cut_json(value: Any, room: int, handle: Handle, start: int = 0) -> Piece:
     if _is_list(rows):
         # whatever is beside the list is shown as well, and takes room
         beside = len(whole) - len(_encode(rows)) if place else 0
-        shown = [*_fitting(rows[start:], room - beside - _LEAST_ROOM)]
-        if shown or (start and start >= len(rows)):
-            end = start + len(shown)
+        fitting = [*_fitting(rows[start:], room - beside - _LEAST_ROOM)]
+        if fitting or (start and start >= len(rows)):
+            end = start + len(fitting)
             note = Note(
-                shown=len(shown),
+                shown=len(fitting),
                 of=len(rows),
                 where=".".join(place),
                 start=start,
@@ -82,7 +83,7 @@ def cut_json(value: Any, room: int, handle: Handle, start: int = 0) -> Piece:
                 next=end if handle.id and end < len(rows) else None,
                 read=handle.by,
             )
-            cut = {"rows": shown} if not place else _replaced(value, place, shown)
+            cut = {"rows": fitting} if not place else _replaced(value, place, fitting)
             return Piece(_encode({**cut, "_cut": note}).decode(), is_cut=True)
     return Piece(_excerpt(value, len(whole), room, handle), is_cut=True)
 

@@ -137,10 +137,10 @@ def fit_result(
     try:
         whole = select_result(raw, selector)
     except SelectFailed as exc:
-        shown = explain(raw, str(exc), handle)
-        return Shaped(shown, raw, before, text_size(shown))
-    shown, is_cut = cut_result(whole, room, handle, start)
-    return Shaped(shown, whole if is_cut else None, before, text_size(shown))
+        explanation = explain(raw, str(exc), handle)
+        return Shaped(explanation, raw, before, text_size(explanation))
+    piece, is_cut = cut_result(whole, room, handle, start)
+    return Shaped(piece, whole if is_cut else None, before, text_size(piece))
 
 
 def text_size(raw: Raw | bytes) -> int:

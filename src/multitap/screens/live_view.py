@@ -254,6 +254,7 @@ class LiveView:
 def _readable(text: str) -> str:
     """Indented JSON in which pictures and other data are named with their size."""
     return _DATA.sub(
+        # four characters of base64 are three bytes
         lambda data: f"{data[0][:24]}… ({len(data[0]) * 3 // 4096:,} KB of base64)",
         indent_json(text),
     )

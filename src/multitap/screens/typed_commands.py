@@ -81,12 +81,14 @@ class TypedCommand(msgspec.Struct, frozen=True):
 
 def complete(line: str, servers: Sequence[str], tools: Sequence[str]) -> str | None:
     """The first command that begins with what was typed so far; None if there is none."""
+    # without `status`, which is another word for `/mcp` alone
     commands = [f"/mcp {word}".strip() for word in _MCP if word != "status"]
     commands += [f"/mcp {verb} {server}" for verb in _ABOUT_SERVERS for server in servers]
     commands += [f"/call {tool}" for tool in tools]
     commands += [f"/{word}" for word in _OTHERS]
     return (
         next((command for command in commands if command.startswith(line)), None)
+        # a slash alone says nothing yet about what is meant
         if len(line) > 1
         else None
     )

@@ -128,7 +128,7 @@ def _server(
     tokens: Mapping[str, int],
 ) -> ServerRow:
     state, tone, reason, fix, key = _condition(server, asleep=server.name in gateway.asleep)
-    counted = figures.servers.get(server.name) if figures else None
+    traffic = figures.servers.get(server.name) if figures else None
     return ServerRow(
         name=server.name,
         state=state,
@@ -138,10 +138,10 @@ def _server(
         key=key,
         tools=server.tools,
         tokens=tokens.get(server.name, 0),
-        shaped=counted.shaped.words if counted else "",
-        calls=counted.total.calls if counted else 0,
-        errors=counted.total.errors if counted else 0,
-        p95=counted.total.p95 if counted else None,
+        shaped=traffic.shaped.words if traffic else "",
+        calls=traffic.total.calls if traffic else 0,
+        errors=traffic.total.errors if traffic else 0,
+        p95=traffic.total.p95 if traffic else None,
         latency=server.latency,
         restarts=max(0, server.starts - 1),
         era=server.era or "",
@@ -331,11 +331,11 @@ class RecentCalls:
             self.agents.add(caller)
         if caller not in self.by_client and len(self.by_client) >= MOST_CLIENTS:
             del self.by_client[next(iter(self.by_client))]  # clients choose their own names
-        counted = self.by_client.setdefault(caller, Counter())
+        by_tool = self.by_client.setdefault(caller, Counter())
         tool = f"{record.server} {record.tool}"
-        counted[tool] = counted.pop(tool, 0) + 1  # last, because it is the latest
-        if len(counted) > MOST_TOOLS:
-            del counted[next(iter(counted))]
+        by_tool[tool] = by_tool.pop(tool, 0) + 1  # last, because it is the latest
+        if len(by_tool) > MOST_TOOLS:
+            del by_tool[next(iter(by_tool))]
 
     def _forget(self) -> None:
         oldest = int(time.time()) - SPARK
@@ -358,7 +358,7 @@ class Phases(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, total: float, queue: float, connect: float, encode: float) -> "Phases":
-        """The server's time: the rest of the total."""
+        """The phases of a call; what is left of the total is the server's."""
         return cls(queue, connect, max(0.0, total - queue - connect - encode), encode)
 
     @property
@@ -389,7 +389,9 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
         return ""
     top = max(numbers) or 1.0
     return "".join(
-        " " if value is None else _SPARKS[min(7, int(value / top * 7.999))] for value in latest
+        # a little less than 8, so that the largest value gets the last of the eight steps
+        " " if value is None else _SPARKS[min(7, int(value / top * 7.999))]
+        for value in latest
     )
 
 

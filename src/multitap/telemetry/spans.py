@@ -30,6 +30,7 @@ KEPT = 4096
 MOST_EVENTS = 32
 _LONGEST_STATE = 512  # characters of a `tracestate`, which everybody may extend
 _LONGEST_VALUE = 1024  # characters of an attribute; servers and clients choose some
+# later versions of the specification may append fields
 _PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
 _SAMPLED = 1
 _RANDOM = 2  # of W3C level 2: the trace id is random, which our ids are
@@ -102,6 +103,7 @@ class Span(msgspec.Struct, eq=False, kw_only=True):
 def parse_context(parent: str, state: str = "") -> SpanContext | None:
     """The identity in `traceparent` and `tracestate`; None if it is not valid."""
     match = _PARENT.fullmatch(parent)
+    # the specification forbids this version, and identities of zeros alone
     if match is None or parent.startswith("ff") or match[1] == _NO_TRACE or match[2] == _NO_SPAN:
         return None
     is_sampled = bool(int(match[3], 16) & _SAMPLED)
@@ -227,6 +229,7 @@ class Spans:
         is_followed = value is not None and sampling.follows and self._parent == "client"
         if is_followed and value is not None:
             flags = value[53:55]
+            # the flag is the lowest bit of the last digit
             is_sampled = flags[1:] in b"13579bdf" and len(flags) == 2  # noqa: PLR2004 - two digits
             if not is_sampled:
                 return None
@@ -295,6 +298,7 @@ class Spans:
 
 def _make(name: str, kind: Kind, parent: SpanContext | None) -> Span:
     trace_id = parent.trace_id if parent else f"{random.getrandbits(128):032x}"
+    # zeros alone are not a valid id
     span_id = f"{random.getrandbits(64) or 1:016x}"
     context = SpanContext(trace_id, span_id, state=parent.state if parent else "")
     return Span(

@@ -176,6 +176,7 @@ class Console:
         if head.method == b"GET":
             text = head.query.get("key", [""])[0]
         elif head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == FORM:
+            # any bytes can be decoded so, and a wrong key is refused anyway
             text = parse_qs(http_request.body.decode("latin-1")).get("key", [""])[0]
         else:
             text = ""

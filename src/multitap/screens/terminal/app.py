@@ -51,9 +51,9 @@ class HangupDriver(LinuxDriver):
 
 _LOOK = 0.005  # seconds between two checks
 _STUCK = 10.0
-_NOTICED = 20.0  # seconds that a notice stays
 """Seconds. Queues and windows wait for nothing but the processor, however busy that is; only a
 widget that is removed meanwhile does not answer."""
+_NOTICED = 20.0  # seconds that a notice stays
 
 
 class OrderedKeysApp(App[None]):

@@ -23,6 +23,7 @@ from multitap.results import ToolResult
 from multitap.screens.live_view import LiveView
 from multitap.screens.markdown import ShownMarkdown, is_markdown
 from multitap.screens.terminal.windows import (
+    LONGEST,
     WINDOW_STYLE,
     Desktop,
     FormWindow,
@@ -36,8 +37,6 @@ NO_ARGUMENTS = (
     "The arguments of this call were not kept, so fill them in. "
     'With `record = "all"` in multitap.toml, later calls are kept.'
 )
-LONGEST = 100_000
-"""Characters of a result that are shown; more would slow down the screen."""
 
 
 class ResultWindow(ModalScreen[None]):

@@ -40,18 +40,21 @@ class KeyBar(Static):
             for _, binding, _, _ in self.screen.active_bindings.values()
             if binding.show
         ]
-        lines = pack(((key, f"{shown} {label}") for key, shown, label in keys), self.size.width)
-        labels = {key: (shown, label) for key, shown, label in keys}
+        lines = pack(
+            ((key, f"{key_text} {label}") for key, key_text, label in keys), self.size.width
+        )
+        labels = {key: (key_text, label) for key, key_text, label in keys}
         rows = (
             Content(" " * _GAP).join(_button(key, *labels[key]) for key in line) for line in lines
         )
         self.update(Content("\n").join(rows))
 
 
-def _button(key: str, shown: str, label: str) -> Content:
+def _button(key: str, key_text: str, label: str) -> Content:
+    # with variables, because a key such as `[` would be read as markup
     return Content.from_markup(
-        f"[@click=app.simulate_key('{key}')][$footer-key-foreground b]$shown[/] $label[/]",
-        shown=shown,
+        f"[@click=app.simulate_key('{key}')][$footer-key-foreground b]$key_text[/] $label[/]",
+        key_text=key_text,
         label=label,
     )
 

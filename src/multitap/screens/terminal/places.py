@@ -218,11 +218,12 @@ def server_story(row: ServerRow, tools: Iterable[ToolLine], calls: Iterable[Call
     own = [
         f"{tool.tool}  {_first_line(tool.description)}" for tool in tools if tool.server == row.name
     ]
-    made = [
+    latest = [
         f"{_clock(call.at)}  {call.tool}  {call.outcome.value}  {duration(call.seconds)}"
+        # by key, because a call may be a recent and a stored one
         for call in {call_key(call): call for call in calls if call.server == row.name}.values()
     ]
-    parts = [("TOOLS", own), ("LATEST CALLS", made)]
+    parts = [("TOOLS", own), ("LATEST CALLS", latest)]
     return "".join(
         "\n".join(("\n", title, *lines[:MOST_SHOWN], *_rest(lines)))
         for title, lines in parts
@@ -306,6 +307,7 @@ def tool_lines(tools: Iterable[ToolLine]) -> list[Row]:
 def client_lines(clients: Iterable[ClientRow]) -> list[Row]:
     return [
         Row(
+            # several clients may have the same name
             f"{client.caller} {number}",
             (
                 client.name,
@@ -333,6 +335,7 @@ def log_lines(activities: Iterable[Activity]) -> list[Row]:
     """Events, newest first."""
     return [
         Row(
+            # events have no id; two of the same moment differ in their texts
             f"{activity.at:.6f} {activity.text[:40]}",
             (_clock(activity.at), activity.level, activity.server or "", printable(activity.text)),
             _tone(activity.level),

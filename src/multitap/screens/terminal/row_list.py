@@ -26,6 +26,7 @@ _STYLES: dict[Tone, Style] = {
 _HEAD = Style(dim=True, underline=True)
 _CURSOR = Style(reverse=True)
 _GAP = "  "
+# rows, more than a terminal shows
 _LOOKED_AT = 100
 _LAST = 30
 """Cells that the last column keeps before another column is left out."""
@@ -109,6 +110,7 @@ class RowList(ScrollView, can_focus=True):
             same = (number for number, row in enumerate(self._rows) if row.key == before.key)
             self.cursor = next(same, min(self.cursor, max(0, len(self._rows) - 1)))
         self._widths = self._measure()
+        # no width: lines are cut, and only scrolled up and down; the header takes one row
         self.virtual_size = Size(0, len(self._rows) + 1)
         self.refresh()
         if self.current != before:  # its text may have changed, too

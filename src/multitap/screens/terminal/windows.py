@@ -81,6 +81,7 @@ class TextWindow(ModalScreen[None]):
             window.border_title = printable(self._title)
             window.border_subtitle = "Esc: close"
             with VerticalScroll(can_focus=True):
+                # without markup: text of a server must not become colours and links
                 yield Static(self._visible_text(), markup=False)
 
     def on_mount(self) -> None:
@@ -90,6 +91,7 @@ class TextWindow(ModalScreen[None]):
             self._look_again()
 
     def _look_again(self) -> None:
+        # exclusive: a slow answer must not replace a later one
         self.run_worker(self._refresh(), exclusive=True, exit_on_error=False)
 
     async def _refresh(self) -> None:
@@ -107,6 +109,7 @@ class TextWindow(ModalScreen[None]):
             scroll.scroll_end(animate=False)
 
     def _visible_text(self) -> str:
+        # the end, where the text of a log grows
         return printable(self.text[-LONGEST:]) or "(nothing yet)"
 
 
@@ -385,6 +388,7 @@ async def _visit(
 
 async def _fill(app: App[None], server: str, question: Mapping[str, Any]) -> dict[str, Any]:
     schema: Mapping[str, Any] = question.get("requestedSchema") or {}
+    # a hostile form with thousands of fields would block the screen
     if len(fields_of(schema)) > MOST_FIELDS:
         app.notify(f"{printable(server)} asked too much at once: declined", severity="warning")
         return {"action": "decline"}

@@ -30,6 +30,7 @@ from multitap.tools.tool import (
 MAX_OPTIONAL = 12
 MAX_CHOICES = 10
 MAX_DEPTH = 3
+# references may lead back to where they began
 MAX_REFERENCES = 16
 MORE = "…"
 
@@ -104,6 +105,7 @@ def _resolve(schema: Schema, root: Schema) -> Schema:
 def _at(reference: str, root: Schema) -> Any:
     place: Any = root
     for part in unquote(reference).removeprefix("#").split("/")[1:]:
+        # in this order (RFC 6901): `~01` is `~1`, and not a slash
         name = part.replace("~1", "/").replace("~0", "~")
         if not is_object(place):
             return None

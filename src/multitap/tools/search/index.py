@@ -190,7 +190,7 @@ class SearchRequest(msgspec.Struct, frozen=True):
     """The terms of the request."""
 
     terms: Sequence[SearchTerm]
-    words: frozenset[str]
+    all_words: frozenset[str]
     names: frozenset[str]
     """Words that may be the name of a tool."""
     is_question: bool
@@ -342,7 +342,7 @@ class Index:
 
     def _doubt(self, scores: _Scores, request: SearchRequest) -> None:
         """Lower the score of tools that are probably not meant, however well they match."""
-        servers = request.words & self._servers
+        servers = request.all_words & self._servers
         for number in scores:
             document = self._documents[number]
             if servers and servers.isdisjoint(document.server):

@@ -332,5 +332,6 @@ def meanings(stem: Stem) -> Mapping[Phrase, frozenset[str]]:
         meant = {stem(word) for word in terms.split()}
         for phrase in (*terms.split(), *spoken.split()):
             key = tuple(map(stem, phrase.split("-")))
+            # a word is searched for itself anyway; a phrase is not
             by_phrase[key] |= meant if len(key) > 1 else meant - {*key}
     return {phrase: frozenset(meant) for phrase, meant in by_phrase.items() if meant}

@@ -120,6 +120,7 @@ def _with_result(text: str) -> str:
         case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call) if any(
             isinstance(node, ast.AsyncFunctionDef) and node.name == name for node in tree.body
         ):
+            # models end a script with `main()`, although it has to be awaited
             start, _ = _Lines(text).place(call)
             data = text.encode()
             return (data[:start] + b"await " + data[start:]).decode()

@@ -182,6 +182,7 @@ class _Script:
             reason = f"a script may make {self._order.limits.calls} calls"
             return snapshot.resume({"exc_type": "RuntimeError", "message": reason})
         place = snapshot.position.start, snapshot.position.end
+        # the script awaits it somewhere, so that several calls can be under way at once
         if place in self._lazy or snapshot.allow_eager_await:
             self._pending[call.id] = call
             return snapshot.resume({"future": ...})

@@ -201,6 +201,7 @@ class AccessControl(Control):
         try:
             entries = islice(audit.lines(file, lambda _: True), _LOOKED_AT)
             matching = (line for line in entries if query.matches(_fields(line.record)))
+            # the limit comes from outside, and `islice` refuses negative ones
             page = islice(matching, max(0, min(limit, MOST_ENTRIES)))
             return AuditPage(tuple(AuditRow(line.entry.seq, line.record) for line in page))
         except sqlite3.Error as exc:

@@ -167,6 +167,7 @@ class BackgroundGateway:
         self._connections.add(connection)
         self._changed.ring()
         if strangers >= STRANGERS:
+            # later: asyncio connects the transport only after this returns
             asyncio.get_running_loop().call_soon(connection.close)
         else:
             self._tasks.start_soon(self._welcome, connection, lines)
@@ -256,6 +257,7 @@ class BackgroundGateway:
             request = msgspec.json.decode(line, type=JoinRequest)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
+        # in constant time, so that nobody can guess the proof byte by byte
         return request if hmac.compare_digest(request.proof.encode(), self._proof) else None
 
     async def _load(self, key: ViewKey) -> LoadedView:

@@ -49,6 +49,7 @@ class ControlFailure(msgspec.Struct, frozen=True, omit_defaults=True):
                 return cls(str(exc), exc.hint, "unknown", server)
             case BadArguments():
                 return cls(str(exc), exc.hint, "arguments", server)
+            # those for which a command has the same exit code
             case Unavailable() | CallTimeout() | Overloaded():
                 return cls(str(exc), exc.hint, "unavailable", server)
             case Denied():

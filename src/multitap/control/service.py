@@ -323,6 +323,7 @@ class ControlService(AccessControl, WorkerControl):
         if self.workers is not None:
             others = await self.workers.ask(lambda worker: worker.spans_here(trace_id, most))
             spans += [span for theirs in others.values() if theirs for span in theirs]
+        # each worker has sent as many as were asked for; a trace is shown whole
         return sorted(spans, key=lambda span: span.start)[-most if not trace_id else 0 :]
 
     async def spans_here(self, trace_id: str, most: int) -> list[Span]:
@@ -545,6 +546,7 @@ class ControlService(AccessControl, WorkerControl):
     async def answer(
         self, action: str, number: int, result: Raw = _NULL, error: str | None = None
     ) -> bool:
+        # the action may run in another worker than the one that got the answer
         if await self.answer_here(action, number, result, error):
             return True
         return self.workers is not None and any(

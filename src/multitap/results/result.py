@@ -418,6 +418,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
         seconds: float = 0.0,
     ) -> "ToolResult":
         """A protocol error as a failed result, in the server's own words."""
+        # the message may have lone surrogates, which no JSON can carry
         text = message.encode("utf-8", "replace").decode()
         raw = msgspec.json.encode({"content": [{"type": "text", "text": text}], "isError": True})
         result = cls(raw, server=server, tool=tool, seconds=seconds)
@@ -525,6 +526,7 @@ class ToolResult(msgspec.Struct, eq=False, dict=True):
         table = self.answer.read(_parse_table, self.raw)
         table["content"] = Raw(sifted.content)
         self.raw = Raw(msgspec.json.encode(table))
+        # both are about the bytes from before
         self._answer = self._sound = None
         self.warnings += (f"malformed content was dropped: {sifted.problem}",)
 

@@ -75,6 +75,7 @@ class LiveView:
                         if pulse.overview is not None:
                             self._take(pulse.overview)
                         # drawing costs more than asking: draw rarely while the gateway is quiet
+                        # `take` comes first, because it has to see every pulse
                         if self.recent.take(pulse) or pulse.overview is not None:
                             yield
             except MultitapError as exc:

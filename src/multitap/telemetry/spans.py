@@ -175,6 +175,7 @@ def is_disabled(environ: Mapping[str, str] = os.environ) -> bool:
 
 def _argument(text: str) -> float:
     try:
+        # 1.0 is the default of the specification
         ratio = float(text or 1.0)
     except ValueError:
         ratio = -1.0

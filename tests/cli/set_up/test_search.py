@@ -78,7 +78,7 @@ def test_a_project_cannot_name_the_registry(multitap, home):
 
 
 def meant(*words, **more):
-    return resolve(AddRequest(words=words, **more))[0]
+    return resolve(AddRequest(arguments=words, **more))[0]
 
 
 @pytest.mark.parametrize(

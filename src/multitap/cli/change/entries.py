@@ -106,6 +106,7 @@ def setting_edit(
         typed = [
             ".".join(assignment.path) for assignment in assignments if assignment.value is not None
         ]
+        # as it would be read, so that nothing is written that the next start refuses
         check_servers(after, dialect, [name], typed=typed)
         return edits
 

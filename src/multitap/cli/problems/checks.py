@@ -230,6 +230,7 @@ def check_sandbox(server: ServerSnapshot) -> Iterator[Check]:
     hint = None
     if sandbox.denied:
         hint = denial_hint(server.name, dict.fromkeys(sandbox.denied, True))
+    # `guard` leaves the network open
     elif sandbox.refused and sandbox.level == "strict":
         hint = f"`multitap sandbox learn {server.name}` widens its rules"
     yield Check("sandbox", CheckResult.OK, text, hint, tuple(traffic))
@@ -369,6 +370,7 @@ def check_package(config: StdioServer, package: LockedPackage | None) -> Check |
     if launch.is_exact:
         return Check("package", CheckResult.OK, f"{launch.name}@{launch.version}")
     version = package and package.version != UNKNOWN and package.version
+    # the tag of an image can be moved to another one; its digest cannot
     if launch.kind == "docker":
         hint = f"write `{launch.name}@sha256:...`"
     else:

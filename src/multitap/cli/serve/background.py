@@ -99,6 +99,7 @@ async def host_background(neighbours: Neighbours, url: str) -> None:
         # in a thread: the other gateway has to answer
         place = await to_thread.run_sync(turn.enter_context, free_place())
         views = Views(_load, partial(_open, neighbours))
+        # until we listen, no client may start a gateway of its own in this place
         await run_background(views, place, turn.close, host=url)
     except (MultitapError, OSError) as exc:
         logger.info("clients on pipes do not share the servers of this gateway: %s", exc)
@@ -117,6 +118,7 @@ def _surroundings(key: ViewKey, env: Mapping[str, str]) -> Surroundings:
 
 
 def _load(key: ViewKey) -> LoadedView:
+    # the rest is sent once the files say what their servers need
     options, where = _options(key), _surroundings(key, dict(key.early))
     loaded = configuration_loader(options, where)()
     notes: list[str] = []

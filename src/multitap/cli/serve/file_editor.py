@@ -142,7 +142,7 @@ class FileEditor(ConfigEditor):
                     raise UnknownName(f"the registry has no server named {new.what!r}")
                 draft = server.best(shutil.which)
             case "url":
-                drafts = an_address(AddRequest(words=(new.what,)))
+                drafts = an_address(AddRequest(arguments=(new.what,)))
                 if not drafts:
                     raise ConfigError(
                         f"{new.what!r} is not an address",

@@ -146,7 +146,7 @@ class AddCommand(click.Command):
 
 @click.command(cls=AddCommand, context_settings={"ignore_unknown_options": True})
 @click.argument(
-    "words",
+    "arguments",
     nargs=-1,
     type=click.UNPROCESSED,
     metavar="[NAME] [URL | TEXT | -] [-- COMMAND...]",
@@ -177,7 +177,7 @@ class AddCommand(click.Command):
 @json_option
 def add(
     options: CommonOptions,
-    words: tuple[str, ...],
+    arguments: tuple[str, ...],
     *,
     env: tuple[str, ...],
     header: tuple[str, ...],
@@ -204,18 +204,18 @@ def add(
     in now.
     """  # noqa: D301 - click's mark for lines that stay as they are
     typed = click.get_current_context().meta
-    if not words and not typed.keys() & {"line", "command"}:
+    if not arguments and not typed.keys() & {"line", "command"}:
         raise click.UsageError("name a server: `multitap add NAME -- COMMAND`, or a URL")
     options_ = AddOptions(**how)
     request = parse_words(
-        words,
+        arguments,
         command=typed.get("command", ()),
         line=typed.get("line", ()),
         env=env,
         headers=header,
         transport=transport,
         # bounded: a file that is piped by mistake may have no end
-        piped=sys.stdin.read(1024 * 1024) if "-" in words else "",
+        piped=sys.stdin.read(1024 * 1024) if "-" in arguments else "",
         consent=Consent(options_.yes, options_.dry_run, typed.get("typed", ())),
     )
     return _add(options, request, options_)
@@ -242,7 +242,7 @@ def _add_drafts(
     additions = [make_addition(draft, request, target, how) for draft, request in drafts]
     label = f"add {' '.join(addition.name for addition in additions)}"
     for addition, (draft, request) in zip(additions, drafts, strict=True):
-        if draft.name not in request.words:
+        if draft.name not in request.arguments:
             check_name(addition, loaded)
         for line in review_of(addition, loaded):
             note(line)

@@ -100,7 +100,7 @@ _PATH = re.compile(r"\.{0,2}/|~|(?!\w+:).*\.(?:jsonc?|toml|ya?ml|mcpb|dxt)$")
 class AddRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The typed words, sorted but not yet interpreted."""
 
-    words: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     """The words before `--`, without options: usually a name, and perhaps a URL."""
     command: tuple[str, ...] = ()
     """The words after `--`."""
@@ -119,11 +119,11 @@ class AddRequest(msgspec.Struct, frozen=True, kw_only=True):
     """How the person agrees to what has to be fetched."""
 
     def __repr__(self) -> str:
-        return f"AddRequest({self.words!r})"  # variables, headers and inputs may be secret
+        return f"AddRequest({self.arguments!r})"  # variables, headers and inputs may be secret
 
 
 def parse_words(
-    words: Sequence[str],
+    arguments: Sequence[str],
     *,
     command: Sequence[str] = (),
     line: Sequence[str] = (),
@@ -138,12 +138,12 @@ def parse_words(
     Raises:
         ConfigError: An option has no value, or is malformed.
     """
-    plain, inputs = _inputs([word for word in words if word != "-"])
+    plain, inputs = _inputs([word for word in arguments if word != "-"])
     # a word with one of these was quoted: a whole line or a snippet, and no name
     texts = [word for word in plain if not command and any(char in word for char in " \n{")]
     text = piped or shlex.join(line) or "".join(texts[:1])
     return AddRequest(
-        words=tuple(word for word in plain if word not in texts),
+        arguments=tuple(word for word in plain if word not in texts),
         command=tuple(command),
         text=text,
         is_piped=bool(piped),
@@ -209,7 +209,7 @@ def resolve(request: AddRequest) -> tuple[ServerDraft, ...]:
         if drafts := recognise(request):
             _check_options(request, drafts)
             return tuple(map(settle_provenance, drafts))
-    hint = options_of(request.words[0]) if request.words else None
+    hint = options_of(request.arguments[0]) if request.arguments else None
     raise ConfigError(f"cannot tell which server {_show(request)} means", hint=hint or _HINT)
 
 
@@ -228,12 +228,12 @@ def settle_provenance(draft: ServerDraft) -> ServerDraft:
 def _check_words(request: AddRequest) -> None:
     """Report clear mistakes before anything guesses."""
     most = 0 if _launcher_line(request) else 1
-    if request.command and not most <= len(request.words) <= 1:
-        names = shlex.join(request.words)
+    if request.command and not most <= len(request.arguments) <= 1:
+        names = shlex.join(request.arguments)
         problem = f"{names!r} is more than a name" if names else "the server has no name"
         command = shlex.join(request.command)
         raise ConfigError(problem, hint=f"write `multitap add NAME -- {command}`")
-    for word in request.words:
+    for word in request.arguments:
         if _OTHER_ADDRESS.match(word) and not (_ADDRESS.fullmatch(word) or _is_link(word)):
             raise ConfigError(
                 f"no MCP server has an address such as {word!r}",
@@ -259,7 +259,7 @@ def _check_options(request: AddRequest, drafts: Sequence[ServerDraft]) -> None:
 
 def _check_file(request: AddRequest) -> None:
     """Report missing files: a path is not a name that a registry may know."""
-    word = request.words[-1] if request.words and not request.command else ""
+    word = request.arguments[-1] if request.arguments and not request.command else ""
     if _PATH.match(word) and not is_there(Path(word).expanduser()):
         raise ConfigError(
             f"there is no file {word!r}",
@@ -269,7 +269,7 @@ def _check_file(request: AddRequest) -> None:
 
 def a_launcher_line(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add npx -y package`, quoted or not, also after NAME or `--`."""
-    line, names = _launcher_line(request), request.words
+    line, names = _launcher_line(request), request.arguments
     if line is None or len(names) > 1:
         return ()
     command = request.command or tuple(_split(request.text))
@@ -280,7 +280,7 @@ def a_command(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add NAME -- python server.py`."""
     if not request.command:
         return ()
-    return (_program(request.words[0], request.command, "user"),)
+    return (_program(request.arguments[0], request.command, "user"),)
 
 
 def _program(name: str, command: Sequence[str], provenance: Provenance) -> ServerDraft:
@@ -309,8 +309,8 @@ def _origin(request: AddRequest) -> Provenance:
 
 def an_address(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add [NAME] URL [-H "K: V"]`."""
-    addresses = [word for word in request.words if _ADDRESS.fullmatch(word)]
-    names = [word for word in request.words if word not in addresses]
+    addresses = [word for word in request.arguments if _ADDRESS.fullmatch(word)]
+    names = [word for word in request.arguments if word not in addresses]
     if request.command or len(addresses) != 1 or len(names) > 1:
         return ()
     fields = {"url": addresses[0], "transport": request.transport}
@@ -325,7 +325,7 @@ def an_install_link(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add 'cursor://…'`: the link behind "Add to Cursor" or "Install in VS Code"."""
     from multitap.cli.set_up.pasted import from_snippet, snippet_in  # noqa: PLC0415 - rarely
 
-    *names, word = request.words or ("",)
+    *names, word = request.arguments or ("",)
     if request.command or len(names) > 1 or not _is_link(word):
         return ()
     name, text = snippet_in(word)
@@ -336,7 +336,7 @@ def a_configuration(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add [NAME] ./mcp.json`: the servers of a client's file."""
     from multitap.cli.set_up.pasted import from_file  # noqa: PLC0415
 
-    *names, word = request.words or ("",)
+    *names, word = request.arguments or ("",)
     path = Path(word).expanduser()
     suffixes = {".json", ".jsonc", ".toml", ".yaml", ".yml"}
     if request.command or len(names) > 1 or not _PATH.match(word) or path.suffix not in suffixes:
@@ -350,7 +350,7 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
 
     if not request.text:
         return ()
-    name = request.words[0] if len(request.words) == 1 else None
+    name = request.arguments[0] if len(request.arguments) == 1 else None
     origin = _origin(request)
     drafts = from_line(request.text, origin) or from_snippet(request.text, name, "pipe")
     if not drafts and request.text.lstrip().startswith(("{", "[", '"')):
@@ -406,7 +406,7 @@ def _without_empty(fields: Mapping[str, object]) -> dict[str, object]:
 
 
 def _show(request: AddRequest) -> str:
-    return repr(shlex.join(request.words) or request.text[:40])
+    return repr(shlex.join(request.arguments) or request.text[:40])
 
 
 def _is_link(word: str) -> bool:

@@ -39,6 +39,7 @@ class Consent(msgspec.Struct, frozen=True):
 
     @property
     def can_ask(self) -> bool:
+        # questions go to standard error: the output may be piped
         return not self.yes and sys.stdin.isatty() and sys.stderr.isatty()
 
     def confirm(self, what: str, question: str) -> None:

@@ -49,7 +49,7 @@ def a_server_json(request: AddRequest) -> tuple[ServerDraft, ...]:
     """`add [NAME] server.json`, or its content pasted."""
     # by its keys, before it is parsed: a snippet of a client's file is JSON as well
     if '"registryType"' in request.text or '"remotes"' in request.text:
-        name = request.words[0] if request.words else None
+        name = request.arguments[0] if request.arguments else None
         described = read_server(request.text.encode(), provenance="pipe")
         return _call_it(_best(described, request), name)
     name, word = _split_name(request, lambda word: word.endswith("server.json"))
@@ -152,9 +152,9 @@ def registry_address() -> str:
 
 def _split_name(request: AddRequest, fits: Callable[[str], bool]) -> tuple[str | None, str | None]:
     """The chosen name, if any, and the word that identifies the server."""
-    if request.command or request.text or not 1 <= len(request.words) <= 2:  # noqa: PLR2004 - NAME WHAT
+    if request.command or request.text or not 1 <= len(request.arguments) <= 2:  # noqa: PLR2004 - NAME WHAT
         return None, None
-    *names, word = request.words
+    *names, word = request.arguments
     if not fits(word):
         return None, None
     return (names[0] if names else None), word

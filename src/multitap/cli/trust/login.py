@@ -162,6 +162,7 @@ async def _ask_about_place(name: str, place: StoredLogin, before: StoredLogin | 
     note(f"  credentials are sent to {place.token_endpoint}")
     if not is_somebody_there():
         raise LoginFailed("there is no terminal to agree at; set `oauth.issuer` instead")
+    # the server itself names that place, and could name one that collects credentials
     answer = await _ask(f"Let {name!r} log in there? [y/N]: ")
     if answer.lower() not in ("y", "yes"):
         raise LoginFailed("you did not agree; nothing was sent")

@@ -126,6 +126,7 @@ def learn_sandbox(
     if not rules:
         note("it needs no more rules than it has")
     elif not as_json:
+        # the rules of a server that does not come up are shown, but may not be all of them
         _keep(options, loaded, name, learned, dry_run=dry_run or trouble is not None)
     return Exit.DONE if trouble is None else Exit.UNAVAILABLE
 

@@ -222,6 +222,7 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
         for number, field in enumerate(self._fields):
             box = self.query_one(f"#field-{number}", Input)
             try:
+                # an empty field is left out, because a schema may refuse an empty text
                 if box.value.strip():
                     content[field.name] = self._value(field, box.value.strip())
                 elif field.required:

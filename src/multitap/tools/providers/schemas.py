@@ -433,7 +433,7 @@ class ShorteningStep(msgspec.Struct, frozen=True):
 
     about: int
     """Characters of the tool's description."""
-    words: int
+    part_about: int
     """Characters of a description within the schema."""
     values: int
     """How many allowed values are listed."""
@@ -442,25 +442,25 @@ class ShorteningStep(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return (
-            f"descriptions are cut to {self.words} characters, lists of more than {self.values} "
-            f"values and what is nested deeper than {self.levels} levels left out"
+            f"descriptions are cut to {self.part_about} characters, lists of more than "
+            f"{self.values} values and what is nested deeper than {self.levels} levels left out"
         )
 
 
 STEPS = (
-    ShorteningStep(about=4000, words=400, values=200, levels=20),
-    ShorteningStep(about=2000, words=150, values=100, levels=20),
-    ShorteningStep(about=1000, words=80, values=50, levels=5),
-    ShorteningStep(about=1000, words=80, values=20, levels=3),
-    ShorteningStep(about=600, words=60, values=10, levels=2),
-    ShorteningStep(about=300, words=0, values=0, levels=1),
+    ShorteningStep(about=4000, part_about=400, values=200, levels=20),
+    ShorteningStep(about=2000, part_about=150, values=100, levels=20),
+    ShorteningStep(about=1000, part_about=80, values=50, levels=5),
+    ShorteningStep(about=1000, part_about=80, values=20, levels=3),
+    ShorteningStep(about=600, part_about=60, values=10, levels=2),
+    ShorteningStep(about=300, part_about=0, values=0, levels=1),
 )
 
 
 def say_less(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) -> Schema:
     """A shorter schema that is still correct."""
     if level >= step.levels:
-        return _cut_description(outline(schema), step.words)
+        return _cut_description(outline(schema), step.part_about)
     shorter = {word: value for word, value in schema.items() if word not in _DECORATION}
     # all or none: a truncated list would forbid values that the tool accepts
     if is_list(values := shorter.get("enum")) and len(values) > step.values:
@@ -471,7 +471,7 @@ def say_less(schema: Mapping[str, Any], step: ShorteningStep, level: int = 0) ->
         inner = level if at[0] in _SAME_LEVEL else level + 1
         return say_less(part, step, inner) if is_object(part) else part
 
-    return _cut_description(map_schemas(shorter, visit, ()), step.words)
+    return _cut_description(map_schemas(shorter, visit, ()), step.part_about)
 
 
 def _cut_description(schema: Schema, longest: int) -> Schema:

@@ -54,6 +54,7 @@ def _words(text: str) -> list[str]:
 
 def _strip_accents(text: str) -> str:
     decomposed = unicodedata.normalize("NFKD", text)
+    # composed again, because the syllables of Korean fall apart with the accents
     return unicodedata.normalize("NFC", "".join(c for c in decomposed if not _is_accent(c)))
 
 

@@ -167,6 +167,7 @@ def reading_tool(folders: Iterable[Path], *, accepts: Accepts = lambda _: True) 
     places = tuple(folders)
 
     def read_skill(name: str, file: str = MANUAL) -> str:
+        # read again: people change skills while an agent runs
         skill = _find(scan(places, accepts=accepts)[0], name)
         return skill.instructions() if file == MANUAL else skill.read(file)
 

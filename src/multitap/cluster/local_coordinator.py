@@ -109,6 +109,7 @@ class LocalLeases:
         owner, last, until, _ = self._kept.get(name, ("", 0, 0.0, b""))
         if owner not in {"", holder} and until > now:
             return None
+        # by the clock: greater than every earlier one, even if all of them were forgotten
         token = max(last + 1, int(now * 1000))
         self._kept[name] = holder, token, now + ttl, note
         return token

@@ -12,6 +12,8 @@ NO_CALL, SEVERAL_CALLS = -1, -2
 """In place of a request number: a server's message belongs to no call, or to one of several."""
 
 
+# By position: the names of fields would be most of a small message. A tag is never used again,
+# since replicas of two versions work together during a roll-out.
 class Greeting(msgspec.Struct, array_like=True, tag=0):
     """The first message on a connection, each way."""
 

@@ -106,6 +106,7 @@ class ConfigModel(Struct, frozen=True, kw_only=True, dict=True):
     def replace(self, **changes: Any) -> Self:
         """A copy with other values."""
         copy = structs.replace(self, **changes)
+        # msgspec copies the fields only
         copy.beside.update(self.beside)
         if changes:
             copy.beside["_given"] = self.given_fields | changes.keys()
@@ -277,6 +278,7 @@ def _chosen(kinds: tuple[type[ConfigModel], ...], table: Mapping[str, Any]) -> t
         fields = {field.name: field for field in fields_of(kind)}
         if table.get("transport") in get_args(fields["transport"].type):
             return kind
+    # otherwise the first one, which then says what it lacks
     return next((kind for kind in kinds if {*_required(kind)} <= table.keys()), kinds[0])
 
 

@@ -69,6 +69,7 @@ class _JsoncReader:
     def value(self, key: KeyPath, at: int, key_at: int | None = None) -> Any:
         self._meter.value(len(key), at)
         self.marks[key] = Mark(at if key_at is None else key_at, at)
+        # a slice, here and below: it is empty at the end, where an index would raise
         match self.text[at : at + 1]:
             case "{":
                 return self.table(key, at)

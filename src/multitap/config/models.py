@@ -83,6 +83,7 @@ class Limits(ConfigModel, frozen=True, kw_only=True):
     """Calls that may wait for their turn; more are refused at once."""
     tools: Count = 10_000
     """Tools taken from one server's list."""
+    # a heartbeat counts as 64 bytes: at any sane rate, none reach it
     junk: _Size = 4 * MIB
     """Bytes of junk per minute, after which the server is stopped."""
 

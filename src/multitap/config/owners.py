@@ -106,6 +106,7 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
+# asked about each file, and about every folder above it
 @lru_cache(maxsize=64)
 def _is_private(gid: int) -> bool:
     """Whether a group has only this user as a member; root's group is fine, like root."""

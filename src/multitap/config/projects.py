@@ -326,6 +326,7 @@ def adopt(
         elif name in counting:
             # As a whole, not field by field: a project that adds an `env` to the user's server
             # could run its own code with the user's secrets.
+            # The user's entries below it are only what `config explain` shows as replaced.
             stacks[name] = Stack((*servers[name].entries, *stack.entries), stack.project)
     entry = None
     if fields and decision.settings is TrustState.TRUSTED:

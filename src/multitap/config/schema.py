@@ -30,6 +30,7 @@ def json_schema() -> Schema:
     """The schema of our file, generated from the models."""
     definitions: Schema = {}
     whole = _model(Settings, definitions)
+    # only Python can describe one: it holds an object
     del definitions["LocalServer"]
     texts = _docstrings()
     _describe(whole, texts["Settings"])

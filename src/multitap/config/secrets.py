@@ -127,6 +127,7 @@ def in_headers(headers: Mapping[str, str]) -> Iterator[str]:
         credential = scheme[2] if scheme else value
         yield from in_value(credential, telling=scheme is not None or is_telling(name))
         if scheme and scheme[1].lower() == "basic":
+            # decoded as well: an error message may quote the password itself
             yield from in_value(_password(scheme[2]), telling=True)
         if name.lower() == "cookie":
             for pair in value.split(";"):

@@ -356,6 +356,7 @@ OF_SYSTEM = (
     ("vscode", "Code/User/profiles/*/mcp.json"),
     ("vscode", "Code - Insiders/User/mcp.json"),
     ("vscode", "VSCodium/User/mcp.json"),
+    # an extension: of VS Code, its Insiders edition, VSCodium, Cursor
     ("cline", "*/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
     ("otter", "otter/config.toml"),
 )

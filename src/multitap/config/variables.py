@@ -146,6 +146,7 @@ def expand(text: str, scope: Scope, on_value: OnValue = lambda _, __: None) -> s
         on_value(reference, text_)
         return text_
 
+    # once: a value is data, and must not name another secret
     return _REFERENCE.sub(value, text)
 
 

@@ -310,6 +310,7 @@ class _UncachedLoader(SourceFileLoader):
 def _run(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
+    # a name of its own: two files may both be called `tools.py`
     called = f"multitap_functions_{sha256(str(path).encode()).hexdigest()[:12]}"
     loader = _UncachedLoader(called, str(path))
     module = module_from_spec(ModuleSpec(called, loader, origin=str(path)))

@@ -25,6 +25,7 @@ from multitap.store import Activity, LogKind, Page, Store
 
 MAX_LOGS = 1000  # the store's own limit for one page
 
+# without a zone, it would be another moment on another machine
 _Time = Annotated[datetime, Meta(tz=True)]
 
 
@@ -401,10 +402,12 @@ class EnvTool(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             BadArguments: They do not match; `path` says where.
         """
         self._checker.check(arguments)
+        # clients send null for what they leave out, and the check lets that pass
         present = {name: value for name, value in arguments.items() if value is not None}
         try:
             return msgspec.convert(present, self.question)
         except msgspec.ValidationError as exc:  # a time without a zone, which schemas cannot forbid
+            # msgspec says where only in its message
             text, _, place = str(exc).partition(" - at `$")
             path = "".join(f"/{part}" for part in _PATH_PART.findall(place))
             raise BadArguments(f"{path}: {text}", path=path) from None
@@ -470,6 +473,7 @@ def _schema(message: type[EnvMessage]) -> Schema:
 def _field_texts() -> Mapping[tuple[str, str], str]:
     """The text below each field of a message, by class and name on the wire."""
     texts: dict[tuple[str, str], str] = {}
+    # from the source: one text for those who read the code and for models that read the schema
     for node in ast.parse(inspect.getsource(sys.modules[__name__])).body:
         if not isinstance(node, ast.ClassDef):
             continue
@@ -486,6 +490,7 @@ def _field_texts() -> Mapping[tuple[str, str], str]:
 
 
 def _camel(name: str) -> str:
+    # as msgspec renames the fields for the wire
     first, *others = name.split("_")
     return first + "".join(map(str.title, others))
 

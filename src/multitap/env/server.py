@@ -480,6 +480,7 @@ def _definition(tool: EnvTool, name: str) -> types.Tool:
 def _result(answer: EnvMessage) -> types.CallToolResult:
     data = to_json(answer)
     return types.CallToolResult(
+        # MCP: the same as text, for clients that do not read structured content
         content=[types.TextContent(text=msgspec.json.encode(data).decode())],
         structured_content=data,
         is_error=isinstance(answer, ToolOutcome) and not answer.success,

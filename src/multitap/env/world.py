@@ -258,6 +258,7 @@ class ProfileWorld(EnvironmentWorld):
     async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> protocol.PromptText:
         limits, prompt = self._limits, self._environment.hub.catalog.prompts.get(name)
         is_foreign = prompt is not None and name not in self._environment.settings.prompts
+        # our own server repeats the prompts of the settings under other names
         hidden = {SERVER, *self._personal_servers}
         if prompt and is_foreign and (not limits.has(prompt.server) or prompt.server in hidden):
             # the same message as for a prompt that does not exist: hidden means not there
@@ -278,6 +279,7 @@ class ProfileWorld(EnvironmentWorld):
         entries = tuple(
             entry
             for entry in page.entries
+            # one without a server is about a reload, and names servers that may be hidden
             if entry.server is not None
             and entry.server not in personal
             and limits.has(entry.server)

@@ -31,6 +31,7 @@ from multitap.oauth.errors import LoginFailed, clean
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address
 
+# 100.64.0.0/10 is for networks of providers (RFC 6598), and used by VPNs such as Tailscale
 _PRIVATE = tuple(
     ipaddress.ip_network(block)
     for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7")
@@ -264,6 +265,7 @@ class GuardedFetch:
                 if location is None:
                     return reply
                 target = join_url(url, location)
+                # the rules were checked for this origin only
                 if target is None or not same_origin(url, target):
                     raise LoginFailed(f"{show_url(url)} redirects to another origin")
                 url = target

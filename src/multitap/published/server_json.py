@@ -260,6 +260,7 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
         package_kind, identifier, version if isinstance(version, str) else None
     ).check()
     hint = table.get("runtimeHint")
+    # only launchers: a publisher must not choose the program that runs
     runner = (
         hint if isinstance(hint, str) and hint in HINTS[package_kind] else RUNNERS[package_kind]
     )
@@ -273,6 +274,7 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
         raise ConfigError(f"{quoted(odd)} is not the name of a variable")
     options = [*_arguments(table.get("runtimeArguments"), inputs)]
     if package_kind == "oci":
+        # by name: values in a command line are shown to all users of the machine
         options += [word for key in env for word in ("-e", key)]
     command, *args = package.command(runner, tuple(options))
     args += _arguments(table.get("packageArguments"), inputs)

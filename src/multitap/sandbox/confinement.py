@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         """The command of a program that starts it, such as bubblewrap; empty: started directly."""
 
 
+# of `linux/prctl.h` and `linux/capability.h`
 _NO_NEW_PRIVS = 38
 _BOUNDING_DROP, _AMBIENT, _AMBIENT_CLEAR = 24, 47, 4
 _CAPSET = {"x86_64": 126, "aarch64": 91}

@@ -103,6 +103,7 @@ _STEERING = re.compile(
 )
 """Variables with which a client talks to another engine, or runs other programs."""
 _NO_NEW_PRIVILEGES = frozenset({"no-new-privileges", "no-new-privileges=true"})
+# as the engines read them: those of Go's `strconv.ParseBool`
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
 

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# the numbers of the calls on all machines; the rest is of `linux/landlock.h`
 _CREATE, _ADD_RULE, _RESTRICT = 444, 445, 446
 _VERSION = 1  # a flag: only say which version of the interface there is
 _PATH_BENEATH, _NET_PORT = 1, 2

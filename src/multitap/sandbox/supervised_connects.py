@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from .calling_process import CallingProcess
 
+# of `linux/rtnetlink.h` and `linux/netlink.h`
 _GET_ROUTE, _REQUEST = 26, 1
 _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=BBBBBBBBI")

@@ -187,6 +187,7 @@ class SupervisedWatches:
             watches = caller.descriptor(number)
             try:
                 path = ctypes.c_char_p(b"/proc/self/fd/%d" % place)
+                # our path is itself a link, to what was opened without following
                 return syscall(_ADD, watches, path, mask & ~_DONT_FOLLOW)
             finally:
                 os.close(watches)
@@ -352,6 +353,7 @@ class OwnDevices:
                     raise
             else:
                 try:
+                    # our path is itself a link, to what was opened without following
                     return os.open(f"/proc/self/fd/{place}", opening & ~os.O_NOFOLLOW)
                 finally:
                     os.close(place)
@@ -363,6 +365,7 @@ class OwnDevices:
             ours = os.open(name, opening | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
         finally:
             os.close(folder)
+        # afterwards: our own umask must not count
         os.fchmod(ours, permissions)
         self._made.add(os.fstat(ours).st_ino)
         return ours

@@ -90,6 +90,7 @@ def _process_behind(fd: int) -> int:
     raise ProcessLookupError(errno.ESRCH, "no process")
 
 
+# of `linux/seccomp.h`: requests about notifications, and their structures
 _RECEIVE, _SEND, _ADD = 0xC0502100, 0xC0182101, 0x40182103
 _CALL = struct.Struct("=QIIiIQ6Q")
 _ANSWER = struct.Struct("=QqiI")

@@ -55,6 +55,7 @@ class MCPServerConfig:
         """A configuration with these fields; `written` are keys that may be present but empty."""
         present = {*server.given_fields, *written}.intersection(_FIELDS, server.__struct_fields__)
         values: dict[str, Any] = {name: getattr(server, name) for name in present}
+        # ExcelManus has a list here, our own model a tuple
         if "args" in values:
             values["args"] = [*values["args"]]
         return cls(name=name, transport=server.transport, origin=server, project=project, **values)

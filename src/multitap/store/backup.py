@@ -199,6 +199,7 @@ def check_databases(folders: UserFolders) -> Iterator[tuple[Path, str]]:
         if path.suffix != _DATABASE:
             continue
         try:
+            # read-only: a look must not create a database, or change one
             with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
                 rows = [row[0] for row in connection.execute("PRAGMA integrity_check(10)")]
         except sqlite3.Error as exc:

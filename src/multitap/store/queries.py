@@ -426,7 +426,9 @@ class CallHistories:
     def read(self, span: float, rows: Rows) -> CallHistory:
         """The history of the last `span` seconds; `rows` runs a query."""
         step, now = max(1.0, min(span, LONGEST_SPAN) / POINTS), time.time()
+        # counted from the epoch: a step has the same calls at the next look, and so the same sums
         first = int(now / step) - POINTS + 1
+        # added again below: the span that was asked for least recently is dropped first
         counted, steps = self._cached.pop(step, (0, {}))
         ((newest,),) = rows(_NEWEST, ())
         if newest < counted:  # all calls were removed, and ids may start again

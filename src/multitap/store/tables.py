@@ -543,6 +543,7 @@ def _identity(config: ServerConfig) -> dict[str, Any]:
             return {
                 "transport": config.transport,
                 "url": config.url,
+                # names of headers have no case
                 "headers": sorted(name.lower() for name in config.headers),
             }
         case LocalServer():

@@ -15,7 +15,9 @@ from multitap.trust.lock_file import UNKNOWN, LockedPackage
 Kind = Literal["npm", "pypi", "docker"]
 _EXACT = re.compile(r"v?\d+(\.\d+)*([-+.]?[a-z0-9][\w.+-]*)?", re.IGNORECASE)
 _RANGE = re.compile(r"[\[<>=!~; ]")
+# PEP 503: a run of these counts as one, in any case of letters
 _NORMAL = re.compile(r"[-_.]+")
+# the folders that npx and uv make for a package
 _NPX = re.compile(r"(/\S*?/_npx/[0-9a-f]+)/")
 _UV = re.compile(r"(/\S*?/archive-v\d+/[\w-]+)/")
 _SWITCHES = {

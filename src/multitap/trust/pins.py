@@ -355,6 +355,7 @@ class Pins:
             pins = self._entry(self._files_of(config)[0], server)
             if pins is None or pins.naming != self.naming or pin_mode(config) == "off":
                 continue
+            # those that a person has accepted last: of two names, theirs counts
             for raw, pin in (*pins.pending.items(), *pins.tools.items()):
                 if pin.exposed:
                     locks[server, raw] = pin.exposed

@@ -153,6 +153,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ),
     ),
     (
+        # tags of chat templates and system prompts, which give a text more weight than it has
         ("markup", INSTRUCTIONS, 2),
         "<|[inst|[system|# system|system:|[important|assistant:|developer:|[admin|[hidden|[/inst",
         (
@@ -162,6 +163,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
             "|[.!>-] ?)(?:system|assistant|developer) ?: "
         ),
     ),
+    # not enough by itself: honest texts in Markdown have comments, too
     (("comment", INSTRUCTIONS, 1), "<!--|[//]:", r"<!--|\[//\]: ?#"),
     (
         ("approval", INSTRUCTIONS, 2),
@@ -180,6 +182,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         _FILE_WORDS,
         (
             rf"\b(?:{_TAKE}|{_GIVE}|requires?|needs?"
+            # not if the tool says that it refuses such a file
             rf"|use)\b.{{0,70}}?{_FILES}(?!.{{0,40}}\b(?:rejected|blocked|denied|not allowed"
             r"|refused|forbidden|disallowed)\b)"
         ),
@@ -212,6 +215,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         rf"\b{_GIVE}\b.{{0,70}}?{_VALUABLES}",
     ),
     (
+        # a tool that wants to be used before all others gets what was meant for them
         ("before all", INSTRUCTIONS, 2),
         (
             "before answering|before responding|before replying|this tool must be used"
@@ -264,6 +268,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ),
     ),
     (
+        # a tool that speaks of the use of others may change what they do
         ("shadow", INSTRUCTIONS, 1),
         " called| used| invoked| run|affects|after calling|after using|after listing",
         (
@@ -344,6 +349,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ),
     ),
     (
+        # a client that shows it loads the address, with the data in it, and nobody has clicked
         ("beacon", EXFILTRATION, 2),
         "![|<img|<iframe|<script",
         (
@@ -352,6 +358,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ),
     ),
     (
+        # services that take whatever is sent to them, for whoever made the address
         ("dead drop", EXFILTRATION, 2),
         (
             "webhook.site|ngrok|pipedream|requestbin|burpcollaborator|oastify|interact.sh|dnslog"
@@ -365,6 +372,7 @@ _TABLE: tuple[tuple[tuple[str, str, int], str, str], ...] = (
         ),
     ),
     (
+        # honest tools name these, too; addresses of this machine and its network do not count
         ("drop", EXFILTRATION, 1),
         (
             "hooks.slack.com/services|discord.com/api/webhooks|discordapp.com/api/webhooks"

@@ -138,6 +138,7 @@ class Vault:
             raise VaultError(f"a secret has 1 to {LONGEST_VALUE:,} characters")
         checked = tuple(origin_of(origin) for origin in origins)
         with self._changing() as content:
+            # the keyring first: a name in the file must have its value
             stored = None if store_in_keyring(name, value) else value
             secret = content.secrets[name] = Secret(servers, checked, stored)
         bound = ", ".join((*servers, *checked))
@@ -157,6 +158,7 @@ class Vault:
                     f"no secret named {quoted(name)}", hint="`multitap secret list` shows them"
                 )
         if secret.is_in_keyring:
+            # after the file, for the same reason
             delete_from_keyring(name)
         self._record("secret.removed", subject=name)
 
@@ -280,6 +282,7 @@ def _refuse(name: str, reason: str, option: str) -> None:
 
 
 def _check_name(name: str) -> None:
+    # the last two would end a variable, or begin its default
     odd = not name.isprintable() or name != name.strip() or "}" in name or ":-" in name
     if not name or odd or len(name) > LONGEST_NAME:
         raise VaultError(

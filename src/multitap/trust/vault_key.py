@@ -122,6 +122,7 @@ class VaultKeys:
                 except KeyringUnavailable as exc:
                     raise VaultError(str(exc), hint=exc.hint) from None
             case "file":
+                # decodes anything: what is not a key is refused, with a message
                 return (self._file.read() or b"").decode("latin-1")
 
     def _write(self, keys: str) -> None:

@@ -156,6 +156,7 @@ def _is_version(value: Any) -> bool:
 def _is_reference(value: Any) -> bool:
     if not isinstance(value, str) or not value.startswith(_REFERENCES):
         return False
+    # any other name may be encoded, and has to be decoded first
     return value.rpartition("/")[2].replace("_", "").isalnum() and value.isascii()
 
 

@@ -126,6 +126,7 @@ def _object(text: str, source: str) -> dict[str, Any]:
 
 Schema = Mapping[str, Any]
 
+# Python reads more as a number: `1_000`, `nan`, digits of other scripts
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 # a reference may lead back to itself
@@ -222,6 +223,7 @@ class _Parameters(msgspec.Struct, frozen=True):
         if depth > _DEEPEST:
             return [{}]
         if isinstance(reference := schema.get("$ref"), str):
+            # since 2019-09, what is beside a reference counts as well
             beside = {word: value for word, value in schema.items() if word != "$ref"}
             return self._parts({**_resolve(self.root, reference), **beside}, depth + 1)
         if is_list(whole := schema.get("allOf")):

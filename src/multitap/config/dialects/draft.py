@@ -165,6 +165,7 @@ class UnwrittenFields:
             return None
         texts = [self._respell(str(text)) for text in self.fields[path]]
         present = [text for text in texts if text is not None]
+        # all or none: half of a list of arguments is another command
         if len(present) < len(texts):
             return None
         del self.fields[path]

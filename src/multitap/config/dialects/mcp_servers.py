@@ -358,6 +358,7 @@ CLAUDE_CODE = Dialect(
     ),
     writing=WritingRules(
         keys={
+            # always written: Claude Code refuses an address without it
             "type": transport_as(stdio="stdio", http="http", sse="sse"),
             **pick(IN_MILLISECONDS, *_STDIO, *_REMOTE),
             "oauth": oauth(
@@ -485,7 +486,10 @@ CLAUDE_DESKTOP = Dialect(
     read=partial(read, "claude", Spelling(keys=KEYS)),
     matches=_never,
     writing=WritingRules(
-        keys=pick(KEYS, *_STDIO), respell=respelling(same_text), container=_SERVERS
+        # its file knows programs only, and no variables
+        keys=pick(KEYS, *_STDIO),
+        respell=respelling(same_text),
+        container=_SERVERS,
     ),
     files=("claude_desktop_config.json",),
 )
@@ -507,6 +511,7 @@ PLAIN = Dialect(
     writing=WritingRules(
         keys={
             **pick(KEYS, *_PLAIN_KEYS),
+            # not `timeout`, whose unit differs from host to host
             "request_timeout_ms": KEYS["request_timeout_ms"],
             **pick(KEYS, "includeTools", "excludeTools", "oauth"),
         },

@@ -85,6 +85,7 @@ def _table(rules: Rules, *field: str) -> Rule:
     """A table of these keys; an empty one counts as present."""
 
     def rule(draft: Draft, node: Node) -> None:
+        # `[environment]` alone already shows the environment to clients
         if is_table(node.value) and not node.value:
             draft.set(field, node, {})
         members(rules)(draft, node)

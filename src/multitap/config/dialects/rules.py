@@ -199,6 +199,7 @@ def _env(draft: Draft, node: Node) -> None:
         return
     for name, member in node.members():
         match member.value:
+            # VS Code takes a variable away with null
             case None:
                 continue
             # before `int`: in Python, a bool is one
@@ -241,6 +242,7 @@ def from_base(draft: Draft, text: str) -> Path:
     """A path, relative to the base of the file's paths."""
     # the value of a variable is not known yet, and may be absolute
     rooted = text.startswith(("~", "${"))
+    # a `${` in the name of the folder itself is text
     return Path(text) if rooted else Path(literal(str(draft.base)), text)
 
 

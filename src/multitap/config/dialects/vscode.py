@@ -68,6 +68,7 @@ def _inputs(root: Node, entries: Iterable[Mapping[str, Any]]) -> Iterator[tuple[
     there = {entry.get("id") for entry in inputs if is_table(entry)}
     names = dict.fromkeys(_INPUT.findall(json.dumps([*entries], ensure_ascii=False)))
     for index, name in enumerate(name for name in names if name not in there):
+        # always a password: in our own configuration, it is a secret of the vault
         question = {"type": "promptString", "id": name, "description": name, "password": True}
         yield ("inputs", len(inputs) + index), question
 

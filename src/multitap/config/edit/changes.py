@@ -127,6 +127,7 @@ def apply_edits(text: str, path: Path, changes: Iterable[Change]) -> str:
     expected = apply_changes(before, pending)
     editor = _editor(kind)
     nothing = f"{placeholder(kind)}\n"
+    # what was written into an emptied file goes when something is added again
     after = "" if text == nothing else text
     if kind == "json":
         after = after or nothing

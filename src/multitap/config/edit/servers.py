@@ -299,6 +299,7 @@ def identity(config: Program, secret: LookUp) -> object:
     def plain(value: Any) -> Any:
         match value:
             case str() | PurePath():
+                # with its secrets, which an earlier import has moved to the vault
                 return canonical(_reveal(str(value), secret))
             case OAuth():
                 return plain(table_of(value, "changed"))

@@ -113,7 +113,7 @@ class RelayedRequests:
         """The answer of another replica to a client's request.
 
         Raises:
-            Refused: It refuses the request.
+            RpcError: It refuses the request.
             Unavailable, CoordinatorDown: It cannot be asked.
         """
         key = secrets.token_urlsafe(9)

@@ -275,7 +275,7 @@ class ClientLookup:
         """The server of a resource and its URI there; waits for starting servers that may have it.
 
         Raises:
-            Refused: There is none.
+            RpcError: There is none.
             Unavailable: The server that may have it failed, or is not up in time.
         """
         audience = request.client.audience
@@ -299,7 +299,7 @@ class ClientLookup:
         """The server that has a resource now, and its URI there.
 
         Raises:
-            Refused: There is none.
+            RpcError: There is none.
         """
         view = self._view(request.client.audience)
         resource = view.resource(uri)
@@ -402,7 +402,7 @@ class ToolCalls:
         """The result of the tool that a client calls.
 
         Raises:
-            Refused, MultitapError: The call failed.
+            RpcError, MultitapError: The call failed.
         """
         if self.traces is None and self.quotas is None:
             return self._answer(request)

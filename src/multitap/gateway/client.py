@@ -422,7 +422,7 @@ def log_level(value: Raw | None) -> str | None:
     """A log level a client asks for.
 
     Raises:
-        Refused: There is no such level.
+        RpcError: There is no such level.
     """
     name = text_of(value)
     if value is not None and name not in LEVELS:

@@ -66,7 +66,7 @@ def read_params(message: ClientMessage) -> RequestParams:
     """The parameters of a request, decoded as far as the gateway needs.
 
     Raises:
-        Refused: It cannot be read.
+        RpcError: It cannot be read.
     """
     try:
         return parse_params(message.params) if len(message.params) else RequestParams()

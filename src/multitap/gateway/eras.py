@@ -109,7 +109,7 @@ def admit(
     """Check that a request agrees with its headers.
 
     Raises:
-        Refused: It does not, or required fields are missing.
+        RpcError: It does not, or required fields are missing.
     """
     from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
 
@@ -131,7 +131,7 @@ def admit_unheaded(message: ClientMessage, params: RequestParams) -> bool:
     """Whether a request on a transport without headers belongs to the stateless era.
 
     Raises:
-        Refused: It claims to, and required fields are missing.
+        RpcError: It claims to, and required fields are missing.
     """
     if PROTOCOL_VERSION_KEY not in params.meta:
         return False
@@ -185,7 +185,7 @@ def admit_arguments(tool: Tool, params: RequestParams, pairs: HeaderPairs) -> No
     """Check that the arguments of a call agree with the headers that repeat them.
 
     Raises:
-        Refused: They do not.
+        RpcError: They do not.
     """
     from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
 

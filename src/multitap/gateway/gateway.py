@@ -399,7 +399,7 @@ class Gateway:
         """The result of a client's request, other than of `tools/call`.
 
         Raises:
-            Refused: There is none, and why.
+            RpcError: There is none, and why.
         """
         began, failure = perf_counter(), None
         traces = self._traces

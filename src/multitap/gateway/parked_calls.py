@@ -292,7 +292,7 @@ class ParkedCalls:
         """Make a call; returns its result, or the questions for the client.
 
         Raises:
-            Refused: Too many calls are in progress.
+            RpcError: Too many calls are in progress.
         """
         self._claim(request.client)
         parked = ParkedCall(request, subject)
@@ -305,7 +305,7 @@ class ParkedCalls:
         """Continue a call that its client returns to.
 
         Raises:
-            Refused: The ticket is not ours, not theirs, of another call, used, or too old.
+            RpcError: The ticket is not ours, not theirs, of another call, used, or too old.
             OnOtherReplica: The call waits at another replica.
         """
         state = self._unseal(request, subject)

@@ -27,7 +27,7 @@ class ServerCards:
 
     Args:
         gateway: Has the profiles.
-        choose_audience: The audience of a request; raises `Refused` if it names no such profile.
+        choose_audience: The audience of a request; raises `RpcError` if it names no such profile.
         decide: Who reads: documents below `/.well-known/` are for everybody.
     """
 

@@ -598,7 +598,7 @@ class HttpFront:
         """The audience of a request: the profiles of the front, of its token, and of its URL.
 
         Raises:
-            Refused: There is no such profile.
+            RpcError: There is no such profile.
         """
         admitted = head.admitted
         named = head.query.get("profile", []) if b"?" in head.url else []

@@ -37,7 +37,7 @@ class StatusPages:
     Args:
         gateway: The gateway.
         sessions: Its sessions.
-        choose_audience: The audience of a request; raises `Refused` if it names no such profile.
+        choose_audience: The audience of a request; raises `RpcError` if it names no such profile.
     """
 
     workers: "WorkerPeers | None" = None

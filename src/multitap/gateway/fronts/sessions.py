@@ -347,7 +347,7 @@ class StatelessClients:
         """The client of a request without a session, after a check against its head.
 
         Raises:
-            Refused: Head and body do not agree, or there is no such profile.
+            RpcError: Head and body do not agree, or there is no such profile.
         """
         admit(message, params, head.pairs, head.headers)
         client = self.client_of(head, params.meta.get(CLIENT_CAPABILITIES_KEY, EMPTY))

@@ -595,6 +595,17 @@ async def test_changed_settings_keep_the_keys_while_the_provider_is_away(tmp_pat
         assert after.concerns([logout_of], decision.principal)
 
 
+async def test_changed_settings_do_not_hide_a_decision_of_the_same_moment(tmp_path):
+    async with verifying(tmp_path) as (issuer, verifier):
+        entry = Revocation(kind="logout", at=time.time(), issuer=issuer.url, subject="alice")
+        verifier.people.decide(entry)
+        after = Verifier(verifier.access, People(tmp_path))
+        after.take_over(verifier)
+
+        assert after.refresh() == {entry}
+        assert after.refresh() is None
+
+
 async def test_a_session_at_the_provider_may_have_several_clients(tmp_path):
     async with verifying(tmp_path) as (issuer, verifier):
         principals = [

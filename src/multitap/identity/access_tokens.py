@@ -21,7 +21,7 @@ LONGEST = 16 * 1024
 """Characters of a token; an HTTP head has room for little more."""
 _PARTS = 3
 _LONGEST_NAME = 512  # characters of a subject, a client or a group
-_MOST_GROUPS = 2000
+_MOST_GROUPS = 2000  # a JWT is bounded by its length, the answer of an introspection is not
 _ID_TOKEN_CLAIMS = frozenset({"nonce", "at_hash", "c_hash", "s_hash"})
 """Claims that only ID tokens have."""
 _CLIENT_CLAIMS = ("client_id", "azp", "appid", "cid")
@@ -84,6 +84,7 @@ class VerifiedToken(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_jwt(token: str) -> bool:
     """Whether a token has the form of a signed JWT."""
+    # `{"` in base64, with which the header of every JWT begins
     return token.count(".") == _PARTS - 1 and token.startswith("eyJ")
 
 
@@ -114,7 +115,7 @@ def check_signature(token: str, key: Key, algorithm: str) -> None:
     """
     # not strict: Entra and AWS add members of their own
     registry = JWSRegistry(algorithms=[algorithm], strict_check_header=False)
-    registry.max_header_length = 8192  # with certificates in it
+    registry.max_header_length = 8192  # joserfc allows 512 bytes, too few for certificates (x5c)
     try:
         with warnings.catch_warnings():
             # the old name of Ed25519, which nearly all providers still use
@@ -146,6 +147,7 @@ def check_access_token(
     claims = jwt.claims
     if _ID_TOKEN_CLAIMS & claims.keys() or claims.get("token_use") == "id" or _is_id(claims):
         raise TokenRefused("the token is an ID token, which is not for us")
+    # joserfc looks at a claim only if it is essential
     registry = JWTClaimsRegistry(
         now=int(now),
         leeway=int(provider.leeway),
@@ -190,6 +192,7 @@ def describe(claims: Mapping[str, Any], name: str, provider: OidcIssuer) -> Veri
     if missing:
         raise MissingScopes(missing)
     confirmation = claims.get("cnf", {})
+    # such as `x5t#S256`: unchecked, whoever copied the token could use it without the certificate
     if not is_table(confirmation) or confirmation.keys() - {"jkt"}:
         raise TokenRefused("the token is bound in a way that cannot be checked here")
     return VerifiedToken(
@@ -232,9 +235,9 @@ def _is_machine(claims: Mapping[str, Any], subject: str, client: str) -> bool:
     """Whether no person is behind a token, by the customs of the common providers."""
     return (
         not subject
-        or subject in {client, f"{client}@clients"}
+        or subject in {client, f"{client}@clients"}  # RFC 9068; Auth0, as the next one
         or claims.get("gty") == "client-credentials"
-        or claims.get("idtyp") == "app"
+        or claims.get("idtyp") == "app"  # Entra; then Keycloak
         or _text(claims.get("preferred_username")).startswith("service-account-")
     )
 
@@ -245,6 +248,7 @@ def _is_id(claims: Mapping[str, Any]) -> bool:
 
 def _text(value: object) -> str:
     """A text that can be a name, or an empty one."""
+    # without control characters: names are printed in logs and on terminals
     if not isinstance(value, str) or len(value) > _LONGEST_NAME or not value.isprintable():
         return ""
     return value
@@ -277,6 +281,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse(name: str) -> None:
+    # `NaN` and `Infinity`: Python reads them, and a token with such an `exp` would never expire
     raise ValueError(name)
 
 

@@ -151,12 +151,14 @@ class ExchangedAccount:
             if (headers := self._remembered(subject)) is not None:
                 return headers
             grant = await self._ask(subject)
+            # a server may repeat it in an error, which clients and logs get to see
             self._config.redact.learn([grant.access_token])
             now = self._clock()
             until = (grant.expires_at or now + _USUAL) - EARLY
             headers = {"Authorization": f"Bearer {grant.access_token}"}
             if len(self._exchanged) >= _MOST:
                 del self._exchanged[next(iter(self._exchanged))]
+            # or the provider would be asked for each call if its tokens last only a minute
             self._exchanged[_digest(subject)] = _Exchanged(headers, max(until, now + SHORTEST))
             return headers
 
@@ -168,12 +170,13 @@ class ExchangedAccount:
         *,
         waits: bool,  # noqa: ARG002 - as above
     ) -> Headers:
-        """TokenExchange again, once: the server may have forgotten the token."""
+        """Exchange again, once: the server may have forgotten the token."""
         subject = self._subject
-        known = None if subject is None else self._remembered(subject)
-        if subject is not None and known is not None:
-            if known.get("Authorization") != challenge.authorization:
-                return known
+        remembered = None if subject is None else self._remembered(subject)
+        if subject is not None and remembered is not None:
+            # another call has got a new one since this one was sent
+            if remembered.get("Authorization") != challenge.authorization:
+                return remembered
             self._exchanged.pop(_digest(subject), None)
             headers = await self.headers(method, url)
             if headers.get("Authorization") != challenge.authorization:
@@ -298,12 +301,12 @@ async def _exchange_token(
         "requested_token_type": f"{_TYPE}access_token",
     }
     # never one that we make up: a provider answers `invalid_target`, or worse, issues a token
-    wanted = {
+    target = {
         "audience": exchange.audience,
         "resource": exchange.resource,
         "scope": exchange.scope,
     }
-    form |= {name: value for name, value in wanted.items() if value}
+    form |= {name: value for name, value in target.items() if value}
     endpoint, address = await issuer.token_endpoint()
     return await endpoint.grant(address, form)
 

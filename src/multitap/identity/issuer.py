@@ -34,7 +34,9 @@ from multitap.oauth.identity import ClientIdentity, configured_client
 
 logger = logging.getLogger(__name__)
 
-_METADATA_LIFE = 3600.0
+_METADATA_LIFE = (
+    3600.0  # seconds: addresses seldom change, and keys have a shorter time of their own
+)
 _PAUSE = 2.0  # seconds after failed discovery before it is tried again
 _MOST_QUESTIONS = 16  # introspections at a time: strangers cause them
 
@@ -131,6 +133,7 @@ class Issuer:
         if metadata.introspection_endpoint is None:
             raise ProviderDown(f"{self.name} offers no introspection")
         form = {"token": token, "token_type_hint": "access_token"}
+        # each is encoded before they are joined (RFC 6749, 2.3.1): an id may contain a colon
         secret = (
             f"{quote(self.provider.client_id or '')}:{quote(self.provider.client_secret or '')}"
         )
@@ -153,6 +156,7 @@ class Issuer:
             raise TokenRefused("the token is unknown, expired or revoked")
         check_times(claims)
         leeway = self.provider.leeway
+        # optional in such an answer (RFC 7662)
         if claims.get("iss", self.provider.issuer) != self.provider.issuer:
             raise TokenRefused("the token is from another issuer")
         named = claims.get("aud")
@@ -179,7 +183,7 @@ class Issuer:
         Raises:
             ProviderDown: They cannot be fetched now.
         """
-        async with self._discovering:
+        async with self._discovering:  # all that wait share one discovery
             now = self._clock()
             if self._metadata is not None and now - self._described < _METADATA_LIFE:
                 return self._metadata

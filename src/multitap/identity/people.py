@@ -16,7 +16,7 @@ from multitap.trust.private_file import PrivateFile
 
 MOST_PEOPLE = 10_000
 """People that are remembered; beyond that, those who were not here for longest are forgotten."""
-_MOST_CLIENTS = 20  # of one person
+_MOST_CLIENTS = 20  # of one person: a program that registers itself has a new id each time
 _LOGOUT_LIFE = 7 * 24 * 3600.0  # seconds; tokens from before have expired by then
 _TOKEN_LIFE = 365 * 24 * 3600.0  # seconds after which a single revoked token has surely expired
 _REPAIR = "repair it, or move it away: revoked people could then come back"
@@ -98,6 +98,7 @@ class Revocations:
 
     def is_blocked(self, issuer: str, subject: str, client: str) -> bool:
         """Whether somebody may not come back."""
+        # a person is refused with every client, a machine is its client
         entry = self._blocked.get((issuer, subject, "" if subject else client))
         return entry is not None and entry.kind == "revoked"
 
@@ -117,6 +118,7 @@ class Revocations:
         """Whether a person, or their session at the provider, was logged out since a moment."""
         keys = [(issuer, subject, "")] if subject else []
         keys += [(issuer, "", session)] if session else []
+        # at the same moment, too: providers often write whole seconds
         return any(since <= self._logouts.get(key, 0.0) for key in keys)
 
 
@@ -224,6 +226,7 @@ class People:
             UnknownName: There is none, or there are several.
         """
         people = self.all()
+        # first by label, which is unique: people choose their names, and may choose that of another
         meant = [person for person in people if person.label == text]
         meant = meant or [person for person in people if text in {person.subject, person.name}]
         meant = meant or [

@@ -17,7 +17,7 @@ ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "PS256", "EdDSA", "Ed25519")
 """The algorithms of proofs."""
 WINDOW = 300.0
 """Seconds that the moment of a proof may differ from ours."""
-_MOST_REMEMBERED = 100_000
+_MOST_REMEMBERED = 100_000  # beyond that, proofs are refused: a forgotten one could come again
 _KINDS: Mapping[str, type[ECKey] | type[RSAKey] | type[OKPKey]] = {
     "EC": ECKey,
     "RSA": RSAKey,
@@ -78,6 +78,7 @@ class Proofs:
             raise ProofRefused("the DPoP proof is for another request")
         if claims.get("ath") != _encode(hashlib.sha256(token).digest()):
             raise ProofRefused("the DPoP proof is for another token")
+        # last: what is not valid in all else is not remembered, so strangers cannot fill the memory
         self._note(claims.get("iat"), claims.get("jti"), proven)
 
     def _note(self, issued: object, proof_id: object, thumbprint: str) -> None:
@@ -87,6 +88,7 @@ class Proofs:
             raise ProofRefused("the DPoP proof is too old, or its clock is wrong")
         if not isinstance(proof_id, str) or not proof_id:
             raise ProofRefused("the DPoP proof has no `jti`")
+        # with its key: two clients may choose the same `jti`
         mark = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
         if mark in self._used:
             raise ProofRefused("the DPoP proof was used before")
@@ -101,6 +103,7 @@ def _same(claimed: object, url: str) -> bool:
     if not isinstance(claimed, str):
         return False
     try:
+        # neither counts (RFC 9449, 4.3)
         return URL(claimed).with_query(None).with_fragment(None) == URL(url)
     except ValueError:
         return False

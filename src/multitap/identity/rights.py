@@ -49,6 +49,7 @@ def rights_of(access: AccessSettings, token: VerifiedToken) -> Rights | None:
     outcomes = judge(access.rules, token)
     applying = [outcome.rule for outcome in outcomes if outcome.applies]
     grants = [ToolGrant(rule.profile, rule.granted) for rule in applying if rule.granted]
+    # part of what a client sees: a call of one makes it ask for a token with more scopes
     locked = [
         ToolGrant(outcome.rule.profile, outcome.rule.granted, outcome.missing_scopes)
         for outcome in outcomes
@@ -57,6 +58,7 @@ def rights_of(access: AccessSettings, token: VerifiedToken) -> Rights | None:
     is_admin = any(rule.admin for rule in applying)
     if not grants and not locked and not is_admin:
         return None
+    # a rule that gives no tools, such as one that only denies, limits nothing
     rates = [rule.rate for rule in applying if rule.granted]
     return Rights(
         rules=tuple(rule.name for rule in applying),

@@ -19,7 +19,8 @@ from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed, clean
 from multitap.oauth.grants import Grant, challenge_of
 
-_LARGEST = 64 * 1024  # bytes of what a provider says about a person
+# bytes of what a provider says about a person: it is part of the record that each request reads
+_LARGEST = 64 * 1024
 PROTOCOL_CLAIMS = frozenset(
     {"iss", "aud", "exp", "iat", "nbf", "nonce", "at_hash", "c_hash", "s_hash", "jti", "azp",
      "auth_time", "typ", "scope", "scp", "client_id", "token_use", "cnf"}
@@ -144,6 +145,7 @@ class ProviderSignIn:
             scopes.append(_LASTING)
         if _LASTING in scopes:
             query["prompt"] = "consent"  # OpenID Connect gives no refresh token without
+        # people enter passwords there, so the address has to pass the same rules as what we fetch
         address = self._fetch.rules.check(metadata.authorization_endpoint)
         mark = "&" if address.query_string else "?"
         return f"{address}{mark}{urlencode({**query, 'scope': ' '.join(scopes)})}"
@@ -211,6 +213,7 @@ class ProviderSignIn:
         """
         metadata = await self.issuer.discover()
         if tokens.id_token is not None:
+            # its signature was checked in `renew`
             claims: Mapping[str, Any] = read_jwt(tokens.id_token).claims
         elif metadata.userinfo_endpoint is None:
             claims = before
@@ -240,6 +243,7 @@ class ProviderSignIn:
         claims, provider = jwt.claims, self.issuer.provider
         audience = claims.get("aud")
         audiences = audience if is_list(audience) else [audience]
+        # with several audiences, `azp` says whose it is (OpenID Connect Core, 3.1.3.7)
         is_ours = provider.client_id in audiences and (
             len(audiences) == 1 or claims.get("azp") == provider.client_id
         )
@@ -266,7 +270,10 @@ class ProviderSignIn:
         # many providers put groups only there, and asking shows that the person still exists
         more = await self._user_info(metadata, tokens.access_token, subject)
         person = {
-            name: value for name, value in {**more, **claims}.items() if name not in PROTOCOL_CLAIMS
+            # the ID token is signed, so its word counts more
+            name: value
+            for name, value in {**more, **claims}.items()
+            if name not in PROTOCOL_CLAIMS
         }
         if len(msgspec.json.encode(person)) > _LARGEST:
             raise SignInRefused(f"{self.issuer.name} says more about the person than fits")
@@ -288,6 +295,7 @@ class ProviderSignIn:
         claims = reply.decode_json() if reply.status == HTTPStatus.OK else _NOTHING
         if not claims:  # an error, or a signed answer, which nobody asked for
             raise ProviderDown(f"{self.issuer.name} says nothing about the person")
+        # a swapped access token would describe another person (OpenID Connect Core, 5.3.2)
         if claims.get("sub") != subject:
             raise SignInRefused(f"{self.issuer.name} answers about somebody else")
         return claims

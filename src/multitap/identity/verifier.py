@@ -44,7 +44,7 @@ REMEMBERED = 60.0
 MOST_REMEMBERED = 10_000
 """Decisions that are kept; each is made again when it is needed."""
 _REFUSED = 10.0  # seconds for which the provider is not asked about a refused opaque token again
-_MOST_NAMES = 100_000
+_MOST_NAMES = 100_000  # a provider may give each token another session
 _MOST_SHARING = 100  # clients of one session at a provider
 _UNKNOWN = "the token is unknown, expired or revoked"
 _LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
@@ -132,6 +132,7 @@ class Verifier:
     def take_over(self, before: "Verifier") -> None:
         """Go on with what is known under earlier settings, as far as these do not differ."""
         self.elsewhere = before.elsewhere
+        # rates stay partly used, and a logout that names only a session still finds its people
         self._sessions, self._seen, self._rates = before._sessions, before._seen, before._rates  # noqa: SLF001 - of our own kind
         for url, issuer in before.issuers.items():
             # its keys: the provider may be away just now
@@ -139,7 +140,9 @@ class Verifier:
             if mine is not None and (mine.name, mine.provider) == (issuer.name, issuer.provider):
                 self.issuers[url] = issuer
         self._opaque = [issuer for issuer in self.issuers.values() if issuer.takes_opaque]
-        self.refresh()
+        self.revocations = Revocations(self.revocations.entries | self.elsewhere)
+        # what was decided since `before` looked is still to be applied: `refresh` returns it
+        self._applied = before._applied  # noqa: SLF001 - as above
 
     def remembered(self, bearer: bytes, resource: bytes) -> TokenDecision | None:
         """The decision about a token at a resource, if there is a recent one."""
@@ -153,6 +156,7 @@ class Verifier:
         """Whether a decision that was handed out has ended since the last look."""
         if self._clock() < self.earliest:
             return False
+        # connections remember whom they admitted: the caller has to make them ask again
         self.earliest = math.inf
         return True
 
@@ -169,11 +173,11 @@ class Verifier:
             return decision
         token = _text(bearer)
         if self.own is not None and self.own.owns(token):
-            return None
+            return None  # its record has to be read, from a file or the coordinator
         if not is_jwt(token):
             refused = self._refused.get((hashlib.sha256(bearer).digest(), resource))
             if refused is not None and refused[0] > self._clock():
-                raise refused[1].with_traceback(None)
+                raise refused[1].with_traceback(None)  # or each time would add its frames to it
             if not self._opaque:
                 raise TokenRefused(_UNKNOWN)
             return None
@@ -218,7 +222,7 @@ class Verifier:
             return await issuer.verify(token, jwt, self._accepted(issuer, audiences), now)
         if not self._opaque:
             raise TokenRefused(_UNKNOWN)
-        issuer = self._opaque[0]
+        issuer = self._opaque[0]  # the only one: such a token does not say whose it is
         return await issuer.introspect(token, self._accepted(issuer, audiences), now)
 
     def refresh(self) -> frozenset[Revocation] | None:
@@ -277,13 +281,14 @@ class Verifier:
         named = claims.get("aud")
         audiences: list[object] = named if is_list(named) else [named]
         events = claims.get("events")
+        # a logout token should have the type `logout+jwt`; older providers write `JWT`, or none
         if (
             str(jwt.header.get("typ", "logout+jwt")).lower() not in {"logout+jwt", "jwt"}
             or claims.get("iss") != provider.issuer
             or provider.client_id not in audiences
             or not is_table(events)
             or _LOGOUT_EVENT not in events
-            or "nonce" in claims
+            or "nonce" in claims  # forbidden in one, so that no ID token can pass for it
         ):
             raise TokenRefused("this is not a logout token for us")
         issued, ends = claims.get("iat"), claims.get("exp", now + 1)
@@ -296,12 +301,14 @@ class Verifier:
         session = session if isinstance(session, str) else ""
         if not subject and not session:
             raise TokenRefused("the logout token names nobody")
+        # last: only what could be a logout token may cause a fetch of keys
         await issuer.check_signed(token, jwt)
         return Revocation(
             kind="logout",
             at=float(issued),
             issuer=provider.issuer,
             subject=subject,
+            # with both, all of the person's sessions end: many access tokens do not name theirs
             session="" if subject else session,
         )
 
@@ -384,6 +391,7 @@ class Verifier:
             min(token.expires + leeway, now + life),
         )
         self._remember(resource, decision)
+        # a token of ours is nothing to the provider; `on_sign_in` passes on those behind it
         if self.on_token is not None and not is_own:
             self.on_token(token, _text(bearer))
         return decision

@@ -35,9 +35,9 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "mtc_"
 """How the ids of self-registered clients begin."""
-MOST_REDIRECTS, LONGEST_NAME = 8, 80
+MOST_REDIRECTS, LONGEST_NAME = 8, 80  # both become part of an id, which goes into addresses
 LARGEST_DOCUMENT = 5 * 1024
-"""Bytes of a client's metadata document."""
+"""Bytes of a client's metadata document, as at other authorization servers."""
 DOCUMENT_LIFE, FAILURE_LIFE = 3600.0, 60.0
 """Seconds for which a document is used without looking again, and a failure is remembered."""
 STALE = 24 * 3600.0
@@ -46,8 +46,8 @@ MOST_DOCUMENTS = 1000
 FETCHES, OWN_FETCHES = Rate(60, 60.0), Rate(10, 60.0)
 """How often documents are fetched, of all hosts and of one: each one is a request to somebody, and
 strangers choose to whom."""
-_AT_ONCE = 4
-_PATIENCE = 10.0  # seconds to wait for a turn
+_AT_ONCE = 4  # fetches: any stranger can cause one, of an address of their choice
+_PATIENCE = 10.0  # seconds to wait for a turn, and then for the document
 _AWAY = "it describes itself at an address that the gateway cannot reach"
 _LONGEST_ID = 4096
 # a secret in a header is put into the form before the SDK looks at it: both ways are accepted
@@ -81,6 +81,7 @@ class SignInClient(OAuthClientInformationFull):
         return self.client_id
 
     def validate_redirect_uri(self, redirect_uri: AnyUrl | None) -> AnyUrl:
+        # without one, the only registered one is meant (RFC 6749, 3.1.2.3)
         if redirect_uri is None and len(self.registered_uris) == 1:
             return AnyUrl(self.registered_uris[0])
         if redirect_uri is None or not is_registered(str(redirect_uri), self._comparable):
@@ -93,6 +94,7 @@ class SignInClient(OAuthClientInformationFull):
 
     @property
     def _comparable(self) -> tuple[str, ...]:
+        # the SDK parses what a request names, so it may come in its spelling or in the client's
         return (*self.registered_uris, *(str(AnyUrl(uri)) for uri in self.registered_uris))
 
 
@@ -151,6 +153,7 @@ class Clients:
         """
         if len(client_id) > _LONGEST_ID:
             return None
+        # first: an id that is configured is never looked up elsewhere
         if (configured := self._settings.clients.get(client_id)) is not None:
             return _configured(client_id, configured)
         if client_id.startswith(PREFIX):
@@ -265,10 +268,12 @@ class Clients:
 
     async def _fetch_document(self, address: str) -> SignInClient | None:
         try:
+            # the address is the client's name: with redirects, another site could answer for it
             reply = await self._fetch.describe(address, {}, redirects=0)
         except LoginFailed as exc:
             logger.warning("the client document %s is not fetched: %s", clean(address), exc)
             return None
+        # a bad moment, not an answer: what the document said before still counts
         if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise RequestFailed(f"HTTP {reply.status}", sent=True)
         reason = f"HTTP {reply.status}" if reply.status != HTTPStatus.OK else ""
@@ -325,6 +330,7 @@ def _why_unusable(document: _Document, address: str) -> str:
     # as a text, without normalising: another spelling could be another client's
     if document.client_id != address:
         return "its `client_id` is not its own address"
+    # a document is public, so it cannot have a secret; keys (`private_key_jwt`) are not supported
     if document.token_endpoint_auth_method != "none" or document.client_secret is not None:  # noqa: S105 - a method
         return "its `token_endpoint_auth_method` has to be `none`"
     if not document.redirect_uris or len(document.redirect_uris) > MOST_REDIRECTS:
@@ -343,6 +349,7 @@ def _configured(client_id: str, client: RegisteredClient) -> SignInClient:
         registered_uris=tuple(client.redirect_uris),
         token_endpoint_auth_method=_POST if has_secret else "none",
         client_secret=client.client_secret,
+        # assertions only with a secret: each is for the client that authenticates itself with it
         grant_types=[*_CODE_GRANTS, *([JWT_BEARER_GRANT_TYPE] if has_secret else [])],
         is_verified=True,
         is_configured=True,

@@ -26,9 +26,12 @@ _POLICY = (
 )
 _SAFE: Headers = [
     (b"content-security-policy", "; ".join(_POLICY).encode()),
+    # the address of a page contains the request, or a code
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
+    # for browsers that do not know `frame-ancestors`
     (b"x-frame-options", b"DENY"),
+    # whoever opened this page in a window gets no hold of it
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]

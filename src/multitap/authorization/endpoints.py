@@ -66,7 +66,7 @@ for ten minutes, and one stranger must not use up what all have."""
 _HTML = b"text/html; charset=utf-8"
 _FORM = "application/x-www-form-urlencoded"
 _BROWSER = re.compile(r"[A-Za-z0-9_-]{43}")
-_BROWSER_LIFE = 3600
+_BROWSER_LIFE = 3600  # seconds: longer than it may take to agree and to sign in together
 _MOST_FIELDS = 64
 _MOST_ADDRESSES = 10_000
 _AGAIN = "Start again in the program that you want to connect."
@@ -143,6 +143,7 @@ class AuthorizationEndpoints:
         self._metadata = msgspec.json.encode(self._describe())
         self._path = urlsplit(server.issuer).path
         path = self._path.encode()
+        # clients look for both, and insert the path of an issuer that has one (RFC 8414)
         described = [
             b"/.well-known/oauth-authorization-server",
             b"/.well-known/openid-configuration",
@@ -218,19 +219,19 @@ class AuthorizationEndpoints:
             _say_error(http_request, "invalid_request", "a parameter appears twice")
         else:
             # to the end, also if the client hangs up: the provider may have used up its old tokens
-            answered = asyncio.Event()
-            http_request.writer.tasks.start_soon(self._answer_grant, http_request, fields, answered)
-            await answered.wait()
+            done = asyncio.Event()
+            http_request.writer.tasks.start_soon(self._answer_grant, http_request, fields, done)
+            await done.wait()
 
     async def _answer_grant(
-        self, http_request: HttpRequest, fields: Mapping[str, str], answered: asyncio.Event
+        self, http_request: HttpRequest, fields: Mapping[str, str], done: asyncio.Event
     ) -> None:
         try:
             await self._pass_on(http_request, self._token.handle, fields)
         except Exception as exc:  # noqa: BLE001 - boundary: one broken request stays its own problem
             http_request.give_up(exc)
         finally:
-            answered.set()
+            done.set()
 
     async def _answer_revocation(self, http_request: HttpRequest) -> None:
         fields = _fields(http_request)
@@ -348,6 +349,7 @@ class AuthorizationEndpoints:
             busy = failure_page("Too many people sign in at this moment.", "Try again in a minute.")
             _show(http_request, busy, 429, retry)
             return
+        # after the person has agreed, so nothing is stored for requests that nobody answers
         attempt = new_attempt(f"{self.server.issuer}{CALLBACK}")
         hop = Hop(request=request, browser=browser, attempt=attempt)
         state = self.server.grants.new_state()
@@ -508,6 +510,7 @@ def _fields(http_request: HttpRequest) -> dict[str, str] | None:
     except ValueError:
         return None
     fields = dict(pairs)
+    # forbidden (RFC 6749, 3.1): a proxy before us may have looked at the other one
     if len(fields) < len(pairs):
         return None
     scheme, _, credentials = head.headers.get(b"authorization", b"").partition(b" ")
@@ -518,6 +521,7 @@ def _fields(http_request: HttpRequest) -> dict[str, str] | None:
             return fields
         name, _, secret = decoded.partition(":")
         name = unquote_plus(name)
+        # a client authenticates itself in one way at a time (RFC 6749, 2.3)
         if fields.setdefault("client_id", name) != name or "client_secret" in fields:
             return None
         fields["client_secret"] = unquote_plus(secret)

@@ -34,7 +34,7 @@ _TRIES = 5  # attempts of a change that races with others
 Seals = Callable[[], Sequence[Seal]]
 """The keys: the first one seals, all of them unseal."""
 _Sealed = TypeVar("_Sealed", bound=msgspec.Struct)
-_ENDED = b"ended"
+_ENDED = b"ended"  # not sealed, so it cannot be read as a sign-in
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -200,6 +200,7 @@ class Grants:
         key = f"code/{ticket.id}"
         stored = await self._records.read(key)
         code = self._unpack(stored, Code, key)
+        # one for another client is not used up: only its own may try it
         if code is None or code.client_id != client_id:
             return None
         used = self._pack(msgspec.structs.replace(code, sign_in=None), key)
@@ -307,6 +308,7 @@ class Grants:
 
     async def _prevent(self, sign_in_id: str) -> None:
         """End a sign-in even if it is only just beginning."""
+        # not deleted: `begin` stores a sign-in only where nothing is
         key = f"sign-in/{sign_in_id}"
         for _ in range(_TRIES):
             if await self._records.swap(key, await self._records.read(key), _ENDED, ttl=_REPLAY):

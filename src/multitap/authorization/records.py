@@ -18,7 +18,7 @@ CREATE TABLE IF NOT EXISTS records (
     key TEXT PRIMARY KEY, value BLOB NOT NULL, expires REAL NOT NULL
 ) WITHOUT ROWID
 """
-_FOREVER = 1e18
+_FOREVER = 1e18  # seconds since 1970: SQLite compares it like any other moment
 
 
 class RecordsUnavailable(MultitapError):
@@ -66,6 +66,7 @@ class FileRecords:
         expires = _FOREVER if ttl is None else self._clock() + ttl
 
         def replace(opened: sqlite3.Connection) -> bool:
+            # within one transaction: other processes use the same file
             if self._find(opened, key) != expected:
                 return False
             # expired ones go with each write, so that the file does not grow

@@ -65,15 +65,15 @@ def is_local(uri: str) -> bool:
 
 
 def _same_loopback(uri: str, other: str) -> bool:
-    one, two = _split(uri), _split(other)
-    if one is None or two is None or one.scheme != "http" or two.scheme != "http":
+    url, registered = _split(uri), _split(other)
+    if url is None or registered is None or url.scheme != "http" or registered.scheme != "http":
         return False
     return (
-        is_loopback(one.hostname or "")
-        and one.hostname == two.hostname
+        is_loopback(url.hostname or "")
+        and url.hostname == registered.hostname
         # an empty path and `/` are the same address
-        and (one.path or "/") == (two.path or "/")
-        and one.query == two.query
+        and (url.path or "/") == (registered.path or "/")
+        and url.query == registered.query
     )
 
 

@@ -54,7 +54,7 @@ CONSENT = "/authorize/consent"
 CALLBACK = "/authorize/callback"
 _REQUEST = "request of a client"
 _REQUEST_LIFE = 600.0  # seconds for a person to agree
-_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
+_CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")  # a SHA-256 in base64
 _LONGEST_STATE = 4096  # bytes: it is sealed into the page on which a person agrees
 _SHORTEST = 60.0  # seconds that a token is valid, however short those of the provider are
 _OURS = ConfigDict(arbitrary_types_allowed=True)
@@ -156,6 +156,7 @@ class AuthorizationServer:
             uri = str(url.with_path(url.path, encoded=False)).rstrip("/")
         except ValueError:
             return None
+        # some clients name the address that they were given, without `/mcp`
         if uri in {str(URL(self.issuer)).rstrip("/"), default}:
             return default
         rest = uri.removeprefix(f"{default}/")
@@ -227,12 +228,14 @@ class AuthorizationServer:
         authorization_code: _OwnCode,
     ) -> OAuthToken:
         sign_in = authorization_code.sign_in
+        # what the provider does not renew ends with its access token
         is_lasting = sign_in.tokens.refresh_token is not None
         life = self.settings.refresh_life if is_lasting else self.settings.token_life
         await self._begin(authorization_code.sign_in_id, sign_in, life)
         return self._tokens(authorization_code.sign_in_id, sign_in, sign_in.scopes)
 
     async def _begin(self, sign_in_id: str, sign_in: SignIn, life: float) -> None:
+        # revoked or logged out while they were at the provider
         if (reason := self._refusal(self._holder(sign_in))) is not None:
             raise TokenError("invalid_grant", reason)
         if not await self.grants.begin(sign_in_id, sign_in, life):
@@ -287,7 +290,8 @@ class AuthorizationServer:
             raise TokenError("invalid_grant", str(exc)) from None
         except BaseException:
             # nobody's fault: the client keeps its token and tries again; what the provider has
-            # already given replaces what it took for it
+            # already given replaces what it took for it. Also at a shutdown: a task is cancelled
+            # only once
             await self.grants.settle(sign_in_id, claimed, latest)
             raise
         renewed = msgspec.structs.replace(
@@ -334,14 +338,15 @@ class AuthorizationServer:
         except TokenRefused as exc:
             raise TokenError("invalid_grant", str(exc)) from None
         resource = self.resource_of(claims.resource or params.resource)
-        asked = self.resource_of(params.resource) if params.resource else resource
-        if resource is None or asked != resource:
+        requested = self.resource_of(params.resource) if params.resource else resource
+        if resource is None or requested != resource:
             raise TokenError("invalid_target", "the assertion is not for this resource")
+        # after the checks: a request that is refused does not use the assertion up
         if not await self.grants.take_once("jti", f"{claims.issuer} {claims.id}", claims.life(now)):
             raise TokenError("invalid_grant", "this assertion was used before")
         # never more than the provider vouches for, not even what every token needs
         allowed = self.granted(None) if claims.scopes is None else claims.scopes
-        asked_scopes = params.scopes if params.scopes is not None else allowed
+        requested_scopes = params.scopes if params.scopes is not None else allowed
         sign_in = SignIn(
             provider=self.provider.issuer.name,
             issuer=claims.issuer,
@@ -349,7 +354,7 @@ class AuthorizationServer:
             client_id=client.client_id,
             client=_short(client),
             scopes=tuple(
-                scope for scope in self.scopes if scope in allowed and scope in asked_scopes
+                scope for scope in self.scopes if scope in allowed and scope in requested_scopes
             ),
             resource=resource,
             claims=claims.person,
@@ -400,6 +405,7 @@ class AuthorizationServer:
             "iat": sign_in.signed_in,
             "exp": expires,
         }
+        # required scopes are the caller's business: a sign-in is also described without any
         provider = self.provider.issuer.provider
         return describe(claims, sign_in.provider, msgspec.structs.replace(provider, scopes=()))
 

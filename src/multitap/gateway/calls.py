@@ -134,8 +134,8 @@ class JobRunner:
         deadline, holder = job.limit(context, since), request.client.holder
         async with self._exclusive_use.turn(
             job.link, job.subject, context, holder, deadline
-        ) as found:
-            result = await job.do(found, context, deadline)
+        ) as link:
+            result = await job.do(link, context, deadline)
         references = self._view(request.client.audience).references(job.link.name)
         return result if references is None else references.in_result(result)
 
@@ -459,15 +459,15 @@ class ToolCalls:
                     return await self.take_task(request, route, since)
                 return await self._call_in_turn(request, route, since)
             link = route.link
-            said = params.meta
-            is_usual = request.script is None and not (said and "progressToken" in said)
+            own_meta = params.meta
+            is_usual = request.script is None and not (own_meta and "progressToken" in own_meta)
             context = CallContext(client=request) if is_usual else request.context()
             deadline = None if since is None else route.deadline(context, since)
             meta = extra = b""
             if (
                 params.request_state is not None
                 or len(params.input_responses)
-                or (said and not RESERVED_KEYS.issuperset(said))
+                or (own_meta and not RESERVED_KEYS.issuperset(own_meta))
             ):
                 meta, extra = extra_members(request, link)
             called = await self._hub.calls.make(
@@ -621,8 +621,8 @@ class ToolCalls:
     def _describe_offers(self, request: ClientRequest, server: str) -> str:
         tools = self._view(request.client.audience).tools.values()
         names = [tool.name for tool in tools if tool.server == server and not is_connect(tool)]
-        shown = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
-        return f"Your account at {server} is connected. Its tools: {shown or 'none'}."
+        listed = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        return f"Your account at {server} is connected. Its tools: {listed or 'none'}."
 
     def _translate(self, request: ClientRequest, link: Link, result: Encoded) -> Result:
         """A result in the format of its client's era, with the addresses that the client uses."""
@@ -791,8 +791,8 @@ class OfferRequests:
 
     async def read(self, request: ClientRequest, _: Raw) -> Result:
         address, since = request.params.uri, anyio.current_time()
-        if (kept := await self._shaper.read(request, address)) is not None:
-            return kept
+        if (stored := await self._shaper.read(request, address)) is not None:
+            return stored
         link, uri = await self._lookup.find_resource(request, address)
         if address.startswith(PAGE_SCHEME):
             # it may call tools of its own server by their bare names from now on

@@ -545,10 +545,10 @@ class ClientRequest(msgspec.Struct, eq=False, kw_only=True):
         return report
 
     def on_notification(self, method: str, params: Raw) -> None:
-        wanted = not (self.is_stateless and method in _REMOVED)
+        is_wanted = not (self.is_stateless and method in _REMOVED)
         if method == "notifications/message":
-            wanted = self._wants(params)
-        if wanted:
+            is_wanted = self._wants(params)
+        if is_wanted:
             self.outlet.send(notification(method, params))
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> Raw:
@@ -598,7 +598,7 @@ def stateless_request(
     outlet: Outlet,
     params: RequestParams,
     *,
-    known: "KnownCall | None" = None,
+    cached: "KnownCall | None" = None,
     head: RequestHead | None = None,
 ) -> ClientRequest:
     """A request of the stateless era, which carries its client's capabilities.
@@ -608,11 +608,11 @@ def stateless_request(
         request_id: Its JSON-RPC id.
         outlet: Takes messages that precede the answer.
         params: Its parameters.
-        known: The last call with the same `_meta`, which is then not decoded again.
+        cached: The last call with the same `_meta`, which is then not decoded again.
         head: The head of its HTTP request; None on a stream.
     """
-    if known is not None:
-        capabilities, level, caller = known.capabilities, known.log_level, known.caller
+    if cached is not None:
+        capabilities, level, caller = cached.capabilities, cached.log_level, cached.caller
     else:
         meta = params.meta
         capabilities = meta.get(jsonrpc.CLIENT_CAPABILITIES_KEY, EMPTY)

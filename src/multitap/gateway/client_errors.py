@@ -28,6 +28,7 @@ INTERNAL, UNAVAILABLE = jsonrpc.INTERNAL_ERROR, jsonrpc.SERVER_ERROR
 TIMEOUT, CANCELLED, OVERLOADED, BAD_ANSWER = -32001, -32800, -32003, -32004
 NO_RESOURCE = -32002
 
+# the first that fits counts, so a class comes before the one that it is derived from
 _KINDS: tuple[tuple[type[MultitapError], int, str], ...] = (
     (NotAllowed, INVALID_PARAMS, "hidden"),
     (UnknownName, INVALID_PARAMS, "unknown"),
@@ -50,8 +51,9 @@ class ScopeNeeded(RpcError):
     """
 
     def __init__(self, tool: str, scopes: tuple[str, ...]) -> None:
-        words = f"{tool} needs a token with the scope {' '.join(scopes)}"
-        super().__init__(INVALID_REQUEST, words, {"reason": "insufficient_scope", "scopes": scopes})
+        message = f"{tool} needs a token with the scope {' '.join(scopes)}"
+        data = {"reason": "insufficient_scope", "scopes": scopes}
+        super().__init__(INVALID_REQUEST, message, data)
         self.scopes = scopes
 
 
@@ -90,6 +92,7 @@ def refusal_of(exc: MultitapError) -> RpcError:
         data["path"] = exc.path
     if isinstance(exc, Unavailable):
         data["server"] = exc.server
+    # clients and models see little but the message, so the hint is part of it as well
     message = f"{exc}; {exc.hint}" if exc.hint else str(exc)
     return RpcError(code, message, data)
 

@@ -110,6 +110,7 @@ class Introduction:
             )
         hello = msgspec.json.decode(params, type=_Initialize)
         is_supported = hello.protocolVersion in jsonrpc.HANDSHAKE_VERSIONS
+        # an unknown version gets our latest (as MCP says): the client decides whether to go on
         version = hello.protocolVersion if is_supported else _LATEST
         capabilities = hello.capabilities.copy()  # or it would keep the whole request
         client = request.client
@@ -121,7 +122,7 @@ class Introduction:
                 client.version = ""  # or it would be unknown
                 raise
         description = self._describe(request)
-        if version == _LATEST:
+        if version == _LATEST:  # the only version of this era that has tasks
             description["capabilities"] = {**description["capabilities"], "tasks": _TASKS}
         return jsonrpc.encode({"protocolVersion": version, **description})
 
@@ -134,6 +135,7 @@ class Introduction:
         return jsonrpc.encode(
             {
                 "resultType": "complete",
+                # not kept: servers come and go, and what they declare is part of it
                 "ttlMs": 0,
                 "cacheScope": "private",
                 "supportedVersions": [*jsonrpc.STATELESS_VERSIONS],
@@ -327,6 +329,7 @@ class Gateway:
             view is not None
             and view.basis is hub.catalog
             and view.defaults is hub.gateway_defaults
+            # a person's catalog can change without the hub's: it is looked up each time
             and (hub.people is None or not hub.people.is_needed)
         ):
             return view
@@ -568,6 +571,7 @@ async def open_gateway(
             if bus is not None:
                 from multitap.cluster import gateways  # noqa: PLC0415 - in a cluster only
 
+                # whatever a client began at one replica may go on at any other
                 gateways.share_restarts(bus, hub)
                 hub.runs.records, hub.runs.runner = gateways.SharedTasks(bus), bus.name
                 hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
@@ -575,6 +579,7 @@ async def open_gateway(
                 hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)
                 tasks.start_soon(audit.run)
                 tasks.start_soon(audit.keep_sending)
+                # before any client is served: its first answer may arrive at another replica
                 await bus.wait_listening()
             if hub.people is not None:
                 hub.people.common.handlers_for = clients.handlers_for

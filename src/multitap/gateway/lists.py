@@ -27,7 +27,7 @@ PATIENCE = 1.0
 """Seconds that a client waits for lists that are fetched again; then it gets the old ones."""
 LONGEST_TTL = 300_000
 """Milliseconds that a list stays fresh at most: servers are added and removed, too."""
-_GROUP_PATIENCE = 5.0
+_GROUP_PATIENCE = 5.0  # seconds: without an answer, a server is listed without its own groups
 _LONG = 64 * 1024
 """Bytes above which a page is sent without a copy."""
 
@@ -73,6 +73,7 @@ class Cursors:
 
 
 def _purpose(method: str, principal: Principal) -> str:
+    # sealed for one principal: a cursor tells what another client's list contains
     return f"cursor {method} {bind(principal.key).hex()}"
 
 
@@ -145,6 +146,7 @@ async def _refresh(view: View, key: str) -> None:
     """Have lists that are no longer fresh fetched again."""
     if not (stale := [link for link in _links(view) if _is_stale(link, key)]):
         return
+    # before the lists are requested: one that is fetched at once must not be missed
     coming = [link.listing.refetched.coming() for link in stale]
     for link in stale:
         link.notifications.request_lists()
@@ -178,6 +180,7 @@ def _head(request: ClientRequest, view: View, key: str) -> bytes:
     ttls: list[int] = []
     is_public = is_for_all(request)
     for link in _links(view):
+        # empty lists do not shorten the life of the others
         if link.offers is not None and not link.offers.by_key()[key]:
             continue
         lifetime = link.listing.lifetimes.get(key)

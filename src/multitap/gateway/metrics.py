@@ -342,27 +342,29 @@ class ShownMetrics:
     def select(self, view: "View", metrics: Metrics, gauges: Gauges, rest: Samples) -> Samples:
         """The samples for a reader; one with a limited token sees only its servers and tools."""
         catalog = view.catalog
-        shown = [tool for tool in _all_tools(catalog) if view.shows(tool)]
-        names = {(tool.server, tool.raw_name): tool.name for tool in shown}
+        visible = [tool for tool in _all_tools(catalog) if view.shows(tool)]
+        names = {(tool.server, tool.raw_name): tool.name for tool in visible}
 
         def name(server: str, tool: str) -> str:
             return names.get((server, tool), tool)
 
+        # what has no server label counts all clients, which is not for a limited reader
         if view.is_limited:
             calls = metrics.samples(lambda server, tool: (server, tool) in names, name)
             parts = [calls, _of_tools(rest, names.keys())]
         else:
             parts = [metrics.samples(name=name), rest, gauges.samples()]
-        return add_up(FAMILIES, [*parts, self._lists(catalog, shown)])
+        return add_up(FAMILIES, [*parts, self._lists(catalog, visible)])
 
-    def _lists(self, catalog: Catalog, shown: Sequence[Tool]) -> Samples:
+    def _lists(self, catalog: Catalog, visible: Sequence[Tool]) -> Samples:
         """How many tools each server has, and what they cost in a model's context."""
+        # once for each catalog: encoding thousands of schemas would take long for every scrape
         if self._costs[0] is not catalog:
             self._costs = catalog, {tool: _cost(tool) for tool in catalog.tools.values()}
         costs = self._costs[1]
         counts: dict[str, int] = {}
         tokens: dict[str, float] = {}
-        for tool in shown:
+        for tool in visible:
             if tool in costs:
                 counts[tool.server] = counts.get(tool.server, 0) + 1
                 tokens[tool.server] = tokens.get(tool.server, 0.0) + costs[tool]
@@ -385,19 +387,19 @@ def _all_tools(catalog: Catalog) -> Sequence[Tool]:
 def _of_tools(samples: Samples, tools: Collection[tuple[str, str]]) -> Samples:
     """What concerns these tools, by server and the server's own name, and their servers."""
     servers = {server for server, _ in tools}
-    chosen: Samples = {}
+    selected: Samples = {}
     for family in FAMILIES:
         if "server" not in family.labels:
             continue
         place = family.labels.index("server")
-        chosen[family.name] = [
+        selected[family.name] = [
             (labels, value)
             for labels, value in samples.get(family.name, ())
             if labels[place] in servers and (family.labels != _SHAPED_LABELS or labels in tools)
         ]
-    return chosen
+    return selected
 
 
 def _cost(tool: Tool) -> float:
-    shown = (tool.name, tool.description, tool.input_schema)
-    return len(msgspec.json.encode(shown)) / BYTES_PER_TOKEN
+    read = (tool.name, tool.description, tool.input_schema)
+    return len(msgspec.json.encode(read)) / BYTES_PER_TOKEN

@@ -64,6 +64,7 @@ def search_tools() -> list[Mapping[str, Any]]:
 def code_tools() -> list[Mapping[str, Any]]:
     """The definitions of the three tools of code mode."""
     search, describe, _ = search_tools()
+    # models repeat what a description says: this mode has no `call_tool`
     by_code = search["description"].replace(CALL_TOOL, RUN_CODE)
     return [{**search, "description": by_code}, describe, _RUN_DEFINITION]
 

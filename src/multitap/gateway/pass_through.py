@@ -74,11 +74,11 @@ def merge_capabilities(
         for name, value in capabilities.items():
             if not is_table(value):
                 continue
-            known = merged.setdefault(name, {})
+            members = merged.setdefault(name, {})
             hidden = left_out if name == "extensions" else ()
             for key, settings in value.items():
                 if key not in hidden:
-                    known.setdefault(key, settings)
+                    members.setdefault(key, settings)
     # an empty table says something for a capability, and nothing for a set of them
     return {
         name: value
@@ -155,8 +155,8 @@ class PassThrough:
             return  # a notification has no answer that could say so
         # a client without a session says in each message what it can do
         able = meta.get(CLIENT_CAPABILITIES_KEY, client.capabilities).copy()
-        kept = {key: value.copy() for key, value in table.items()}
-        self._tasks.start_soon(self._tell, client, link, method, kept, able)
+        copied = {key: value.copy() for key, value in table.items()}
+        self._tasks.start_soon(self._tell, client, link, method, copied, able)
 
     async def _tell(
         self, client: Client, link: Link, method: str, params: Mapping[str, Raw], able: Raw
@@ -188,12 +188,12 @@ class PassThrough:
             links = [link for link in links if _names_capability(method, _declared(link))] or links
         if len(links) == 1:
             return links[0]
-        words = f"Method not found: {shortened(method, LONGEST_QUOTE)}"
+        message = f"Method not found: {shortened(method, LONGEST_QUOTE)}"
         if not links:
-            raise RpcError(client_errors.NO_METHOD, words)
+            raise RpcError(client_errors.NO_METHOD, message)
         hint = f"name the server in `_meta`, as {SERVER_KEY!r}"
         data = {"reason": "ambiguous", "hint": hint, "servers": [link.name for link in links]}
-        raise RpcError(client_errors.NO_METHOD, f"{words}; {hint}", data)
+        raise RpcError(client_errors.NO_METHOD, f"{message}; {hint}", data)
 
     def _permits(self, audience: Audience, link: Link, method: str) -> bool:
         """Whether filters and policy would let a tool pass that is named like the method."""
@@ -203,6 +203,7 @@ class PassThrough:
         if not allowed(names, link.config.filter, servers=(link.name,)):
             return False
         policy = view.defaults.policy
+        # nobody can be asked about it, so whatever the policy would guard is refused
         return policy is None or policy.guard(names, link.config, {}) is None
 
 

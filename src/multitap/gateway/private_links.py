@@ -195,11 +195,11 @@ class PrivateLinks:
         self, owner: object, holder: str, shared: Link, era: Literal["handshake"] | None
     ) -> Link:
         key = (owner, shared.name)
-        wanted = shared.config if era is None else shared.config.replace(era=era)
+        config = shared.config if era is None else shared.config.replace(era=era)
         private = self._links.get(key)
         if (
             private is not None
-            and private.link.config == wanted
+            and private.link.config == config
             and private.shared is self._root(shared)  # or it has the account of another link
         ):
             return private.link
@@ -208,7 +208,7 @@ class PrivateLinks:
             holder = private.holder  # it takes over the share
         else:
             self._claim(shared, holder)
-        link = self._another(shared, wanted)
+        link = self._another(shared, config)
         self._start(key, _PrivateLink(link, self._root(shared), holder))
         return link
 

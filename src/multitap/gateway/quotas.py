@@ -27,7 +27,7 @@ FILE = "quotas.json"
 _PERIODS = {"hour": 3600, "day": 86_400}
 _MOST = 100_000
 """Principals and periods that are counted at a time; more cannot have valid credentials."""
-_LARGEST = 64 * 1024 * 1024
+_LARGEST = 64 * 1024 * 1024  # bytes of the file, several times what we write for `_MOST`
 
 
 class _Limit(msgspec.Struct, frozen=True):
@@ -120,6 +120,7 @@ class Quotas:
     async def _save(self) -> None:
         if self._is_saved or self._shared is not None:
             return
+        # first: what is counted while it is written has to be written next time
         self._is_saved = True
         self._forget_past()
         data = msgspec.json.encode(self._counts)
@@ -131,8 +132,8 @@ class Quotas:
     def _forget_past(self) -> None:
         now = self._clock()
         current = {f"{period}:{int(now // seconds)}" for period, seconds in _PERIODS.items()}
-        kept = [key for key in self._counts if ":".join(key.split(":")[2:4]) in current]
-        self._counts = {key: self._counts[key] for key in kept[-_MOST:]}
+        keys = [key for key in self._counts if ":".join(key.split(":")[2:4]) in current]
+        self._counts = {key: self._counts[key] for key in keys[-_MOST:]}
 
 
 def _exhausted(limit: _Limit, now: float) -> RpcError:
@@ -154,12 +155,13 @@ def _read(path: Path) -> dict[str, int]:
     except FileNotFoundError:
         return {}
     except (OSError, msgspec.DecodeError) as exc:
-        logger.warning("%s cannot be read, so that quotas begin anew: %s", path, exc)
+        logger.warning("%s cannot be read, so quotas start again: %s", path, exc)
         return {}
 
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    # replaced, not written in place: a crash leaves the old counts or the new ones
     part = path.with_name(f"{path.name}.{os.getpid()}")
     part.write_bytes(data)
     part.chmod(0o600)

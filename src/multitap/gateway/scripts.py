@@ -196,6 +196,7 @@ class ScriptRunner:
 
     async def _finish(self, request: ClientRequest, progress: _Progress, order: Run) -> Result:
         """Run a script to its end, or until it has to wait for its client."""
+        # a process that was interrupted in a script is not used again: it stays unclean
         try:
             async with self._pool.process() as process:
                 try:
@@ -232,6 +233,7 @@ class ScriptRunner:
                 progress.left -= time.monotonic() - began
             if not isinstance(report, ScriptCalls):
                 return report
+            # its own time does not run while a person is asked
             await self._ask_person(request, progress, process, report.calls)
             began = time.monotonic()
             try:
@@ -268,6 +270,7 @@ class ScriptRunner:
             return CallAnswer(
                 call.id, error=f"the tool {quoted(name)} is for pages, not for models"
             )
+        # by its arguments as well: an approval is for exactly this call
         digest = bind(name, arguments)
         if digest in progress.refused:
             with suppress(NotAllowed), self._hub.lookup.noting_refusal(name, request.context()):
@@ -440,6 +443,7 @@ class ScriptRunner:
         if self._records is None:
             return self._paused.pop(handle, None)
         key = f"script/{handle}"
+        # read and deleted: the ticket can be used once, so nobody else comes for it
         sealed = await self._records.read(key)
         await self._records.delete(key)
         return sealed
@@ -473,6 +477,7 @@ def session_of(script: str) -> str:
 def _inner(
     request: ClientRequest, script: str, name: str, arguments: bytes, *, is_approved: bool
 ) -> ClientRequest:
+    # the client's progress is of the script; a call of it would report another one's numbers
     meta = {key: value for key, value in request.params.meta.items() if key != "progressToken"}
     params = msgspec.structs.replace(
         request.params,
@@ -549,8 +554,8 @@ def _describe_calls(calls: Sequence[tuple[bytes, Route, bytes]]) -> str:
         lines.append(f"The tool {route.tool.raw_name!r} of the server {route.tool.server!r} with:")
         for _, other, arguments in calls:
             if other.tool is route.tool:
-                shown = show_arguments(decode_arguments(arguments), route.link.report.redact)
-                lines.append(f"  {msgspec.json.encode(shown).decode()}")
+                readable = show_arguments(decode_arguments(arguments), route.link.report.redact)
+                lines.append(f"  {msgspec.json.encode(readable).decode()}")
     return "\n".join(lines)
 
 
@@ -564,6 +569,7 @@ def _question(message: str) -> dict[str, Any]:
                 "decision": {
                     "type": "string",
                     "title": "Decision",
+                    # no "always": a script may be anything, and its calls are listed above
                     "enum": ["once", "no"],
                     "enumNames": ["Allow exactly these calls", "Refuse"],
                 }
@@ -590,12 +596,11 @@ def _failure(report: Report, progress: _Progress) -> str:
         return "the script ended in an unknown way"
     where = f" in line {report.line}" if report.line else ""
     text = f"the script failed{where}: {shortened(report.reason, _LONGEST_ERROR)}"
-    made = progress.made
-    if made:
-        shown = ", ".join(made[-_SHOWN_CALLS:])
-        more = len(made) - _SHOWN_CALLS
+    if calls := progress.made:
+        listed = ", ".join(calls[-_SHOWN_CALLS:])
+        more = len(calls) - _SHOWN_CALLS
         first = f"{more} others, " if more > 0 else ""
-        text += f"\ncalls made before: {first}{shown}; do not make them again"
+        text += f"\ncalls made before: {first}{listed}; do not make them again"
     else:
         text += "\nno call was made"
     return f"{report.printed}{text}"

@@ -181,6 +181,7 @@ class ResultShaper:
         while len(own) > MOST_EACH or _weight(own) > MOST_BYTES_EACH:
             own.popitem(last=False)
         while sum(map(_weight, self._stored.values())) > MOST_BYTES:
+            # of the largest holder: those who keep little lose nothing to one who keeps much
             heaviest = max(self._stored.values(), key=_weight)
             heaviest.popitem(last=False)
 

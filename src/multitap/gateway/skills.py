@@ -31,7 +31,7 @@ SCHEME = "skill://"
 MANUAL = "/SKILL.md"
 PATIENCE = 10.0
 """Seconds that one server has to list or describe its skills."""
-_MOST = 1000  # skills of one server
+_MOST = 1000  # skills of one server: each page of a list is another request to it
 _LONGEST_TTL = 3_600_000  # milliseconds for which a server's list is kept at most
 _HEADER = re.compile(r"\A---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
@@ -130,10 +130,10 @@ class SkillRequests:
         link, uri = self._find(request, params)
         settings = _settings(link)
         if settings is not None and settings.get("directoryRead"):
-            asked: dict[str, Any] = {"uri": uri}
+            question: dict[str, Any] = {"uri": uri}
             if (cursor := text_of(_table(params).get("cursor"))) is not None:
-                asked["cursor"] = cursor
-            answer = await _ask(link, "resources/directory/read", asked)
+                question["cursor"] = cursor
+            answer = await _ask(link, "resources/directory/read", question)
             children = [dict(item) for item in answer.get("resources", ()) if is_table(item)]
         else:
             answer = {}

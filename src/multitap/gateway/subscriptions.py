@@ -175,10 +175,10 @@ class Listener:
                 self.tell(f"notifications/{kind}/list_changed")
 
     def on_updated(self, event: ResourceUpdated) -> None:
-        for told, (link, raw) in self.uris.items():
+        for uri, (link, raw) in self.uris.items():
             # of several sessions with the server, only the one that it subscribed in
             if (link.name, raw, link.report.session) == (event.server, event.uri, event.session):
-                self.tell("notifications/resources/updated", event.meta, uri=told)
+                self.tell("notifications/resources/updated", event.meta, uri=uri)
 
     def tell(self, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> None:
         if own := {**(meta or {}), **self._meta}:

@@ -180,16 +180,16 @@ class TaskCalls:
         self, request: ClientRequest, route: Route, link: Link, upstream: str, raw: Raw | bytes
     ) -> bytes:
         """A server's answer with a new task, as its client sees it."""
-        told = parse_table(raw)
+        answer = parse_table(raw)
         record = replace(self._record(request, route), upstream=upstream)
         self._places.remember(record.id, link)
-        ttl = told.get("ttlMs", Raw(b"null"))
+        ttl = answer.get("ttlMs", Raw(b"null"))
         if bytes(ttl) != b"null":
             record = replace(record, ttl=max(1.0, float(bytes(ttl)) / 1000))
         sealed = await self._sealed(request, record, upstream)
         # listed, but not needed: the id alone leads to the task
         await self._runs.records.save(replace(record, public_id=sealed))
-        return jsonrpc.encode({**told, "taskId": sealed})
+        return jsonrpc.encode({**answer, "taskId": sealed})
 
     def _record(self, request: ClientRequest, route: Route) -> TaskRecord:
         tool = route.tool
@@ -263,8 +263,8 @@ class TaskCalls:
                 public_id = await self._sealed(request, run.record)
                 run.record = replace(run.record, public_id=public_id)
                 await self._publish(run)
-                told = describe(state_of(run.record), stateless=True)
-                return jsonrpc.encode({"resultType": "task", **told})
+                description = describe(state_of(run.record), stateless=True)
+                return jsonrpc.encode({"resultType": "task", **description})
         except BaseException:
             run.scope.cancel()  # its client has left, and does not know of a task
             raise
@@ -284,13 +284,13 @@ class TaskCalls:
         outlet = request.client.outlet
 
         async def tell() -> None:
-            shown: tuple[str, str | None] | None = None
+            last: tuple[str, str | None] | None = None
             while not request.client.has_left:
                 record = run.record
-                if (record.status, record.message) != shown:
-                    shown = (record.status, record.message)
-                    told = describe(state_of(record), stateless=False)
-                    outlet.send(jsonrpc.notification("notifications/tasks/status", told))
+                if (record.status, record.message) != last:
+                    last = (record.status, record.message)
+                    status = describe(state_of(record), stateless=False)
+                    outlet.send(jsonrpc.notification("notifications/tasks/status", status))
                 if record.has_ended:
                     return
                 await run.changed.wait()

@@ -91,7 +91,8 @@ def _purpose(principal: Principal) -> str:
 
 
 def declares_tasks(request: ClientRequest) -> bool:
-    """Whether a stateless client takes tasks; each request says so anew."""
+    """Whether a stateless client takes tasks; each request says so again."""
+    # by its bytes first: most requests declare nothing of it, and are not decoded for that
     if _SIGN not in bytes(request.capabilities):
         return False
     try:
@@ -127,7 +128,7 @@ def describe(state: TaskState, *, stateless: bool) -> dict[str, Any]:
     status = state.status
     if not stateless and status == "completed" and _is_error(state.result):
         status = "failed"  # as the handshake era calls a tool that reports an error
-    told: dict[str, Any] = {
+    description: dict[str, Any] = {
         "taskId": state.id,
         "status": status,
         "createdAt": state.created_at,
@@ -135,33 +136,34 @@ def describe(state: TaskState, *, stateless: bool) -> dict[str, Any]:
         "ttlMs" if stateless else "ttl": state.ttl,
     }
     if state.message:
-        told["statusMessage"] = state.message
+        description["statusMessage"] = state.message
     if state.poll is not None:
-        told["pollIntervalMs" if stateless else "pollInterval"] = state.poll
-    return told
+        description["pollIntervalMs" if stateless else "pollInterval"] = state.poll
+    return description
 
 
 def detailed(state: TaskState) -> dict[str, Any]:
     """A task in the words of the extension, with what it asks or returns."""
-    told = describe(state, stateless=True)
+    description = describe(state, stateless=True)
     match state.status:
         case "input_required":
-            told["inputRequests"] = state.questions if len(state.questions) else {}
+            description["inputRequests"] = state.questions if len(state.questions) else {}
         case "completed":
-            told["result"] = _complete(state.result)
+            description["result"] = _complete(state.result)
         case "failed":
-            words = state.message or "it failed without giving a reason"
-            told["error"] = (
+            message = state.message or "it failed without giving a reason"
+            description["error"] = (
                 state.error
                 if len(state.error)
-                else {"code": jsonrpc.INTERNAL_ERROR, "message": words}
+                else {"code": jsonrpc.INTERNAL_ERROR, "message": message}
             )
         case _:
             pass
-    return told
+    return description
 
 
 def _complete(result: Raw) -> Raw:
+    # a record has the result in the form of the handshake era; see `plain` in `task_calls`
     if b'"resultType"' in bytes(result):
         return result
     whole = to_stateless(result)

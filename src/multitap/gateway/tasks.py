@@ -54,7 +54,7 @@ from multitap.wire.request import Deadline, Request
 
 PAGE = 50
 """Tasks on one page of `tasks/list`."""
-_USUAL_PAUSE = 1.0
+_USUAL_PAUSE = 1.0  # seconds until a server that is away is asked again
 _ACK = b'{"resultType":"complete"}'
 
 
@@ -165,6 +165,7 @@ class ClientTasks:
         task = await self._open(request, public_id)
         while True:
             coming = None
+            # before the state is read: a change between the two must not be missed
             run = self._hub.runs.running.get(task.record)
             if run is not None:
                 coming = run.changed.coming()
@@ -197,7 +198,7 @@ class ClientTasks:
     async def watch(self, request: ClientRequest, task_id: str, tell: Callable[..., None]) -> None:
         """Tell of every change of a task until it ends."""
         task = await self._open(request, task_id)
-        shown: bytes = b""
+        last: bytes = b""
         while True:
             run = self._hub.runs.running.get(task.record)
             coming = None if run is None else run.changed.coming()
@@ -209,10 +210,10 @@ class ClientTasks:
             except Unavailable:  # its server may come back
                 await anyio.sleep(_USUAL_PAUSE)
                 continue
-            told = detailed(state)
-            if (encoded := jsonrpc.encode(told)) != shown:
-                shown = encoded
-                tell("notifications/tasks", **told)
+            description = detailed(state)
+            if (encoded := jsonrpc.encode(description)) != last:
+                last = encoded
+                tell("notifications/tasks", **description)
             if state.has_ended:
                 return
             if coming is None:
@@ -242,8 +243,8 @@ class ClientTasks:
             if record.principal == request.principal.key and record.public_id
         ]
         page = [self._current(record) for record in own[at : at + PAGE]]
-        told = [describe(state_of(record), stateless=False) for record in page]
-        content: dict[str, Any] = {"tasks": told}
+        tasks = [describe(state_of(record), stateless=False) for record in page]
+        content: dict[str, Any] = {"tasks": tasks}
         if len(own) > at + PAGE:
             following = Cursor(at + PAGE)
             content["nextCursor"] = self._cursors.seal(following, "tasks/list", request.principal)
@@ -358,21 +359,21 @@ class ClientTasks:
             OnOtherReplica: Another replica runs it.
         """
         runs = self._hub.runs
-        found = await runs.find(task.record)
-        if found is None:
+        record = await runs.find(task.record)
+        if record is None:
             return _forgotten(task)
-        if isinstance(found, TaskRun) or found.has_ended:
-            return found
-        if self._is_alive is not None and found.runner != runs.runner:
-            if self._is_alive(found.runner):
-                raise OnOtherReplica(found.runner)
-        elif not runs.is_lost(found):
-            return found
+        if isinstance(record, TaskRun) or record.has_ended:
+            return record
+        if self._is_alive is not None and record.runner != runs.runner:
+            if self._is_alive(record.runner):
+                raise OnOtherReplica(record.runner)
+        elif not runs.is_lost(record):
+            return record
         link = self._link(request, task)
         # a program ends with its gateway, a server elsewhere goes on
-        if found.upstream and link is not None and isinstance(link.config, HttpServer):
-            return self._resume(request, found, link)
-        return await runs.fail(found)
+        if record.upstream and link is not None and isinstance(link.config, HttpServer):
+            return self._resume(request, record, link)
+        return await runs.fail(record)
 
     def _resume(self, request: ClientRequest, record: TaskRecord, link: Link) -> TaskRun:
         """Follow a server's task again that another process followed before."""
@@ -405,6 +406,7 @@ class ClientTasks:
             return work
 
         asker_audience = request.client.audience
+        # another request may have resumed it while this one looked for its record
         if (run := self._hub.runs.running.get(record.id)) is not None:
             return run
         return self._hub.runs.begin(record, working, request.client.holder)

@@ -36,6 +36,7 @@ class RequestTraces:
         """The span of a request that has just arrived; None if it is not recorded."""
         meta, head = request.params.meta, request.head
         header = None if head is None else head.headers.get(b"traceparent")
+        # undecoded: most requests are not recorded
         parent = state = None
         if meta and (raw := meta.get("traceparent")) is not None:
             parent, state = _unquoted(raw), _unquoted(meta.get("tracestate"))

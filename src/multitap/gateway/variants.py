@@ -127,5 +127,6 @@ def has_pages(offers: Offers) -> bool:
 
 def _same(before: tuple[tuple[Link, Offers], ...], now: tuple[tuple[Link, Offers], ...]) -> bool:
     return len(before) == len(now) and all(
-        one[0] is other[0] and one[1] is other[1] for one, other in zip(before, now, strict=True)
+        link is other_link and offers is other_offers
+        for (link, offers), (other_link, other_offers) in zip(before, now, strict=True)
     )

@@ -106,6 +106,7 @@ def open_access(rules: AccessRules) -> Generator[FrontAccess]:
     sources = TokenSources(AccessTokens(), rules.token_file)
     _check_exposure(rules, sources)
     with PeerUsers() as users:
+        # other users are asked for even if clients need tokens: the console lets none of them in
         is_told = users.can_tell(rules.host if is_loopback(rules.host) else "127.0.0.1")
         unnamed, is_user_unknown = _without_token(rules, is_told=is_told)
         access = Access(
@@ -137,6 +138,7 @@ def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
 def _without_token(rules: AccessRules, *, is_told: bool) -> tuple[AnonymousAccess, bool]:
     """How clients without a token are treated, and whether only because users are unknown."""
     # a proxy on this machine may run as our user, and need not say that it is one
+    # whatever is allowed otherwise: who runs the gateway wants every client to have a token
     if rules.token_file is not None or rules.require_token or rules.has_providers:
         return AnonymousAccess.REFUSED, False
     if rules.insecure:
@@ -280,6 +282,7 @@ class Access:
         if origin:
             page = _ORIGIN.fullmatch(origin.decode("latin-1").lower())
             came_from = _name(page[1]) if page else None
+            # a page of our own, such as the console
             is_ours = came_from is not None and (came_from in self._names or came_from == called)
             if not is_ours and origin.lower() not in self.cors.origins:
                 return Rejected(403, "this Origin may not use the gateway")
@@ -293,6 +296,7 @@ class Access:
         If we listen on all addresses, any numeric one is accepted. If tokens are required, every
         name is.
         """
+        # rebinding needs a name; and a page that comes by one has no token of its user
         return name in self._names or (
             self._anywhere and (self._unnamed is AnonymousAccess.REFUSED or _is_address(name))
         )

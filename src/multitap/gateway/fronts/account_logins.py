@@ -5,7 +5,6 @@ browser may come back to another replica, which passes that on.
 """
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -134,7 +133,10 @@ class AccountLogins:
             self._give_up(back.state)
             return LoginOutcome(flow.server, "", is_foreign=True)
         del self._flows[back.state]
-        flow.redirected.set_result(back.address)
+        # its time may be up: then the outcome says so
+        if not flow.redirected.done():
+            flow.redirected.set_result(back.address)
+        # shielded: a browser that hangs up ends its request, not the login
         return LoginOutcome(flow.server, await asyncio.shield(flow.outcome))
 
     async def _on_return(self, note: "ReplicaMessage") -> bytes:
@@ -166,5 +168,4 @@ class AccountLogins:
         finally:
             if not flow.outcome.done():
                 flow.outcome.set_result(reason)
-            with suppress(asyncio.InvalidStateError):
-                flow.page.cancel()
+            flow.page.cancel()

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from multitap.markup import Content, Markup, element
 
+# a file of its own, no attributes: the policy of these pages allows no other styles
 STYLE = b"""
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 40rem; margin: 3rem auto; padding: 0 1rem; }

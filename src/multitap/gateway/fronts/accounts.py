@@ -166,6 +166,7 @@ class AccountPages:
     def _ask_to_sign_in(
         self, http_request: HttpRequest, then: str, reason: str = "", status: int = 401
     ) -> None:
+        # there is no session yet that a form could be bound to; `_is_own` guards this one
         page = pages.sign_in("", then, self.sign_in_pages(then), reason)
         _show(http_request, page, status)
 
@@ -176,6 +177,7 @@ class AccountPages:
         cookie = None if principal is None else self.sessions.begin(Visitor(principal))
         if cookie is not None:
             _go(http_request, then, cookie)
+        # only wrong ones are counted: whoever guesses keeps nobody with a token out
         elif wait := self._wrong.take(time.monotonic()):
             self._ask_to_sign_in(http_request, then, f"Too many attempts: wait {wait:.0f} s", 429)
         else:
@@ -328,14 +330,14 @@ class AccountPages:
             await self._begin_login(http_request, person, server)
 
     async def _begin_login(self, http_request: HttpRequest, person: Person, server: str) -> None:
-        begun = await self._logins.begin(person, server, f"{self.base}/accounts/callback")
-        if isinstance(begun, str):
-            _show(http_request, pages.message("Not connected", begun), 502)
+        login = await self._logins.begin(person, server, f"{self.base}/accounts/callback")
+        if isinstance(login, str):
+            _show(http_request, pages.message("Not connected", login), 502)
             return
-        place = urlsplit(begun.page).hostname or server
+        place = urlsplit(login.page).hostname or server
         # the browser may come back to another replica
-        mine = self.sessions.begin_login(begun.state, begun.replica)
-        _show(http_request, pages.forward(begun.page, place), 200, mine)
+        mine = self.sessions.begin_login(login.state, login.replica)
+        _show(http_request, pages.forward(login.page, place), 200, mine)
 
     async def _finish_login(self, http_request: HttpRequest) -> None:
         """The redirect from an authorization server: it counts only in the browser that left."""
@@ -393,6 +395,7 @@ def open_accounts(front: "HttpFront", base: str) -> None:
         admitted = access.find_token(secret)
         return None if admitted is None else admitted.principal
 
+    # `resources.verifier` is read each time: changed settings replace it
     def is_valid(visitor: Visitor) -> bool:
         principal = visitor.principal
         if resources is None or principal.issuer not in resources.verifier.issuers:
@@ -417,6 +420,7 @@ def open_accounts(front: "HttpFront", base: str) -> None:
         principal, profiles = visitor.principal, front.gateway.hub.settings.profiles
         if resources is None or principal.issuer not in resources.verifier.issuers:
             return access.audience_of(principal.key).limits(profiles).has(server)
+        # the session names the rules that applied; if one of them changes, it is not valid any more
         rules = [rule for rule in resources.verifier.access.rules if rule.name in principal.rules]
         grants = tuple(ToolGrant(rule.profile, rule.granted) for rule in rules if rule.granted)
         deny = tuple(glob for rule in rules for glob in rule.deny)

@@ -13,6 +13,7 @@ from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import RpcError
 
 CARD_PATH = b"/mcp/server-card"
+# the second is where the proposal moves to: programs look for either
 CATALOG_PATHS = (b"/.well-known/mcp/catalog.json", b"/.well-known/ai-catalog.json")
 CARD_TYPE = b"application/mcp-server-card+json"
 _BRIEF = [(b"cache-control", b"private, max-age=60")]
@@ -57,6 +58,7 @@ class ServerCards:
         profiles = () if is_limited else sorted(self._gateway.hub.settings.profiles)
         base = _base(http_request)
         entries = [_entry(base, None), *(_entry(base, name) for name in profiles)]
+        # `draft`, as the proposal itself writes it
         body = jsonrpc.encode({"specVersion": "draft", "entries": entries})
         http_request.respond(200, (body,), extra=_BRIEF)
 

@@ -61,9 +61,10 @@ def answer_preflight(http_request: HttpRequest) -> None:
         (b"access-control-max-age", _REMEMBERED),
     ]
     # any: `Mcp-Param-…` depend on the tools, and what a header says is checked when it is used
-    wanted = head.headers.get(b"access-control-request-headers", b"")
-    if _HEADER_NAMES.fullmatch(wanted):
-        extra.append((b"access-control-allow-headers", wanted))
+    names = head.headers.get(b"access-control-request-headers", b"")
+    if _HEADER_NAMES.fullmatch(names):
+        extra.append((b"access-control-allow-headers", names))
+    # Chrome asks before a page of the internet may reach an address of this network
     if head.headers.get(b"access-control-request-private-network") == b"true":
         extra.append((b"access-control-allow-private-network", b"true"))
     http_request.say(204, extra=extra)

@@ -358,9 +358,9 @@ class HttpFront:
 
     def _post_stateless(self, http_request: HttpRequest, message: ClientMessage) -> ToDo:
         if not message.method:
-            words = "only requests and notifications can be posted"
+            reason = "only requests and notifications can be posted"
             _refuse(
-                http_request, _NO_ID, RpcError(client_errors.INVALID_REQUEST, words), status=400
+                http_request, _NO_ID, RpcError(client_errors.INVALID_REQUEST, reason), status=400
             )
             return None
         head = http_request.head
@@ -685,7 +685,7 @@ def _request(  # noqa: PLR0917 - for its only caller
         params = client_errors.read_params(message)
     if key is None:
         return stateless_request(
-            client, message.id, http_request, params, known=cached, head=http_request.head
+            client, message.id, http_request, params, cached=cached, head=http_request.head
         )
     return session_request(client, message.id, http_request, params, head=http_request.head)
 

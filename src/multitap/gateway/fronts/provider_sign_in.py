@@ -46,6 +46,7 @@ def _issues_itself(resources: ResourceServer, issuer: Issuer) -> bool:
 def _sign_in(resources: ResourceServer, issuer: Issuer) -> ProviderSignIn:
     settings = resources.verifier.access.sign_in
     if settings is not None and _issues_itself(resources, issuer):
+        # not lasting: a browser's session ends by itself, and is never renewed
         return ProviderSignIn(issuer, settings.scopes, lasts=False)
     scopes = tuple(dict.fromkeys(("openid", *issuer.provider.scopes)))
     return ProviderSignIn(issuer, scopes, lasts=False, resource=resources.url_of(MCP))
@@ -82,6 +83,7 @@ async def _finish(
             grant, claims = await sign_in.redeem(attempt, answer)
             decision = await resources.decide(grant.access_token.encode("latin-1", "replace"))
             token = decision.token
+            # or somebody has put a token of another person into the answer
             if claims and claims["sub"] != token.subject:
                 raise BrowserRefused("the tokens are of two people")
         rights = resources.verifier.rights(token)
@@ -111,6 +113,7 @@ def _described(issuer: Issuer, subject: str, claims: Mapping[str, object]) -> Ve
         **claims,
         "sub": subject,
         "client_id": provider.client_id,
+        # an ID token has no scopes, and these are what every token needs
         "scope": " ".join(provider.scopes),
         "iat": now,
         "exp": now + _LIFE,

@@ -77,6 +77,7 @@ class ResourceServer:
         make_verifier: Callable[[AccessSettings], Verifier] = Verifier,
         make_sign_in: Callable[[AccessSettings, Verifier], SignInFront | None] | None = None,
     ) -> None:
+        # configured, never from a Host or a proxy's header: it is what tokens are bound to
         self.public_url = canonical_url(public_url)
         self.host = urlsplit(self.public_url).hostname or ""
         self._prefix = urlsplit(self.public_url).path.encode()
@@ -95,6 +96,7 @@ class ResourceServer:
         settings = self._access()
         if settings is self._settings or settings == self._settings:
             return False
+        # also if they turn out to be wrong: or each look would try them again, and warn
         self._settings = settings
         try:
             verifier = self._verifier_for(settings, self.verifier)
@@ -121,6 +123,7 @@ class ResourceServer:
         scheme, token = _credentials(head)
         try:
             verifier = self.verifier
+            # remembered ones first: they need no URL of the resource
             decision = verifier.remembered(token, resource) or verifier.decide_now(
                 token, resource, (self.url_of(resource),)
             )
@@ -217,6 +220,7 @@ class ResourceServer:
         admitted = head.admitted
         if not _listens(head) or admitted is None or not admitted.digest:
             return False
+        # a JWT says itself when it ends; see `is_over`
         return not is_jwt(_credentials(head)[1].decode("latin-1"))
 
     async def has_ended(self, head: RequestHead) -> bool:
@@ -314,11 +318,12 @@ class ResourceServer:
     def _reject(self, resource: bytes, exc: Exception) -> Rejected:
         match exc:
             case ProviderDown():
+                # never 401, with which a client throws away a good token and has people sign in
                 seconds = max(1, math.ceil(exc.retry_after))
                 reason = "the identity provider cannot be asked now: try again in a moment"
                 return Rejected(503, reason, ((b"retry-after", b"%d" % seconds),))
             case NotAdmitted():
-                return Rejected(403, str(exc))
+                return Rejected(403, str(exc))  # without a challenge: no other token would help
             case MissingScopes():
                 challenge = self.challenge(resource, "insufficient_scope", str(exc))
                 return Rejected(403, str(exc), challenge)
@@ -344,6 +349,7 @@ def _listens(head: RequestHead) -> bool:
 
 def resource_of(path: bytes) -> bytes:
     """The resource that a path belongs to; each has tokens of its own."""
+    # the old transport and the new one are two resources to clients, which know only one of them
     if path in _SSE:
         return b"/sse"
     return path if path.startswith(b"/mcp/") else MCP

@@ -43,6 +43,7 @@ class LegacySse:
 
     async def listen(self, http_request: HttpRequest) -> None:
         """Open a session, and respond with its stream."""
+        # nothing is kept: this transport has no event ids to resume after
         head = http_request.head
         try:
             session = self._sessions.open(head, self._chosen(head), NOTHING_KEPT)

@@ -149,6 +149,24 @@ async def test_the_redirect_of_a_login_counts_only_in_the_browser_that_began_it(
         assert "authorization_code" not in [form["grant_type"] for form in provider.forms]
 
 
+async def test_a_browser_that_returns_after_its_time_learns_why(tmp_path):
+    async with (
+        provided() as provider,
+        team(guarded(provider, tmp_path)) as gateway,
+        Browser(gateway, "alice") as alice,
+    ):
+        form = {"csrf": await alice.csrf(), "server": "guarded"}
+        _, text = await alice.post("/accounts/connect", form)
+        page = re.search(r'content="0;url=([^"]+)"', text)[1]
+        (flow,) = gateway.front.accounts._logins._flows.values()
+        flow.redirected.cancel()  # as the end of its time does
+        await flow.outcome
+        status, text = await alice.open(page)
+
+        assert (status, await account(gateway, "alice")) == (400, None)
+        assert "the login was not completed" in text
+
+
 async def test_a_form_of_another_site_is_refused(tmp_path):
     async with (
         provided() as provider,

@@ -45,10 +45,10 @@ class CachedResults:
 
     def find(self, key: bytes) -> Raw | None:
         """A result that is not too old."""
-        found = self._results.get(key)
-        if found is None or found[0] < self._clock():
+        entry = self._results.get(key)
+        if entry is None or entry[0] < self._clock():
             return None
-        return Raw(found[1])
+        return Raw(entry[1])
 
     def keep(self, key: bytes, seconds: float, raw: Raw) -> None:
         """Keep a result, unless it failed, is a question or a task, or is too large."""
@@ -77,9 +77,11 @@ def cache_key(route: Route, arguments: bytes | Raw, context: CallContext) -> byt
     # people without credentials are told apart by their addresses
     holder = "host" if client is None else f"client {client.holder}"
     try:
+        # however they are written: models order members as they like
         plain = msgspec.json.encode(msgspec.json.decode(arguments), order="deterministic")
     except UNREADABLE:
         return None
+    # a result has the form of the era of the session that it came over
     era = route.link.era
     return bind(
         holder,

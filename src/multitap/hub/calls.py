@@ -153,8 +153,8 @@ class Calls:
         # the outcome if nothing below sets another: no `except` here catches a cancellation
         outcome, error, failure, size = _CANCELLED, None, None, 0
         request: Request | None = None
-        given: bytes | Raw = b""
-        sent = answered = 0.0
+        encoded: bytes | Raw = b""
+        sent = answered_at = 0.0
         ruling: Ruling | None = None
         cached: bytes | None = None
         tool, client = route.tool, context.client
@@ -166,17 +166,17 @@ class Calls:
                 self._permit(context.agent_id, tool)
             if route.check != "off":
                 _check(route, arguments)
-            given = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
-            size = len(given)
+            encoded = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
+            size = len(encoded)
             if route.guard is not None or self._trail.is_required:
-                ruling = await self._judge(route, given, context, extra)
+                ruling = await self._judge(route, encoded, context, extra)
                 # its time starts now if a person was asked
                 deadline = None if ruling.decision is Decision.ASK else deadline
             if deadline is None:
                 deadline = route.deadline(context, self._clock())
             request = Request(
                 method="tools/call",
-                params=b"".join((route.head, given, extra)),
+                params=b"".join((route.head, encoded, extra)),
                 deadline=deadline,
                 name=tool.raw_name,
                 call=context,
@@ -191,7 +191,7 @@ class Calls:
                 _prepare_task(route, request, context)
             raw: Raw | None = None
             if route.cache_for and not extra and context.on_task is None:
-                cached = cache_key(route, given, context)
+                cached = cache_key(route, encoded, context)
                 raw = None if cached is None else self._cached.find(cached)
                 # a result that is given again does not become younger
                 cached = cached if raw is None else None
@@ -203,16 +203,16 @@ class Calls:
                 link.task_tools.add(tool.raw_name)
                 request.takes_task = True
                 raw = await link.request(request)
-            answered = perf_counter()
+            answered_at = perf_counter()
             result = _look_at(route, raw)
             if result is None and (created := _created_task(route, raw)) is not None:
                 cached, result = None, await _follow(route, request, context, raw, created)
-                answered = perf_counter()
+                answered_at = perf_counter()
                 request.waited = 0.0  # only the first of its requests
             elif result is None:
                 result = await _vet(route, raw)
             if ruling is not None and ruling.decision is Decision.ASK:
-                await self.permissions.expect_answer(route, given, context, raw)
+                await self.permissions.expect_answer(route, encoded, context, raw)
             outcome = _ERROR if result.is_error_known else _OK
             if cached is not None:
                 self._cached.keep(cached, route.cache_for, raw)
@@ -231,7 +231,7 @@ class Calls:
             queued = connecting = 0.0
             if request is not None:
                 queued, connecting = request.queued, request.connecting
-            answering = (answered or ended) - sent - queued - connecting if sent else 0.0
+            answering = (answered_at or ended) - sent - queued - connecting if sent else 0.0
             if result is not None:
                 result.seconds, received = seconds, len(result.raw)
                 # a person takes part of the time of a call that is asked about
@@ -253,13 +253,13 @@ class Calls:
                 caller,
                 queued,
                 connecting,
-                ended - answered if answered else 0.0,
+                ended - answered_at if answered_at else 0.0,
                 None
                 if self._recording == "off"
-                else self._keep(route, outcome, given, b"" if result is None else result.raw),
+                else self._keep(route, outcome, encoded, b"" if result is None else result.raw),
                 principal,
                 None if ruling is None else (ruling.decision.value, ruling.place),
-                self._trail.show_arguments(route, given) if self._trail.keeps_arguments else None,
+                self._trail.show_arguments(route, encoded) if self._trail.keeps_arguments else None,
                 answering,
                 current_trace() if self.is_traced else None,
                 failure,
@@ -302,7 +302,7 @@ class Calls:
     async def _judge(
         self,
         route: Route,
-        given: bytes | Raw,
+        encoded: bytes | Raw,
         context: CallContext,
         extra: bytes,
     ) -> Ruling:
@@ -319,10 +319,10 @@ class Calls:
             )
         if route.guard is None:
             return ALLOWED
-        ruling = await _ruling(route.guard, given)
+        ruling = await _ruling(route.guard, encoded)
         self.permissions.check(route, ruling)
         if ruling.decision is Decision.ASK:
-            await self.permissions.ask(route, ruling, given, context, extra)
+            await self.permissions.ask(route, ruling, encoded, context, extra)
         return ruling
 
     def _permit(self, agent: str, tool: Tool) -> None:
@@ -385,16 +385,16 @@ async def _follow(
     return _look_at(route, ended) or await _vet(route, ended)
 
 
-async def _ruling(guard: Guard, given: bytes | Raw) -> Ruling:
+async def _ruling(guard: Guard, encoded: bytes | Raw) -> Ruling:
     """The policy's decision about a call.
 
     Raises:
         BadArguments: Rules depend on arguments that servers may parse differently.
     """
     # A thread costs more than decoding this much; `always` does not look at the arguments.
-    if len(given) <= SMALL or guard.always is not None:
-        return guard.decide(given)
-    return await to_thread.run_sync(guard.decide, given, abandon_on_cancel=True)
+    if len(encoded) <= SMALL or guard.always is not None:
+        return guard.decide(encoded)
+    return await to_thread.run_sync(guard.decide, encoded, abandon_on_cancel=True)
 
 
 def cap_of(tool: Tool, default: int) -> int:
@@ -451,9 +451,9 @@ def _failure(exc: ServerError, tool: Tool) -> ToolResult:
     )
 
 
-def _failure_words(became: ToolResult, redact: Callable[[str], str]) -> str:
+def _failure_words(result: ToolResult, redact: Callable[[str], str]) -> str:
     """The error message of a failed call."""
-    return redact(became.beginning(_LONGEST_ERROR) or became.error or "")
+    return redact(result.beginning(_LONGEST_ERROR) or result.error or "")
 
 
 def _redactor(route: Route, arguments: Mapping[str, Any] | Raw) -> Callable[[str], str]:
@@ -577,15 +577,15 @@ def _scan_result(route: Route, result: ToolResult) -> None:
     tool = route.tool
     # Structured content too: a model reads it as well, and an attack may be in only one of them.
     texts = [result.beginning(SCANNED), *texts_in(result.structured)]
-    if not (found := scan_text(" ".join(texts)[:SCANNED])):
+    if not (findings := scan_text(" ".join(texts)[:SCANNED])):
         return
     if route.scan == "block":
         raise BadAnswer(
             tool.server,
-            f"a result of {quoted(tool.raw_name)} looks like an attack: {found[0].words}",
+            f"a result of {quoted(tool.raw_name)} looks like an attack: {findings[0].words}",
             hint='`scan = "report"` lets it pass',
         )
-    result.warnings += (found[0].words,)
+    result.warnings += (findings[0].words,)
 
 
 def _check_result(route: Route, result: ToolResult) -> None:
@@ -595,6 +595,6 @@ def _check_result(route: Route, result: ToolResult) -> None:
         return
     answer = result.answer
     structured = answer.outline.structured
-    words = checker.misfit(structured) if answer.has_structured else "it is missing"
-    if words is not None:
-        result.warnings += (f"structured content does not match the output schema: {words}",)
+    mismatch = checker.misfit(structured) if answer.has_structured else "it is missing"
+    if mismatch is not None:
+        result.warnings += (f"structured content does not match the output schema: {mismatch}",)

@@ -395,6 +395,7 @@ class Hub(ResourcesAndPrompts):
         self.gateway_defaults = CallDefaults(
             "off", settings.serve.timeout, errors_are_results=False, policy=policy
         )
+        # they contain the policy and the limits of the settings before
         self._routes = {}
 
     async def settled(self) -> None:
@@ -561,6 +562,7 @@ class Hub(ResourcesAndPrompts):
         link = self._supervisor.coming.get(server) or self._supervisor.link(server)
         if not link.config.enabled:
             raise Unavailable(server, "it is disabled", hint="set `enabled` in its configuration")
+        # who restarts a server wants it to work: a login that was declined may be asked for again
         if self.logins is not None:
             self.logins.forgive(server)
         link.restart()
@@ -599,6 +601,7 @@ class Hub(ResourcesAndPrompts):
         self.events.publish(Warned(server, f"{method}: {reason}"))
 
     def _link_changed(self, link: Link) -> None:
+        # first: a successor may take the link's place, and what follows looks at the links
         self._supervisor.link_changed(link)
         self._states.on_change(link.name)
         self._memory.note(link)
@@ -639,6 +642,7 @@ class Hub(ResourcesAndPrompts):
         last = self.catalog
         self.catalog = self.lookup.catalog = fresh = self._builder.build(self.links, last)
         self._scans.look_again()
+        # each shared link of a server stands in the catalogs of people, too
         if self.people is not None:
             self.people.apply(self.links)
         if fresh.revision != last.revision:
@@ -764,6 +768,7 @@ async def _run_hub(
                 )
                 logs = log_folder(state, loaded.files if loaded is not None else (), marks)
                 await to_thread.run_sync(tidy, logs.parent, abandon_on_cancel=True)
+                # entered before the links, so left after them: they may wait for a renewal
                 renewals = await stack.enter_async_context(Tasks())
                 logins = Logins(renewals, _login_for(handlers), place.logins)
                 env = None if loaded is None else loaded.search.env

@@ -154,18 +154,19 @@ class Lookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         # the usual case: no wait
-        if (found := find()) is not None:
-            return found
+        if (result := find()) is not None:
+            return result
         registries = self._builder.registries
-        known = registries.owners(name) if name is not None else set[str]()
-        is_telling = bool(known) or (name is not None and registries.naming is not Naming.BARE)
+        owners = registries.owners(name) if name is not None else set[str]()
+        # if a name tells whose it is, the failure of that server is the answer
+        is_telling = bool(owners) or (name is not None and registries.naming is not Naming.BARE)
         waited: dict[Link, None] = {}
         since = anyio.current_time()
         deadline: Deadline | None = None
         while True:
             # replaced with each change of the settings
             links = self._supervisor.links if links_now is None else links_now()
-            names = [*(known or links)]
+            names = [*(owners or links)]
             if name is not None:
                 names = likely_owners(name, names, self._builder.registries.naming)
             unseen = [
@@ -185,8 +186,8 @@ class Lookup:
                 deadline = max(limits, key=lambda limit: limit.at)
             with anyio.move_on_after(deadline.at - anyio.current_time()) as clock:
                 await self._changed.wait()
-            if (found := find()) is not None:
-                return found
+            if (result := find()) is not None:
+                return result
             if clock.cancelled_caught:
                 raise Unavailable(
                     starting[0].name,

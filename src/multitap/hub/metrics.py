@@ -227,14 +227,14 @@ class Metrics:
     @classmethod
     def of(cls, *parts: Mapping[str, Mapping[str, MetricsRow]]) -> "Metrics":
         """The counters of several processes together."""
-        made = cls()
+        merged = cls()
         for server in {name: None for part in parts for name in part}:
             tools = {tool: None for part in parts for tool in part.get(server, {})}
-            made._tools[server] = {
+            merged._tools[server] = {
                 tool: _total(part[server][tool] for part in parts if tool in part.get(server, {}))
                 for tool in tools
             }
-        return made
+        return merged
 
     @property
     def made(self) -> int:
@@ -349,15 +349,16 @@ class Metrics:
         for server, tools in self._tools.items():
             rows = {tool: row for tool, row in tools.items() if shows(server, tool)}
             for tool, row in rows.items():
-                shown = name(server, tool)
+                client_name = name(server, tool)
                 for ending, histogram in row.operations.items():
                     error = ERROR_TYPES.get(ending, ending)
-                    operations.append((("tools/call", shown, server, error), histogram))
+                    operations.append((("tools/call", client_name, server, error), histogram))
                 for ending, histogram in row.exchanges.items():
                     error = ERROR_TYPES.get(ending, ending)
+                    # counted by the server's own name there: it is the server that was asked
                     exchanges.append((("tools/call", tool, server, error), histogram))
-                arguments.append(((shown, server), row.bytes_out))
-                results.append(((shown, server), row.bytes_in))
+                arguments.append(((client_name, server), row.bytes_out))
+                results.append(((client_name, server), row.bytes_in))
             if rows:
                 total = _total(rows.values())
                 overhead.append(((server,), total.overhead))

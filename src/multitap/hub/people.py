@@ -70,6 +70,7 @@ class Members:
             return
         common.per_user = servers
         self.is_needed = bool(servers)
+        # most gateways have no such server, and need not look
         if not self._is_watching:
             self._is_watching = True
             common.tasks.start_soon(self._watch, name="accounts of people")
@@ -131,6 +132,7 @@ class Members:
         """End all links of some people; who may still come in gets new ones."""
         for person in people:
             self.drop(person)
+            # `drop` alone would let those come back with tokens that were exchanged before
             self.common.forget(person)
 
     def _running(self) -> list[Link]:
@@ -141,12 +143,14 @@ class Members:
         running = self._running()
         surplus = len(running) - MANY_PROGRAMS
         idle = [link for link in running if not link.requests.slots.working]
+        # those who have been idle for longest first
         idle.sort(key=lambda link: -link.requests.idle_for())
         for link in idle[: max(surplus, 0)]:
             if link.person is not None and self.link(link.person, link.name) is link:
                 self._members[link.person].put_to_sleep(link)
 
     async def _watch(self) -> None:
+        # polled: the command line, or another gateway of this user, may write it
         stamp = self.vault.stamp()
         while True:
             await anyio.sleep(_LOOK)

@@ -93,7 +93,7 @@ class Permissions:
         self,
         route: Route,
         ruling: Ruling,
-        given: bytes | Raw,
+        encoded: bytes | Raw,
         context: CallContext,
         extra: bytes = b"",
     ) -> None:
@@ -102,7 +102,7 @@ class Permissions:
         Args:
             route: The route to the tool.
             ruling: The policy's decision.
-            given: The arguments, as JSON.
+            encoded: The arguments, as JSON.
             context: The caller.
             extra: Members that a stateless client adds to answer the server's question in an
                 earlier round of the call; see `Calls.make`.
@@ -117,13 +117,13 @@ class Permissions:
         # a stateless client repeats the whole call to answer what the server asked in it
         if extra:
             continued = _read_round(b"{%b}" % extra[1:])
-            if await self.continuations.take(*_binding(route, given, context, continued)):
+            if await self.continuations.take(*_binding(route, encoded, context, continued)):
                 return
         request = PermitRequest(
             server=tool.server,
             tool=tool.raw_name,
             name=tool.name,
-            arguments=await _shown_arguments(route, ruling, given),
+            arguments=await _shown_arguments(route, ruling, encoded),
             rule=ruling.place,
             reason=ruling.rule.reason if ruling.rule else None,
             call=context,
@@ -154,7 +154,7 @@ class Permissions:
                 )
 
     async def expect_answer(
-        self, route: Route, given: bytes | Raw, context: CallContext, result: bytes | Raw
+        self, route: Route, encoded: bytes | Raw, context: CallContext, result: bytes | Raw
     ) -> None:
         """Let a stateless client answer what the server asks back in a permitted call, once."""
         client = context.client
@@ -163,7 +163,7 @@ class Permissions:
             return
         question = _read_round(result)
         if question.result_type == "input_required":
-            await self.continuations.issue(*_binding(route, given, context, question))
+            await self.continuations.issue(*_binding(route, encoded, context, question))
 
     def _always(self, context: CallContext) -> list[_Subject]:
         """The tools that a caller's user has allowed for the whole session."""
@@ -176,31 +176,31 @@ class Permissions:
             return []
 
     def _remember(self, context: CallContext, subject: _Subject) -> None:
-        known = self._always(context)
+        subjects = self._always(context)
         # Beyond that a person is asked again: a nuisance, while memory that a client can fill is an
         # attack.
-        if len(known) >= MOST_KEPT:
+        if len(subjects) >= MOST_KEPT:
             return
         client = context.client
         if client is not None:
             try:
-                self._of_clients[client.owner] = [*known, subject]
+                self._of_clients[client.owner] = [*subjects, subject]
             except TypeError:
                 return
         elif len(self._of_hosts) < MOST_KEPT:
-            self._of_hosts[context.agent_id, context.session_id] = [*known, subject]
+            self._of_hosts[context.agent_id, context.session_id] = [*subjects, subject]
 
 
-async def _shown_arguments(route: Route, ruling: Ruling, given: bytes | Raw) -> dict[str, Any]:
+async def _shown_arguments(route: Route, ruling: Ruling, encoded: bytes | Raw) -> dict[str, Any]:
     """The arguments for the person who decides; first those that the rules look at."""
-    if len(given) <= SMALL:
-        return _show(route, ruling, given)
+    if len(encoded) <= SMALL:
+        return _show(route, ruling, encoded)
     # they may have millions of items, and other calls should not wait for them
-    return await to_thread.run_sync(_show, route, ruling, given, abandon_on_cancel=True)
+    return await to_thread.run_sync(_show, route, ruling, encoded, abandon_on_cancel=True)
 
 
-def _show(route: Route, ruling: Ruling, given: bytes | Raw) -> dict[str, Any]:
-    arguments = decode_arguments(given)
+def _show(route: Route, ruling: Ruling, encoded: bytes | Raw) -> dict[str, Any]:
+    arguments = decode_arguments(encoded)
     rules = (ruling.rule, *(route.guard.rules if route.guard else ()))
     places = (
         place
@@ -219,12 +219,12 @@ def _read_round(message: bytes | Raw) -> _Round:
 
 
 def _binding(
-    route: Route, given: bytes | Raw, context: CallContext, round_: _Round
+    route: Route, encoded: bytes | Raw, context: CallContext, round_: _Round
 ) -> tuple[str | bytes, ...]:
     """What a person's permission holds for: one caller, one call, and one question in it."""
     client, tool = context.client, route.tool
     principal, holder = ("", "") if client is None else (client.principal.key, client.holder)
-    return ("call", principal, holder, tool.server, tool.raw_name, bytes(given), round_.state)
+    return ("call", principal, holder, tool.server, tool.raw_name, bytes(encoded), round_.state)
 
 
 LARGEST_AUDITED = 64 * 1024
@@ -248,12 +248,12 @@ class AuditTrail:
         """Whether arguments are recorded with calls."""
         self._pid = os.getpid()
 
-    def apply(self, wanted: Audit) -> None:
+    def apply(self, settings: Audit) -> None:
         """Apply the audit settings."""
-        self.is_enabled = wanted.enabled
-        self.is_required = wanted.enabled and wanted.required
-        self.keeps_arguments = wanted.enabled and wanted.arguments
-        self._store.audit_kept = wanted.keep
+        self.is_enabled = settings.enabled
+        self.is_required = settings.enabled and settings.required
+        self.keeps_arguments = settings.enabled and settings.arguments
+        self._store.audit_kept = settings.keep
 
     @property
     def is_blocking(self) -> bool:
@@ -276,17 +276,17 @@ class AuditTrail:
                 hint="`multitap status` says why; without `audit.required`, it would be returned",
             )
 
-    def show_arguments(self, route: Route, given: bytes | Raw) -> Raw:
+    def show_arguments(self, route: Route, encoded: bytes | Raw) -> Raw:
         """A call's arguments without secrets."""
-        if len(given) > LARGEST_AUDITED:
-            return Raw(b'"%d bytes"' % len(given))
+        if len(encoded) > LARGEST_AUDITED:
+            return Raw(b'"%d bytes"' % len(encoded))
         try:
-            found = decode_arguments(given)
+            arguments = decode_arguments(encoded)
         except BadArguments:
             return Raw(b'"unreadable"')
-        return Raw(msgspec.json.encode(show_arguments(found, route.link.report.redact)))
+        return Raw(msgspec.json.encode(show_arguments(arguments, route.link.report.redact)))
 
-    def note_refusal(self, name: str, words: str, context: CallContext) -> None:
+    def note_refusal(self, name: str, reason: str, context: CallContext) -> None:
         """Record a call of a tool that is hidden from the caller."""
         if not self.is_enabled:
             return
@@ -304,7 +304,7 @@ class AuditTrail:
                 subject=shortened(name, LONGEST_QUOTE),
                 outcome=Outcome.REFUSED.value,
                 decision="deny",
-                detail=words,
+                detail=reason,
                 issuer=principal.issuer if principal.key else "",
                 user=principal.subject if principal.key else "",
                 client_id=principal.client,
@@ -312,11 +312,11 @@ class AuditTrail:
             )
         )
 
-    def note_question(self, server: str, method: str, words: str) -> None:
+    def note_question(self, server: str, method: str, reason: str) -> None:
         """Record a server's question that was refused or flagged."""
         if self.is_enabled:
             self._store.audit(
                 AuditRecord(
-                    "question", time(), pid=self._pid, server=server, subject=method, detail=words
+                    "question", time(), pid=self._pid, server=server, subject=method, detail=reason
                 )
             )

@@ -233,10 +233,10 @@ class StateEvents:
     def _tell_state(self, name: str) -> None:
         if (link := self._supervisor.links.get(name)) is None:
             return
-        news = LinkChanged(name, link.state, link.failure)
-        if self._told.get(name) != (link, news):
-            self._told[name] = (link, news)
-            self._events.publish(news)
+        event = LinkChanged(name, link.state, link.failure)
+        if self._told.get(name) != (link, event):
+            self._told[name] = (link, event)
+            self._events.publish(event)
 
     def _tell_pending(self, name: str) -> None:
         successor = self._supervisor.coming.get(name)

@@ -53,7 +53,7 @@ def new_record(
 ) -> TaskRecord:
     """The record of a call that begins now."""
     now = time.time()
-    kept = bytes(arguments) if len(arguments) <= LARGEST_ARGUMENTS else b"{}"
+    stored = bytes(arguments) if len(arguments) <= LARGEST_ARGUMENTS else b"{}"
     return TaskRecord(
         id=secrets.token_urlsafe(12),
         server=server,
@@ -62,7 +62,7 @@ def new_record(
         created=now,
         updated=now,
         ttl=more.pop("ttl", KEPT),
-        arguments=kept,
+        arguments=stored,
         **more,
     )
 
@@ -299,6 +299,7 @@ class TaskRuns:
 
     async def cancel(self, run: TaskRun) -> None:
         """End a call; its record says so before this returns."""
+        # first: an error on its way out must not count as its outcome
         run.become("cancelled", ttl=_kept(run.record))
         run.scope.cancel()
         if run.is_task:
@@ -315,6 +316,7 @@ class TaskRuns:
         """Whether the process that ran a task is gone, as far as this machine can tell."""
         if record.has_ended or not record.runner:
             return False
+        # one of our own that does not run any more was lost, too
         return record.runner == self.runner or not is_running(record.runner)
 
     async def fail(self, record: TaskRecord, reason: str = INTERRUPTED) -> TaskRecord:
@@ -333,6 +335,7 @@ class TaskRuns:
             if run.is_task:
                 await self._keep(run)
         finally:
+            # only now: until its end is written, whoever asks for it finds it here
             del self.running[run.id]
             self._shares.give(run.holder)
 
@@ -353,7 +356,7 @@ class TaskRuns:
 
     async def _keep(self, run: TaskRun) -> None:
         """Keep the end of a task; while that fails, it stays here."""
-        pause = 1.0
+        pause = 1.0  # seconds; a full disk, or a coordinator that is down, may last
         while True:
             try:
                 async with run.saving:
@@ -376,6 +379,7 @@ def _kept(record: TaskRecord) -> float:
 
 def own_name() -> str:
     """A name for this process that no later one has."""
+    # a pid alone is used again by later processes
     pid = os.getpid()
     return f"{pid}.{_started(pid) or secrets.token_hex(4)}"
 
@@ -391,6 +395,7 @@ def is_running(runner: str) -> bool:
         os.kill(int(pid), 0)
     except (OSError, OverflowError):
         return False
+    # where there is /proc, one that runs has been found there
     return not Path("/proc/self").exists()
 
 

@@ -20,6 +20,7 @@ def open_spans(settings: Telemetry) -> Generator[Spans | None]:
         return
     from multitap.telemetry.otlp import open_otlp  # noqa: PLC0415 - seldom used
 
+    # OpenTelemetry's own variables can only turn off what the settings turn on
     is_sent = settings.traces == "otlp" and os.environ.get("OTEL_TRACES_EXPORTER") != "none"
     with open_otlp() if is_sent else nullcontext() as sink:
         yield Spans(

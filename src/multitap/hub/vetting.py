@@ -121,21 +121,21 @@ class ToolScans:
         """The most severe finding of each offer."""
         if scan_mode(link.config) == "off":
             return
-        known, twins = self._vetting.findings, self._tools.twins
+        findings_of, twins = self._vetting.findings, self._tools.twins
         for raw, (digest, _) in section.vetted.seen.items():
             finding = None
-            if findings := known.get(digest):
+            if findings := findings_of.get(digest):
                 finding = findings[0]
             elif (other := twins.get(raw)) is not None:
                 what = "the name is easily confused with another"
                 finding = Finding(LOOK_ALIKE, what, f"{raw} and {other}")
             if finding is not None:
-                words = f"scan: tool {quoted(raw)}: {finding.words}"
-                yield _NamedFinding(raw, words, finding)
+                text = f"scan: tool {quoted(raw)}: {finding.words}"
+                yield _NamedFinding(raw, text, finding)
         for key, (digest, _) in section.vetted.others.items():
-            if findings := known.get(digest):
-                words = f"scan: {quoted(key)}: {findings[0].words}"
-                yield _NamedFinding(key, words, findings[0])
+            if findings := findings_of.get(digest):
+                text = f"scan: {quoted(key)}: {findings[0].words}"
+                yield _NamedFinding(key, text, findings[0])
 
     async def _search(self, section: CatalogSection) -> None:
         look = self._vetting.look
@@ -200,7 +200,7 @@ class PinKeeper:
         pins.on_unsaved = self._seen.set
         # In a thread: state directories may be network folders, and a slow one must not delay
         # calls.
-        known = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
+        stamps_before = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
         while True:
             # after a write the files look changed and are looked at once more: another process may
             # have written them meanwhile
@@ -211,8 +211,8 @@ class PinKeeper:
                 await self._seen.wait()
                 await anyio.sleep(GATHERING)
             now = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
-            if stale := [file for file in pins.files if now[file] != known[file]]:
-                known = now
+            if stale := [file for file in pins.files if now[file] != stamps_before[file]]:
+                stamps_before = now
                 readings = await to_thread.run_sync(read, stale, abandon_on_cancel=True)
                 if pins.settle(readings):
                     self._on_change()

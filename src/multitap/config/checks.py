@@ -315,6 +315,7 @@ def _scalar(kind: Any, metas: tuple[Meta, ...], value: Any, path: _Path, mistake
     for meta in metas:
         extra |= meta.extra or {}
     if isinstance(value, bool):
+        # `sandbox = true` is short for one of its levels
         value = extra.get("flags", {}).get(value, value)
     try:
         if extra.get("duration"):

@@ -276,6 +276,7 @@ def read_file(path: Path) -> tuple[Document | None, tuple[Problem, ...]]:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             return None, (_problem(Place(path), "is not a file"),)
+        # without a suffix, only the content shows the format: its own limit is checked then
         largest = LARGEST[SUFFIXES.get(path.suffix.lower(), "json")]
         with open_regular(path) as file:
             raw = read_up_to(file, largest)

@@ -328,6 +328,7 @@ def load(
         readings = _read(source, places.folder)
         new_layers = [Layer(reading, source.project) for reading in readings]
         layers += new_layers
+        # of a folder of servers, the first reading says whether it could be read
         seen.append(_to_seen(source, readings[0], exists=exists))
         # hosts that use the first file they find do not merge it with others
         if exists and places.first_only and _counts(new_layers, decides, places.folder):

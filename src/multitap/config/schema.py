@@ -67,6 +67,7 @@ def _model(model: type[ConfigModel], definitions: Schema) -> Schema:
 def _property(field: FieldInfo, definitions: Schema) -> Schema:
     """The schema of a field; a null default is left out, because TOML has no null."""
     schema = _schema_of(field.type, definitions)
+    # a default that depends on the machine, as that of `start_concurrency`, is left out
     default: Any = {} if field.default_factory is dict else field.default
     if default is not None and default is not NODEFAULT:
         schema["default"] = plain(default)

@@ -158,6 +158,7 @@ class Locator:
             at = len(self.text) if end < 0 else end
 
     def mark(self, key: KeyPath, mark: Mark) -> None:
+        # here as well: the first pass does not add the steps of a header to those of its keys
         if len(key) > DEEPEST:
             raise DocumentTooLarge(f"is nested more than {DEEPEST} levels deep", mark.key)
         self.marks[key] = mark

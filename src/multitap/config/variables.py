@@ -386,12 +386,14 @@ def _program(config: StdioServer, put: _FieldExpander) -> dict[str, Any]:
     command = put("command", config.command)
     named = {name: put(f"env.{name}", value) for name, value in config.env.items()}
     changed: dict[str, Any] = {
+        # no shell is there to expand it
         "command": str(locate(command, put.scope)) if command.startswith("~/") else command,
         "args": tuple(put("args", argument) for argument in config.args),
         "env": named,
     }
     if config.env_file is not None:
         lines = put.content("env_file", str(config.env_file))
+        # read now, and checked: nobody opens the file again
         changed |= {"env": {**parse_env(lines), **named}, "env_file": None}
     if config.cwd is not None:
         changed["cwd"] = locate(put("cwd", str(config.cwd)), put.scope)

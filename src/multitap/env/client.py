@@ -130,6 +130,7 @@ class EnvClient:
         # also finds tools of a server that is down: calling one says why it is down
         for tools in (catalog.tools, catalog.absent):
             for tool in tools.values():
+                # by what it is: environments spell the names in two ways
                 if tool.server == self._server and find_tool(tool.raw_name) is ENV_TOOLS[name]:
                     return tool
         return None

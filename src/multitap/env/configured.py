@@ -114,6 +114,7 @@ class ConfiguredEnvironment(BaseEnvironment):
 
     async def _follow(self, hub: Hub) -> None:
         """Whenever the files are read again, load their functions, skills and prompts again."""
+        # there may be thousands of calls, and none of them changes the files
         with hub.events.subscribe(calls=False) as events:
             while True:
                 # compared before waiting: they may have been read again before we subscribed

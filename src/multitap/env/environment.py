@@ -112,6 +112,7 @@ class BaseEnvironment:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
+        # at once: a hook that is never called would only be missed much later
         for name in _RENAMED.keys() & vars(cls).keys():
             raise TypeError(f"{cls.__name__}.{name} is never called: name it `{_RENAMED[name]}`")
 
@@ -375,6 +376,7 @@ class BaseEnvironment:
             handlers=self.handlers(),
             recall=self._recall,
             place=self._place,
+            # `initialize_mcp` does, from the line that opens it
             warns=False,
         )
         with ungrouped():

@@ -286,6 +286,7 @@ class ProtocolTools:
             )
         answer = await tool.work(self._world, tool.read(arguments))
         if isinstance(answer, EnvDescription):
+            # what is on is decided here: a world of another program does not know it
             can = msgspec.structs.replace(answer.capabilities, **powers)
             return msgspec.structs.replace(answer, capabilities=can)
         return answer

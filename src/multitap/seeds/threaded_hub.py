@@ -76,9 +76,8 @@ class ThreadedHub:
             servers = await self.plug({name: config})
             _refuse_unless_connected(name, servers.get(name))
         except BaseException:
-            if (
-                self.settings.servers.get(name) is config
-            ):  # otherwise another one has taken its place
+            # otherwise another one has taken its place
+            if self.settings.servers.get(name) is config:
                 # Shielded: if the server is not pulled out now, its process stays.
                 with anyio.CancelScope(shield=True):
                     await self.pull(name)
@@ -114,6 +113,7 @@ class ThreadedHub:
     def tools_of(self, server: str) -> Mapping[str, Tool]:
         """A server's tools by its own names, also while it is down."""
         catalog = self.catalog
+        # the present ones last: they replace an absent tool of the same name
         tools = (*catalog.absent.values(), *catalog.tools.values())
         return {tool.raw_name: tool for tool in tools if tool.server == server}
 
@@ -129,6 +129,7 @@ class ThreadedHub:
                 self._hub = self._block.enter_context(SyncHub(extended))
             else:
                 self._hub.apply(extended)
+            # only now: if the hub does not open, no server is plugged in
             self.settings = extended
             return self._hub
 
@@ -142,6 +143,7 @@ class ThreadedHub:
             if rest and self._hub is not None:
                 self._hub.apply(self.settings)
             else:
+                # first: readers take no lock, and closing waits for the servers to end
                 self._hub = None
                 self._block.close()
 
@@ -156,6 +158,7 @@ def _refuse_unless_connected(name: str, server: ServerSnapshot | None) -> None:
 async def _wait_answered(hub: Hub, names: Iterable[str]) -> None:
     """Wait until each of these servers has answered, failed, or been pulled out."""
     awaited = [link for name in names if (link := hub.links.get(name))]
+    # before the first look, so that no answer falls between the two
     with hub.events.subscribe() as events:
         while any(hub.links.get(link.name) is link and not _has_answered(link) for link in awaited):
             await anext(events)

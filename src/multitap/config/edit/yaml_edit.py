@@ -30,6 +30,7 @@ def put(text: str, path: KeyPath, value: Any) -> str:
     inner = wrap(path[depth + 1 :], value)
     if _is_flow(node) or not node.value:
         return _in_flow(text, root, path[: depth + 1], inner)
+    # in blanks: YAML indents with nothing else
     column = node.start_mark.column
     at = _line_end(text, _end(text, node))
     indent = " " * column

@@ -83,6 +83,11 @@ class Principal(msgspec.Struct, frozen=True):
         return None if self.issuer == LOCAL_ISSUER else self.person or NO_PERSON
 
     @property
+    def task_owner(self) -> str:
+        """Whose tasks may be listed; empty for strangers, who cannot be told apart."""
+        return self.key or self.issuer  # all programs of the local user are one owner
+
+    @property
     def name(self) -> str:
         """A label for people; not unique."""
         if self.issuer == LOCAL_ISSUER or self.client:

@@ -118,24 +118,56 @@ async def test_calls_that_may_have_to_wait_for_their_client():
         tasks.cancel_scope.cancel()
 
 
-async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_client():
-    async def work(context):
-        return bytes(await context.client.ask("elicitation/create", {}))
+def asking_request(**identity):
+    """A request of a client that can be asked, and is."""
+    meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
+    client = Client(EventWriter(), **identity)
+    return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta))
 
+
+async def asks_client(context):
+    return bytes(await context.client.ask("elicitation/create", {}))
+
+
+async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_client():
     def asked(principal):
-        meta = {types.CLIENT_CAPABILITIES_META_KEY: Raw(b'{"elicitation":{}}')}
-        client = Client(EventWriter(), principal=token_principal(principal))
-        return stateless_request(client, Raw(b"1"), client.outlet, RequestParams(meta=meta))
+        return asking_request(principal=token_principal(principal))
 
     assert MOST_EACH > 6
     async with anyio.create_task_group() as tasks:
         parked_calls = ParkedCalls(tasks, most=8)
         for _ in range(10):
-            assert b"input_required" in await parked_calls.begin(asked("ann"), "subject", work)
-        assert b"input_required" in await parked_calls.begin(asked("bob"), "subject", work)
+            result = await parked_calls.begin(asked("ann"), "subject", asks_client)
+            assert b"input_required" in result
+        result = await parked_calls.begin(asked("bob"), "subject", asks_client)
+        assert b"input_required" in result
 
         await until(lambda: len(parked_calls) == 7)
         tasks.cancel_scope.cancel()
+
+
+async def test_the_calls_of_a_stranger_do_not_give_way_to_those_of_another():
+    async with anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(tasks)
+        first = await parked_calls.begin(asking_request(holder="10.0.0.1"), "s", asks_client)
+        for _ in range(MOST_EACH + 1):
+            await parked_calls.begin(asking_request(holder="10.0.0.2"), "s", asks_client)
+        back = asking_request(holder="10.0.0.1")
+        back.params.request_state = json.loads(first)["requestState"]
+
+        await until(lambda: len(parked_calls) == MOST_EACH + 1)
+        assert b"input_required" in await parked_calls.resume(back, "s")
+        tasks.cancel_scope.cancel()
+
+
+async def test_strangers_at_other_addresses_have_other_sessions_with_servers(settings):
+    async with gate(settings(own=zoo(session="per-client", start="lazy"))) as opened:
+        private, shared = opened.gateway.private, opened.hub.links["own"]
+        one, other = (Client(EventWriter(), holder=f"10.0.0.{number}") for number in (1, 2))
+        link = await private.link(one, shared)
+
+        assert await private.link(one, shared) is link
+        assert await private.link(other, shared) is not link
 
 
 async def test_streams_of_changes(settings):

@@ -12,6 +12,8 @@ from multitap import Settings
 from multitap.config import HttpServer, StdioServer
 from multitap.config.policy_rules import PolicyRule
 from multitap.gateway.fronts.tokens import Token
+from multitap.gateway.task_dialects import TaskId, TaskIds
+from multitap.principal import ANONYMOUS, local_principal
 from tests.gateway import task_server
 from tests.gateway.talking import gate
 from tests.gateway.task_clients import CLIENTS, NewClient, OldClient, Refused
@@ -205,6 +207,32 @@ async def test_another_principal_finds_nothing(tmp_path, transport, client_era, 
     assert still["status"] == "input_required"
 
 
+async def test_strangers_cannot_list_tasks(tmp_path):
+    """MCP 2025-11-25: who cannot tell requestors apart must not list their tasks."""
+    async with (
+        opened(tmp_path, "http", "old") as gateway,
+        OldClient(gateway.url) as one,
+        OldClient(gateway.url) as other,
+    ):
+        task = await one.begin("s_slow_compute", {"label": "x"})
+        for client in (one, other):
+            assert "list" not in client.server["capabilities"]["tasks"]
+            with pytest.raises(Refused) as refused:
+                await client.ask("tasks/list", {})
+            assert refused.value.code == -32601
+        result = await one.finish(task)
+
+    assert text_of(result) == "computed x"
+
+
+async def test_a_task_of_the_local_user_is_of_no_use_to_strangers(tmp_path):
+    ids, task = TaskIds(None, tmp_path), TaskId("record", "s", "compute")
+    sealed = await ids.seal(task, local_principal())
+
+    assert await ids.unseal(sealed, local_principal()) == task
+    assert await ids.unseal(sealed, ANONYMOUS) is None
+
+
 @pytest.mark.parametrize("task", ["", "task-1", "x" * 400, "AAAA", "é", "=" * 9])
 async def test_made_up_ids_are_refused(tmp_path, task):
     async with opened(tmp_path, "http", "new") as gateway, OldClient(gateway.url) as client:
@@ -270,7 +298,10 @@ async def test_a_server_of_both_eras_has_its_tasks_for_old_clients(tmp_path):
 
 @pytest.mark.parametrize("server_era", ["old", "new"])
 async def test_old_clients_list_their_tasks(tmp_path, server_era):
-    async with opened(tmp_path, "http", server_era) as gateway, OldClient(gateway.url) as client:
+    async with (
+        opened(tmp_path, "http", server_era, tokens=(Token(b"a" * 40, "ada"),)) as gateway,
+        OldClient(gateway.url, token="a" * 40) as client,
+    ):
         tasks = [await client.begin("s_slow_compute", {"label": number}) for number in range(3)]
         for task in tasks:
             await client.finish(task)

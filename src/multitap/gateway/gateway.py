@@ -71,7 +71,7 @@ _CAPABILITIES: Mapping[str, Any] = {
 _NOT_PASSED = frozenset({jsonrpc.TASKS, SKILLS, GROUPING})
 """Extensions of servers that clients do not see as such: we have them ourselves, or not at all."""
 _SHOWS_PAGES = Raw(jsonrpc.encode(SHOWS_PAGES))
-_TASKS: Mapping[str, Any] = {"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}}
+_TASKS: Mapping[str, Any] = {"cancel": {}, "requests": {"tools": {"call": {}}}}
 _LATEST = jsonrpc.HANDSHAKE_VERSIONS[-1]
 _HANDSHAKE = 64 * 1024
 """Bytes of a client's handshake, which are kept as long as the client is connected."""
@@ -123,7 +123,8 @@ class Introduction:
                 raise
         description = self._describe(request)
         if version == _LATEST:  # the only version of this era that has tasks
-            description["capabilities"] = {**description["capabilities"], "tasks": _TASKS}
+            tasks = {**_TASKS, "list": {}} if client.principal.task_owner else _TASKS
+            description["capabilities"] = {**description["capabilities"], "tasks": tasks}
         return jsonrpc.encode({"protocolVersion": version, **description})
 
     async def discover(self, request: ClientRequest, _: Raw) -> Result:

@@ -40,7 +40,7 @@ from multitap.wire.wire import OnProgress
 TTL = 600.0
 """Seconds a call waits for its client to return: a person may have to think, or log in."""
 MOST, MOST_EACH = 1024, 24
-"""Calls that may wait: in total, and per principal; beyond that the oldest is dropped."""
+"""Calls that may wait: in total, and per holder; beyond that the oldest is dropped."""
 MOST_ERRANDS = 5
 """How often a person is sent to a URL before the call fails: some servers never stop asking."""
 
@@ -332,14 +332,14 @@ class ParkedCalls:
 
     def _claim(self, client: Client) -> None:
         """Count one more call; if there are too many, drop the one that has waited longest."""
-        # below that no principal can have too many
+        # below that no holder can have too many
         if len(self._parked_calls) >= MOST_EACH:
-            own = self._waiting(client.principal.key)
+            own = self._waiting(client.holder)
             if len(own) >= MOST_EACH:
                 self._give_up(own[0])
         if self._shares.take(client.holder):
             return
-        waiting = self._waiting(client.principal.key)
+        waiting = self._waiting(client.holder)
         if not waiting and self._shares.total >= self._shares.most:
             waiting = self._waiting()
         if waiting:
@@ -348,13 +348,13 @@ class ParkedCalls:
             reason = self._shares.refusal(client.holder)
             raise RpcError(OVERLOADED, reason, {"reason": "overloaded"})
 
-    def _waiting(self, key: str | None = None) -> list[ParkedCall]:
-        """The waiting calls, of all principals or of one, oldest first."""
+    def _waiting(self, holder: str | None = None) -> list[ParkedCall]:
+        """The waiting calls, of all holders or of one, oldest first."""
         parked_calls = self._parked_calls.values()
         return [
             parked
             for parked in parked_calls
-            if parked.waits and key in {None, parked.client.principal.key}
+            if parked.waits and holder in {None, parked.client.holder}
         ]
 
     def drop(self, principals: Collection[str]) -> None:

@@ -52,7 +52,7 @@ class PrivateLinks:
     """The sessions that single clients have with servers.
 
     Stateless clients have no session with us to bind one to, so all clients of a principal share
-    theirs.
+    theirs; without credentials, those at one address do.
     """
 
     def __init__(self, hub: Hub, tasks: Tasks, *, most: int = MOST) -> None:
@@ -80,7 +80,9 @@ class PrivateLinks:
         if shared.config.session == "shared":
             link = await self._handshaken(shared)
         else:
-            owner = client if client.shook_hands else client.principal.key
+            key = client.principal.key
+            # strangers have no key: those at one address are one client
+            owner = client if client.shook_hands or not key else key
             link = self._own(owner, client.holder, shared, None)
         await agree_on_logs(shared, link)
         return link

@@ -198,7 +198,7 @@ class TaskCalls:
             tool.raw_name,
             tool.name,
             arguments=request.params.arguments,
-            principal=request.principal.key,
+            principal=request.principal.task_owner,
             caller=request.caller,
         )
 

@@ -87,7 +87,7 @@ class TaskIds:
 
 
 def _purpose(principal: Principal) -> str:
-    return f"task {bind(principal.key).hex()}"
+    return f"task {bind(principal.task_owner).hex()}"
 
 
 def declares_tasks(request: ClientRequest) -> bool:

@@ -235,12 +235,14 @@ class ClientTasks:
             run.answer({key: answer})
 
     async def list(self, request: ClientRequest, params: Raw) -> Result:
-        self._check_dialect(request, is_new=False)
+        owner = request.principal.task_owner
+        if request.is_stateless or not owner:
+            raise RpcError(METHOD_NOT_FOUND, "Method not found")
         at = self._cursors.read(params, "tasks/list", request.principal).after
         own = [
             record
             for record in await self._hub.runs.records.recent()
-            if record.principal == request.principal.key and record.public_id
+            if record.principal == owner and record.public_id
         ]
         page = [self._current(record) for record in own[at : at + PAGE]]
         tasks = [describe(state_of(record), stateless=False) for record in page]

@@ -42,6 +42,14 @@ def test_every_value_under_a_telling_name_is_masked():
     }
 
 
+def test_values_that_are_nested_too_deep_to_be_looked_at_are_masked():
+    data = {"pin": 1}
+    for _ in range(100):
+        data = {"a": data}
+
+    assert "pin" not in str(mask_members(data, "***"))
+
+
 @pytest.mark.parametrize("name", ["keyword", "keyboard", "max_tokens", "maxTokens", "token_count"])
 def test_names_that_only_look_telling(name):
     assert not is_telling(name)

@@ -153,6 +153,8 @@ WORDINGS = [
     "pa\u0301ssword",
     "\u0420\u0410SSWORD",  # Cyrillic
     "passw\u03bfrd",  # Greek
+    "api \u043aey",  # Cyrillic
+    "api \u03baey",  # Greek
     "\uff50\uff41\uff53\uff53\uff57\uff4f\uff52\uff44",  # full width
     "\U0001d429\U0001d41a\U0001d42c\U0001d42cword",  # mathematical
     "credentia1s",

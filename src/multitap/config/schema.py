@@ -14,7 +14,7 @@ import msgspec
 from msgspec import NODEFAULT
 from msgspec.structs import FieldInfo
 
-from multitap.config import models, policy_rules
+from multitap.config import access, models, policy_rules
 from multitap.config.checks import ConfigModel, fields_of, plain
 from multitap.config.models import Settings
 from multitap.names import Naming
@@ -116,7 +116,7 @@ def _define(kind: Any, definitions: Schema) -> str:
 def _docstrings() -> dict[str, dict[str, str]]:
     """The text below each field, by class; a subclass has those of its parents too."""
     docstrings: dict[str, dict[str, str]] = {}
-    sources = map(inspect.getsource, (policy_rules, models))
+    sources = map(inspect.getsource, (policy_rules, access, models))
     for node in (node for source in sources for node in ast.parse(source).body):
         if isinstance(node, ast.ClassDef):
             parents = [base.id for base in node.bases if isinstance(base, ast.Name)]

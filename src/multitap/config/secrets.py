@@ -414,7 +414,8 @@ def mask_members(value: Any, mask: str, depth: int = 64) -> Any:
         }
     if is_list(value) and depth:
         return [mask_members(member, mask, depth - 1) for member in value]
-    return value
+    # what is nested deeper is not looked at, and so not shown either
+    return mask if is_table(value) or is_list(value) else value
 
 
 def _outline(arguments: bytes | Raw) -> Mapping[str, Raw]:

@@ -78,7 +78,7 @@ LONGEST = 16 * 1024
 _LOOKALIKES = str.maketrans(
     {
         **dict(zip("аеорсухіјѕԁһӏкмтвн", "aeopcyxijsdhlkmtbh", strict=True)),
-        **dict(zip("αοεριкντυχ", "aoepiкvtux", strict=True)),
+        **dict(zip("αοερικντυχ", "aoepikvtux", strict=True)),
         **dict(zip("@013$5|", "aoiessl", strict=True)),
     }
 )

@@ -118,7 +118,7 @@ class EditTarget(msgspec.Struct, frozen=True):
             dialect_.read(self.document(text), self.path.parent)
         except DocumentTooLarge as exc:
             raise ConfigError(
-                f"{self.name} would be a file that {exc}, and so could not be read",
+                f"after this change, {self.name} could no longer be read: it {exc}",
                 hint="distribute them over several files and name these with `--config`",
             ) from None
 

@@ -226,6 +226,7 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
         return None
     first, *others = running
     note(f"from {first.words}")
+    # a gateway in the background has one socket for each of its views
     pids = ", ".join(str(pid) for pid in {live.about.pid for live in others} - {first.about.pid})
     if pids:
         note(f"more gateways have the same files; choose one with `--live PID`: {pids}")
@@ -331,6 +332,7 @@ def explain_unknown(live: RunningGateway | None, loaded: Loaded, name: str) -> G
         if live is not None and not live.runs(loaded):
             raise
         naming = loaded.settings.naming
+        # bare names do not tell which server they belong to
         if naming is not Naming.BARE:
             for held, pending in loaded.held.items():
                 if likely_owners(name, [held], naming):

@@ -199,6 +199,7 @@ def cut(text: str, room: int) -> str:
     if cells(text) <= room:
         return text
     widths = accumulate(_cells(char) for char in text)
+    # less than `room`, because the ellipsis takes a cell
     return text[: sum(width < room for width in widths)] + "…"
 
 

@@ -32,7 +32,7 @@ def test_offline_the_catalog_still_works(multitap, monkeypatch):
 
     assert ended.code == 0
     assert ended.lines[1].split()[:2] == ["git", "catalog"]
-    assert "the registry is not searched: http://127.0.0.1:1: cannot connect" in ended.err
+    assert "the registry was not searched: http://127.0.0.1:1: cannot connect" in ended.err
     assert nothing.code == 4
 
 

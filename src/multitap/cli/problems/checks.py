@@ -206,7 +206,7 @@ def check_sandbox_support(support: SandboxSupport) -> Check:
     if not support.is_wanted:
         return Check("sandbox", CheckResult.SKIPPED, str(support.reason))
     if support.reason is not None:
-        hint = 'programs of others run without; `sandbox = "strict"` refuses to start them so'
+        hint = 'programs of others run unconfined; `sandbox = "strict"` refuses to start them'
         return Check("sandbox", CheckResult.WARN, support.reason, hint)
     text = "; ".join((f"Landlock, version {support.version}", *support.gaps))
     return Check("sandbox", CheckResult.WARN if support.gaps else CheckResult.OK, text)

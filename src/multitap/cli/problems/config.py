@@ -85,6 +85,7 @@ def explain(options: CommonOptions, server: str | None, *, as_json: bool) -> int
     Without SERVER, the values of the hub itself.
     """
     loaded = load_configuration(options)
+    # a server that cannot be used has values to explain, too
     if server is not None and server not in loaded.merged.servers:
         require(loaded, server)
     explanation = loaded.explain(server)

@@ -66,6 +66,7 @@ def doctor(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     Starts lazy servers too.
     """
     loaded = load_configuration(options)
+    # those cannot be used, and this command says why
     if server is not None and server not in {*loaded.broken, *loaded.held}:
         require(loaded, server)
     findings = run_async(lambda: _examine(loaded, options, server))

@@ -161,6 +161,7 @@ def sentence(activity: Activity) -> str:
 def _explain_silence(loaded: Loaded, server: str, path: Path) -> None:
     if _content(path) or _content(rotated_path(path)):
         return
+    # a log may be there although no file names its server any more
     if not path.exists():
         require(loaded, server)
     note(f"{server} has not written anything")

@@ -58,7 +58,7 @@ def cluster_status(url: str, *, as_json: bool) -> int:
         )
         return Exit.DONE
     if not members:
-        note("no replica is in this cluster")
+        note("this cluster has no replicas")
         return Exit.DONE
     # the correct configuration is unknown; the most common one counts as normal
     usual = Counter(member.fingerprint for member in members).most_common(1)[0][0]

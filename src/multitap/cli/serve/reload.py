@@ -154,6 +154,7 @@ def _show(live: RunningGateway, report: ReloadReport, loaded: Loaded) -> None:
         note(f"{who}: {', '.join(report.kept)} unchanged: the new configuration cannot be used")
     if report.gap:
         complain(f"{who}: {report.gap}")
+    # the problems of our own files are shown once, and not for each gateway
     if not live.runs(loaded):
         for problem in report.problems:
             note(problem)

@@ -135,6 +135,7 @@ class AddCommand(click.Command):
         while index < len(args) and args[index] != "--":
             word = args[index]
             if word.startswith("-") and word != "-":
+                # `-eKEY=VALUE` has its value in the same word
                 is_whole = word.startswith("--") or len(word) == len("-x")
                 index += 2 if is_whole and "=" not in word and word not in flags else 1
                 continue
@@ -144,6 +145,7 @@ class AddCommand(click.Command):
         return None
 
 
+# options that we do not have are inputs of a published server
 @click.command(cls=AddCommand, context_settings={"ignore_unknown_options": True})
 @click.argument(
     "arguments",
@@ -422,6 +424,7 @@ def check_name(addition: Addition, loaded: Loaded) -> None:
         return
     name, hint = addition.name, "choose one: `multitap add NAME …`"
     if not (_NAME.fullmatch(name) and is_seen(name) and len(name) <= _LONGEST_NAME):
+        # in ASCII: it may look like something else
         raise ConfigError(f"{name[:_LONGEST_NAME]!a} cannot be the name of a server", hint=hint)
     for other in loaded.settings.servers:
         if skeleton(other) == skeleton(name):

@@ -57,7 +57,7 @@ def search(terms: tuple[str, ...], *, offline: bool, as_json: bool) -> int:
     if not text and not as_json:
         note("the registry has many more: `multitap search WORD` looks there, too")
     if trouble:
-        note(f"the registry is not searched: {trouble}")
+        note(f"the registry was not searched: {trouble}")
     if not bundled and not published and not guesses:
         note(f"nothing matches {text!r}")
         return Exit.UNAVAILABLE if trouble else Exit.FAILED

@@ -1,4 +1,4 @@
-"""`multitap access check`: goes the way of a client that knows only the URL."""
+"""`multitap access check`: follows the steps of a client that knows only the URL."""
 
 import secrets
 from http import HTTPStatus
@@ -34,7 +34,7 @@ from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed, clean
 from multitap.oauth.grants import JWT_BEARER, TOKEN_EXCHANGE, challenge_of
 
-_FORWARD = "let the proxy pass all paths on, with the Host that it got"
+_FORWARD = "have the proxy forward all paths, with the Host header of the client"
 
 
 class _CannotGoOn(Exception):
@@ -56,7 +56,7 @@ class ClientWalk:
         self.checks: list[Check] = []
 
     async def run(self) -> list[Check]:
-        """Go the whole way; returns what was seen."""
+        """Take all steps; returns what was seen."""
         try:
             self._look_at_settings()
             challenge = await self._knock()
@@ -289,7 +289,7 @@ class ClientWalk:
 @config_options
 @json_option
 def check_access(options: CommonOptions, *, as_json: bool) -> int:
-    """Go the way of a new client, and say what to fix
+    """Follow the steps of a new client, and say what to fix
 
     Asks the gateway at `serve.public_url` and the identity providers, and stops where a client
     would.

@@ -128,6 +128,7 @@ async def _log_in(
         challenge = await wanted_login(config)
         store = TokenStore()
         before = store.find(config.login_name(name), config.url)
+        # at another address, the client would have to be registered again
         usual = before.redirect_uri if before is not None and before.registered else None
         async with (
             Tasks() as tasks,

@@ -239,6 +239,7 @@ def _leaves(fields: Mapping[str, Any]) -> Iterator[Assignment]:
             yield Assignment((key, "client_secret"), value.client_secret)
         elif isinstance(value, Mapping):
             members: Mapping[str, object] = value  # pyright: ignore[reportUnknownVariableType]
+            # to set the whole table would remove its other members
             yield from (Assignment((key, name), member) for name, member in members.items())
         else:
             yield Assignment((key,), [*value] if isinstance(value, tuple) else value)

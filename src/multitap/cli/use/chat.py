@@ -78,7 +78,7 @@ class ServerCommands:
             case "logs":
                 await self._show_log(server)
             case "stats":
-                say_text(stats_words(self._hub.metrics.servers()) or "there were no calls yet")
+                say_text(stats_words(self._hub.metrics.servers()) or "there have been no calls yet")
             case "reload":
                 self._reload()
             case _:
@@ -423,6 +423,7 @@ async def _talk(loaded: Loaded, options: CommonOptions, choice: ChatOptions) -> 
         _check_model(engine)
         # not for all of them: tools of a slow server are available in a later turn
         async with progress(hub):
+            # the wait at a terminal has no limit of its own
             with anyio.move_on_after(min(options.patience(), THOROUGH)):
                 await hub.settled()
         servers = ServerCommands(hub, options)

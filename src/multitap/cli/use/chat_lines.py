@@ -152,7 +152,9 @@ class ChatPrinting:
             MultitapError: There is none.
         """
         if not 0 < back <= len(self.finished):
-            raise MultitapError(f"there were {counted(len(self.finished), 'tool call')} so far")
+            raise MultitapError(
+                f"there have been {counted(len(self.finished), 'tool call')} so far"
+            )
         step = self.finished[-back]
         say_text(f"{step.call.name} {json.dumps(dict(step.call.arguments), ensure_ascii=False)}")
         say_text(step.result.text)

@@ -15,8 +15,8 @@ BUNDLED = ("calculator", "clock", "notebook")
 def demo(server: str | None) -> int:
     """Show a hub at work with the bundled servers
 
-    With SERVER, be that one, on standard input and output: `multitap add sums -- multitap demo
-    calculator` tries Multitap without a network.
+    With SERVER, run only that one, on standard input and output: `multitap add sums -- multitap
+    demo calculator` tries Multitap without a network.
     """
     if server is not None:
         runpy.run_module(f"multitap.demo.servers.{server}", run_name="__main__")

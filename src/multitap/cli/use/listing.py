@@ -62,6 +62,7 @@ def list_offers(
         check_server(target, lines, server)
     else:
         errors = [problem for problem in loaded.errors if problem.server is None]
+        # while one file can be read, its servers are listed
         if errors and not loaded.settings.servers:
             raise ConfigError(problem_reason(errors[0]), hint=errors[0].hint)
         show_problems(errors)

@@ -113,8 +113,10 @@ class Console:
 
     def _signs_in(self, path: bytes) -> bool:
         """Whether a locked page offers to sign in, also to browsers behind a proxy."""
-        is_page = path in self._pages and not path.endswith(b"events")
-        return is_page and bool(self._sign_in_pages(path))
+        return self._is_page(path) and bool(self._sign_in_pages(path))
+
+    def _is_page(self, path: bytes) -> bool:
+        return path in self._pages and not path.endswith(b"events")
 
     def _sign_in_pages(self, path: bytes) -> Sequence[tuple[str, str]]:
         return () if self.accounts is None else self.accounts.sign_in_pages(path.decode())
@@ -124,9 +126,9 @@ class Console:
         return self._leave if name == "leave" else self._api.handler(name)
 
     def _check(self, http_request: HttpRequest, name: str, arguments: Mapping[str, Any]) -> None:
-        """Refuse what others add, and to enable what a stranger describes.
+        """Refuse people who may not add servers, and to enable what a stranger describes.
 
-        `enable_reviewed` does, with a new key.
+        `enable_reviewed` enables that, with a new key.
         """
         settings = self._control.gateway.hub.settings
         is_admin = http_request.head.admitted.is_admin
@@ -163,7 +165,7 @@ class Console:
 
     def _refuse_locked(self, http_request: HttpRequest) -> None:
         head = http_request.head
-        if head.method == b"GET" and head.path in self._pages and not head.path.endswith(b"events"):
+        if head.method == b"GET" and self._is_page(head.path):
             page = pages.locked_page(providers=self._sign_in_pages(head.path))
             _show(http_request, page, 401)
         else:

@@ -232,6 +232,7 @@ class Board(Vertical):
     @on(RowList.CursorMoved)
     def _explain(self) -> None:
         """Show what is wrong with the current row, and which key helps."""
+        # Textual sets the class: see `HORIZONTAL_BREAKPOINTS` of the app
         is_wide, view, text = self.screen.has_class("-wide"), self._view, ""
         if server := self.selected.server:
             text = places.server_words(server)

@@ -249,6 +249,7 @@ def tool_story(tool: ToolLine) -> str:
 def call_lines(records: Iterable[CallRecord], passes: Callable[[CallRecord], bool]) -> list[Row]:
     """Calls, newest first, without duplicates."""
     by_key = {call_key(record): record for record in records if passes(record)}
+    # one scale for all bars, so that they can be compared
     longest = max((record.seconds for record in by_key.values()), default=0.0)
     return [
         Row(

@@ -130,7 +130,7 @@ def problem_json(problem: Problem) -> dict[str, Any]:
     }
 
 
-_NAMED = 5
+_NAMED = 5  # names in one line; `multitap trust` shows them all
 
 
 def configuration_loader(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 PATIENCE = 0.3
 """Seconds before anything is shown: most servers are faster."""
-INTERVAL = 0.1
+INTERVAL = 0.1  # seconds between two drawings
 
 
 @asynccontextmanager

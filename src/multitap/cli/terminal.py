@@ -30,7 +30,7 @@ from multitap.printable import printable
 Colour = Literal["green", "yellow", "red", "bright_black"]
 NOTES = "multitap.notes"
 """The logger of what a command tells its user; it has a handler only where that is logged, too."""
-_QUOTED = 8
+_QUOTED = 8  # lines
 
 
 def say(text: str) -> None:

@@ -20,7 +20,7 @@ from multitap.wire.jsonrpc import INVALID_REQUEST, METHOD_NOT_FOUND, RpcError
 BEAT = 5.0
 """Seconds between two keep-alives to somebody who waits."""
 
-_LONGEST_MESSAGE = 500
+_LONGEST_MESSAGE = 500  # characters; a server chooses them, for one line of a screen
 _CAPABILITIES = Raw(b'{"elicitation":{"form":{},"url":{}},"sampling":{}}')
 _NONE = Raw(b"{}")
 _encode = msgspec.json.Encoder().encode

@@ -96,9 +96,7 @@ def _is_dead(path: Path) -> bool:
     return False
 
 
-_BYTES = 32
-PROOF = 2 * _BYTES
-"""The length of a proof."""
+_BYTES = 32  # 256 random bits, which nobody can guess
 
 
 def prove(path: Path) -> bytes:

@@ -39,8 +39,8 @@ MOVED, STOPPED = b"!moved", b"!stopped"
 
 # as much as a pipe holds; malloc maps more than 128 KiB anew for each read, which costs 14 µs
 _CHUNK = 64 * 1024
-_LOST = -32000
-_INVALID = -32600
+_LOST = -32000  # the first of the codes that JSON-RPC leaves to servers
+_INVALID = -32600  # "Invalid Request" of JSON-RPC
 _HEAD = re.compile(rb'\{"jsonrpc":"2\.0","id":(-?\d+|"(?:[^"\\]|\\.)*"),"(result|error|method)":')
 _OWN = b'"multitap-relay-'
 _LISTS = ("tools", "resources", "prompts")

@@ -9,7 +9,7 @@ import msgspec
 
 from multitap.errors import BadArguments, UnknownName, counted, quoted
 
-SMALLEST_CAP = 100
+SMALLEST_CAP = 100  # characters; fewer would leave no room for the note
 # Models write these patterns. Rows overlap by this much, so that no hit is lost between two of
 # them; longer patterns would mean more overlap, and more to search.
 _LONGEST_PATTERN = 200

@@ -220,6 +220,7 @@ class LiveView:
         try:
             exchange = await self.exchange(call)
             return dict(json.loads(exchange.arguments)) if exchange else None
+        # what was cut when it was recorded is not JSON any more
         except (MultitapError, TypeError, ValueError):
             return None
 

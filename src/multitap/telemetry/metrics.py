@@ -27,7 +27,7 @@ TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS = b"application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 _PLAIN = re.compile(r'[^"\\\n]*')
-_DIGEST = 8
+_DIGEST = 8  # digits, which keep two long labels apart
 
 
 Exemplar = tuple[str, float, float]

@@ -216,6 +216,7 @@ class ToolRegistry:
         return join_hints(guess, _withheld_words(self._attached))
 
     def _skip(self, name: str) -> None:
+        # once for each name, because tools are listed at every use
         if name not in self._skipped:
             self._skipped.add(name)
             logger.warning("the tool %r is skipped: another one has that name", name)

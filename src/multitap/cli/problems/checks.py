@@ -337,7 +337,7 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(first) + (f" and {len(rest)} more" if rest else "")
 
 
-TIMEOUT = 5.0
+TIMEOUT = 5.0  # seconds; a version is a detail, and must not hold up the report
 
 _TELLS_VERSION = re.compile(r"npx|npm|node|bunx?|deno|uvx?|python[0-9.]*|docker|podman")
 """Programs whose `--version` is safe to run; others might start working."""

@@ -211,6 +211,7 @@ def _replaced(file: BinaryIO | None, path: Path) -> bool:
     try:
         now = path.stat()
     except FileNotFoundError:
+        # the old file was renamed, and the next one is not there yet
         return False
     # by inode: a rotation renames the file, and ours stays open
     return file is None or now.st_ino != os.fstat(file.fileno()).st_ino

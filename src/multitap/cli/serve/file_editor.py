@@ -53,6 +53,7 @@ class FileEditor(ConfigEditor):
         # a gateway must not wait for a terminal
         self._options = msgspec.structs.replace(options, asks=False)
 
+    # in threads: these read and write files, and wait for locks
     async def switch(self, server: str, *, on: bool) -> None:
         await to_thread.run_sync(partial(switch, self._options, [server], EditOptions(), on=on))
 

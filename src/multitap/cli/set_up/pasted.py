@@ -361,6 +361,7 @@ def _list(text: str) -> list[object] | None:
     """The inputs of VS Code, which are beside the server."""
     try:
         value: object = json.loads(text)
+    # a stranger's JSON may be nested thousands of levels deep
     except (ValueError, RecursionError):
         return None
     return value if is_list(value) else None

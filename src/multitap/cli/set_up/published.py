@@ -225,6 +225,7 @@ def _npm_has(name: str) -> bool:
             stderr=subprocess.DEVNULL,
             timeout=_ASKING,
         )
+    # without an answer of npm, PyPI is tried
     except (OSError, subprocess.TimeoutExpired):
         return False
     return answer.returncode == 0 and bool(answer.stdout.strip())

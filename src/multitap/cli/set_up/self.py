@@ -105,6 +105,7 @@ def _secrets() -> str:
     try:
         count = len(Vault().secrets())
     except VaultError:
+        # `_forget_secrets` reports it
         return ""
     return counted(count, "secret") if count else ""
 

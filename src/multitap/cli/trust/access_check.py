@@ -64,6 +64,7 @@ class ClientWalk:
             await self._read_metadata(fetch, challenge)
             await self._find_server(fetch, challenge)
         except _CannotGoOn:
+            # the providers are checked all the same
             pass
         for name, provider in self._access.oidc.items():
             try:

@@ -39,6 +39,7 @@ def generate(options: CommonOptions, server: str, *, output: Path | None, is_asy
 
     A class with a method for each tool, whose parameters have the types of its schema.
     """
+    # in a fixed order: a new version of the file differs only where the tools do
     tools = sorted(
         list_offers(options, lambda control: control.tools(), server=server),
         key=lambda tool: tool.tool,

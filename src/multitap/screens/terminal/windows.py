@@ -272,7 +272,7 @@ def _takes(field: FormField) -> str:
 
 MODEL = "human"
 """The model name in a sampling answer that a person typed."""
-_LONGEST = 4000
+_LONGEST = 4000  # characters; a longer text would scroll the question away
 
 
 class PageWindow(ModalScreen[bool]):

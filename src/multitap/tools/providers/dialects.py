@@ -128,7 +128,7 @@ def compiles(pattern: str) -> bool:
 
 
 _FOREIGN = re.compile(r"[^A-Za-z0-9_]")
-_LONGEST_NAME = 64
+_LONGEST_NAME = 64  # characters, as Anthropic and Gemini allow
 
 
 def rename_properties(names: Iterable[str], accepted: re.Pattern[str]) -> Mapping[str, str]:

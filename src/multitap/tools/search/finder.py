@@ -27,6 +27,7 @@ from multitap.tools.tool import (
     text_result,
 )
 
+# of the arguments in a search result, which `describe_tool` shows in full
 MAX_OPTIONAL = 12
 MAX_CHOICES = 10
 MAX_DEPTH = 3

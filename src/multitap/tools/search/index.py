@@ -58,7 +58,7 @@ _CHANGING = """
 CHANGING = frozenset(_CHANGING.split())
 """Words in the names of tools that change something."""
 _VERB_WITHIN = 3  # words of a name: `jira_create_issue`
-_SUMMARY_WORDS = 4
+_SUMMARY_WORDS = 4  # fewer are only a headline
 
 
 class ToolDocument(msgspec.Struct, frozen=True):
@@ -164,7 +164,7 @@ def _schema_text(schema: Mapping[str, Any]) -> str:
 
 MOST_WORDS = 64
 """Words of a request that are used."""
-LONGEST_PHRASE = 4
+LONGEST_PHRASE = 4  # words, as many as the longest in `MEANINGS` has
 MOST_CHARACTERS = 2_000
 
 _QUESTION = """

@@ -29,6 +29,7 @@ _STATE = "multitap.typed_state"
 _ODD = re.compile(r"[^A-Za-z0-9_-]+")
 _NAME = re.compile(r"(?!-)[^\n;(){}'\"]+")
 """A word that may be a script or a package, not an option or code for `python -c`."""
+# they run any server, so their names say nothing about this one
 _RUNNERS = frozenset({"python", "node", "bun", "deno", "npx", "uvx", "uv", "run", "docker"})
 
 
@@ -59,6 +60,7 @@ def typed_name(server: TypedServer) -> str:
     plain = [
         word
         for typed, word in zip(server.command, stems, strict=True)
+        # without the version in `python3.13`
         if _NAME.fullmatch(typed) and word.rstrip("0123456789.") not in _RUNNERS
     ]
     return _tidy(next(iter(plain), stems[0])) or "server"

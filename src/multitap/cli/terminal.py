@@ -152,7 +152,7 @@ Paint = Callable[[str], Colour | None]
 
 GAP = "  "
 _BREAKS = re.compile(r"\s+")
-_WIDE = frozenset("WF")
+_WIDE = frozenset("WF")  # "Wide" and "Fullwidth" in Unicode's East Asian Width
 _CELL = 2000  # characters; `--json` has it all
 
 

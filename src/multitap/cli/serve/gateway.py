@@ -337,6 +337,7 @@ async def _serve_http(
     public = _public_hosts(serve_settings) if has_providers or serve_settings.public_url else ()
     rules = front_access.AccessRules(
         host=host,
+        # behind a proxy, requests name the public host, which is not the one we listen on
         hosts=(*serving.hosts, *public),
         token_file=serving.token_file,
         require_token=serving.require_token or serve_settings.require_token,
@@ -371,6 +372,7 @@ async def _serve_http(
                 gateway,
                 reloader=served.reloader,
                 url=f"{base}/mcp",
+                # later: the front is made below, with the page, which needs this service
                 sessions=lambda: [session.id for session in front.sessions],
                 editor=served.editor,
             )
@@ -593,6 +595,7 @@ async def _open_shared(served: ServedHub, url: str) -> AsyncGenerator[Gateway]:
         opening = partial(served.open, place=place)
         async with open_gateway(opening, host=served.host) as gateway:
             gateway.hub.on_restart = partial(neighbours.restart, _OWN_HUB)
+            # a server that knows the roots of one client is not for the others
             gateway.on_rooted = partial(neighbours.keep_apart, _OWN_HUB)
             gateway.tasks.start_soon(host_background, neighbours, url)
             yield gateway

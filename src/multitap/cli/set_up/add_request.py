@@ -352,6 +352,7 @@ def a_pasted_text(request: AddRequest) -> tuple[ServerDraft, ...]:
         return ()
     name = request.arguments[0] if len(request.arguments) == 1 else None
     origin = _origin(request)
+    # a snippet is somebody else's text, also if it is typed as an argument
     drafts = from_line(request.text, origin) or from_snippet(request.text, name, "pipe")
     if not drafts and request.text.lstrip().startswith(("{", "[", '"')):
         raise ConfigError("there is no server in this text", hint=_SNIPPET)

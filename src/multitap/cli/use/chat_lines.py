@@ -211,6 +211,7 @@ class SavedChats:
 
     def new(self) -> Path:
         """The path of a new conversation."""
+        # with the process, because two chats may begin in the same second
         return self._folder / f"{time.strftime('%Y-%m-%d-%H%M%S')}-{os.getpid()}.json"
 
     def latest(self) -> Path:

@@ -7,6 +7,7 @@ import click
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import Exit
 
+# `demo_settings` has them, too, but brings the whole configuration with it
 BUNDLED = ("calculator", "clock", "notebook")
 
 

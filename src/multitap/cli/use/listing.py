@@ -86,6 +86,7 @@ def _last_listed(target: Target, options: CommonOptions) -> Mapping[str, float]:
 
 def _tell_age(times: Sequence[float]) -> None:
     if times:
+        # of the oldest list, so that no other is older than we say
         age = ago(time.time() - min(times))
         note(f"as of {age}; `--wait 1m` asks the servers again")
 

@@ -27,6 +27,7 @@ async def place_page(control: ControlService, place: str) -> Markup:
     """The page of one place, which its scripts fill; without scripts, the state of the servers."""
     try:
         state = await control.state()
+    # the page is sent all the same, and says why it has nothing to show
     except MultitapError as exc:
         status: Content = element("p", str(exc), " ", exc.hint or "", class_="note error")
     else:

@@ -170,6 +170,7 @@ def _condition(  # noqa: PLR0911 - one line per state
             return "disabled", "quiet", "", "", "e"
         case LinkState.NEEDS_AUTH:
             return "needs auth", "warning", str(failure or ""), hint, "o"
+        # after a failure, the reason stays in sight until a start succeeds
         case LinkState.CONNECTING if failure is None:
             return "connecting", "normal", "", "", ""
         case LinkState.DISCONNECTED if failure is None:
@@ -374,10 +375,12 @@ def bar(phases: Phases, longest: float, width: int) -> str:
         return ""
     drawn, upto, text = 0.0, 0, ""
     for name, block in _PHASES:
+        # the sum is rounded, not each phase, so that the bar has its whole length
         drawn += getattr(phases, name)
         end = min(width, round(drawn / longest * width))
         text += block * (end - upto)
         upto = max(upto, end)
+    # shorter than a cell, but not nothing
     return text or "▏"
 
 

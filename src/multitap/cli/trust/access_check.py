@@ -52,6 +52,7 @@ class ClientWalk:
     def __init__(self, settings: Settings, access: AccessSettings) -> None:
         self._access = access
         self._servers = settings.servers
+        # some write the whole address that clients use
         self._public = (settings.serve.public_url or "").rstrip("/").removesuffix("/mcp")
         self.checks: list[Check] = []
 
@@ -213,6 +214,7 @@ class ClientWalk:
         """Whether people stay signed in."""
         scopes = (*sign_in.scopes, *(metadata.scopes_supported or ()))
         grants = metadata.grant_types_supported
+        # a provider that lists no grants does not say what it lacks
         if "offline_access" not in scopes and grants and "refresh_token" not in grants:
             hint = "allow refresh tokens for our client there, and the scope `offline_access`"
             minutes = f"{sign_in.token_life / 60:g} minutes"

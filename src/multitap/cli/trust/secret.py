@@ -205,6 +205,7 @@ def find_person(settings: Settings, user: str, issuer: str | None) -> Person:
     if issuer is not None:
         return Person(issuer, user)
     tokens = [token for token in AccessTokens().all() if user in {token.name, token.id}]
+    # a token that replaced another has the accounts of the first one
     active = {token.owner or token.id for token in tokens if token.state(time.time()) == "active"}
     if len(active) == 1:
         return Person(TOKEN_ISSUER, *active)

@@ -229,6 +229,7 @@ class KeyActions:
             case "tools" | "logs":
                 place = places.TOOLS if command.verb == "tools" else places.LOG
                 about = command.about and self._require_server(command.about)
+                # quoted, because a name may have spaces
                 self._board.visit(place.name, f'server:"{about}"' if about else "")
             case "stats":
                 self._show_stats()

@@ -117,6 +117,7 @@ class RowList(ScrollView, can_focus=True):
             self.post_message(self.CursorMoved())
 
     def render_line(self, y: int) -> Strip:
+        # the header stays in the first row, however far the list is scrolled
         number = y - 1 + self.scroll_offset.y if y else -1
         if number < 0:
             return self._line(self._header, _HEAD)

@@ -9,7 +9,9 @@ import msgspec
 from msgspec import Raw
 
 JPEG_MAGIC = b"\xff\xd8\xff"
+# the three are between the frames, but are tables and a reserved marker: DHT, JPG and DAC
 _START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# TEM, RST and SOI have no length after them
 _NO_PAYLOAD = frozenset({0x01, *range(0xD0, 0xD9)})
 _END_OF_HEADER = frozenset({0xD9, 0xDA})
 
@@ -42,9 +44,11 @@ def _pair(head: bytes, start: int, width: int, order: str) -> tuple[int, int] | 
 def _webp(head: bytes) -> tuple[int, int] | None:
     match head[12:16]:
         case b"VP8 " if size := _pair(head, 26, 2, "little"):
+            # the other two bits of each are a scale for showing it
             return size[0] & 0x3FFF, size[1] & 0x3FFF
         case b"VP8L" if len(head) >= 25:  # noqa: PLR2004 - the end of its header
             bits = int.from_bytes(head[21:25], "little")
+            # both are stored less one, because no side is 0
             return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
         case b"VP8X" if size := _pair(head, 24, 3, "little"):
             return size[0] + 1, size[1] + 1
@@ -62,6 +66,7 @@ def _jpeg(head: bytes) -> tuple[int, int] | None:
             at += 2
         elif marker in _START_OF_FRAME:
             size = _pair(head, at + 5, 2, "big")
+            # a frame has its height first
             return (size[1], size[0]) if size else None
         elif marker in _END_OF_HEADER:
             return None

@@ -168,7 +168,7 @@ def modernise(node: Schema, note: OnChange, path: Path) -> None:
 
 
 def places_of(array: Mapping[str, Any]) -> list[Any] | None:
-    """The schema of each position; empty for an array with uniform items."""
+    """The schema of each position; None for an array with uniform items."""
     places = array.get("prefixItems", array.get("items"))
     return places if is_list(places) else None
 
@@ -241,13 +241,13 @@ class LooseSchema:
     def _set_items(self, node: Schema, note: OnChange, path: Path) -> None:
         places = places_of(node)
         if places is not None:
-            note(path, "any place may have what one of the places has", self._why("tuples"))
+            note(path, "every position accepts what any of them does", self._why("tuples"))
             node.update(limit_length(node, places))
             node["items"] = {"anyOf": [_boolean_to_schema(place) for place in distinct(places)]}
             node.pop("prefixItems", None)
             node.pop("additionalItems", None)
         elif not is_object(node.get("items")):
-            note(path, "`items` is there", self._why("arrays without"))
+            note(path, "`items` added", self._why("arrays without it"))
             node["items"] = {}
 
     def _set_pattern(self, node: Schema, note: OnChange, path: Path) -> None:
@@ -432,7 +432,7 @@ def _set_items(typed: Schema, node: Schema, note: OnChange, path: Path) -> None:
         return
     typed.update(limit_length(node, places))
     typed["items"] = _choice({}, distinct(places), note, (*path, "items"))
-    note(path, "any place may have what one of the places has", _WHY)
+    note(path, "every position accepts what any of them does", _WHY)
 
 
 def _set_properties(typed: Schema, note: OnChange, path: Path) -> None:

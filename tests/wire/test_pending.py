@@ -11,7 +11,8 @@ from msgspec import Raw
 from multitap.errors import AnswerTimeout, WireClosed
 from multitap.tasks import Tasks
 from multitap.wire.jsonrpc import RpcError
-from multitap.wire.pending import RequestNumbers, UnclearOwner, common
+from multitap.wire.pending import PendingRequests, RequestNumbers, UnclearOwner, common
+from multitap.wire.request import make_request
 from multitap.wire.wire import SEVERAL, OwnedCall
 from tests.waiting import until
 from tests.wire.asking import Launched
@@ -206,3 +207,20 @@ async def test_calls_that_came_later_do_not_matter():
     doubt.on_end(3, answered=False)
 
     assert not doubt.outcome.done()
+
+
+@pytest.mark.parametrize(
+    ("params", "on_progress"),
+    [
+        pytest.param({"name": "rm"}, None, id="params"),
+        pytest.param({"name": "rm"}, print, id="progress"),
+        pytest.param(None, None, id="bare"),
+    ],
+)
+async def test_the_method_of_a_client_cannot_become_another_one(params, on_progress):
+    method = 'acme/x","method":"tools/call","z":"'
+    request = make_request(method, params, 5.0, on_progress=on_progress)
+    message = msgspec.json.decode(PendingRequests().begin(request).message())
+
+    assert message["method"] == method
+    assert message.keys() <= {"jsonrpc", "id", "method", "params"}

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 
 from multitap.errors import AnswerInvalid, AnswerTimeout, WireClosed, WireFault
-from multitap.wire.jsonrpc import Envelope, RequestId
+from multitap.wire.jsonrpc import Envelope, RequestId, encode
 from multitap.wire.request import Request
 from multitap.wire.wire import LONG, SEVERAL, owner_of
 
@@ -111,23 +111,23 @@ class PendingRequest(msgspec.Struct, eq=False):
         meta, params, method = request.meta, request.params, request.method
         if request.stamp:
             meta = b"%b,%b" % (request.stamp, meta) if meta else request.stamp
+        is_long = method in LONG
+        # that of an extension is a client's own text, which could end its string and begin another
+        # method: a call that no policy has seen
+        name = method.encode() if is_long else encode(method)[1:-1]
         # for all long requests: progress renews the deadline, even without a listener
-        if method in LONG or request.on_progress is not None:
+        if is_long or request.on_progress is not None:
             if params:  # the usual case
                 comma = b"," if meta else b""
-                return _LONG_REQUEST % (number, method.encode(), params, number, comma, meta)
+                return _LONG_REQUEST % (number, name, params, number, comma, meta)
             token = b'"progressToken":%d' % number
             meta = b"%b,%b" % (token, meta) if meta else token
         if meta:
             params = b'%b,"_meta":{%b}' % (params, meta) if params else b'"_meta":{%b}' % meta
         elif params is None:
-            return b'{"jsonrpc":"2.0","id":%d,"method":"%b"}' % (number, method.encode())
+            return b'{"jsonrpc":"2.0","id":%d,"method":"%b"}' % (number, name)
         # joined bytes: arguments of clients are passed on without encoding them again
-        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}' % (
-            number,
-            method.encode(),
-            params,
-        )
+        return b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":{%b}}' % (number, name, params)
 
     def news(self) -> Awaitable[None]:
         """A future for the next news; only call it while `waiting`."""

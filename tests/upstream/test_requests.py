@@ -5,7 +5,7 @@ import asyncio
 import anyio
 import pytest
 
-from multitap.upstream.requests import CallSlots, QueueFull
+from multitap.upstream.requests import Attribution, CallSlots, QueueFull, ServerHabits
 
 
 async def test_a_free_slot_is_taken_without_waiting():
@@ -151,3 +151,15 @@ async def test_a_slot_given_back_before_one_waits_is_not_lost():
         await slots.wait("second")
 
     assert slots.working == 1
+
+
+async def test_methods_that_clients_invent_do_not_fill_the_memory():
+    attribution = Attribution(ServerHabits(), mixes=True)
+    attribution.was_quiet("add")
+    attribution.was_quiet("acme/" + 1000 * "x")
+    for number in range(30_000):
+        attribution.was_quiet(f"acme/{number}")
+
+    assert not attribution.may_mix("add")
+    assert len(attribution.quiet_subjects) <= 20_000
+    assert max(map(len, attribution.quiet_subjects)) <= 256

@@ -41,6 +41,7 @@ from multitap.wire.wire import OnProgress
 
 _MOST_REPEATS = 2  # attempts of a lost request
 _BRISK = 0.1  # seconds since the last answer, after which a server counts as slow
+_MOST_QUIET, _LONGEST_SUBJECT = 20_000, 256  # subjects, twice as many as a server has tools
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server's messages do not name their call."""
 
@@ -215,7 +216,9 @@ class Attribution:
 
     def was_quiet(self, subject: str) -> None:
         """Remember that it answered a subject without asking."""
-        if not self.habits.asks:
+        # bounded: clients invent the methods of extensions, and a refusal is an answer
+        is_kept = len(self.quiet_subjects) < _MOST_QUIET and len(subject) <= _LONGEST_SUBJECT
+        if not self.habits.asks and is_kept:
             self.quiet_subjects.add(subject)
 
 

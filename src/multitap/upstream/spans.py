@@ -95,8 +95,10 @@ class SpanWire:
         self._describe(span, method)
         if self._spans.injects:
             before: Any = params or {}
-            added = {**before.get("_meta", {}), **_members(span.context)}
-            params = {**before, "_meta": added}
+            meta = before.get("_meta", {})
+            # a client's own is passed on undecoded
+            table = parse_table(meta) if isinstance(meta, Raw) else meta
+            params = {**before, "_meta": {**table, **_members(span.context)}}
         try:
             await self._wire.notify(method, params, headers=headers)
         except BaseException as exc:

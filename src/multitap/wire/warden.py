@@ -4,7 +4,7 @@ A program of its own, so that the promise holds even when the hub is killed with
 that is its last argument closes, and everything the hub started is ended. It is the
 servers' parent, which lets it adopt daemonised grandchildren (Linux) without changing the host
 process. Messages in both directions are a 4-byte length and a marshalled tuple; the other side is
-the same Python, see `spawner.py`.
+the same Python, see `process.py`.
 
 It must never end what is not ours, and ids of processes are reused. So a server that has ended
 stays a zombie until the rest of its group is gone, which keeps the id of the group from being

@@ -167,6 +167,24 @@ async def test_a_browser_that_returns_after_its_time_learns_why(tmp_path):
         assert "the login was not completed" in text
 
 
+async def test_a_login_that_is_refused_ends_only_itself(tmp_path):
+    async with (
+        provided() as provider,
+        team(guarded(provider, tmp_path)) as gateway,
+        Browser(gateway, "alice") as alice,
+    ):
+        form = {"csrf": await alice.csrf(), "server": "guarded"}
+        _, text = await alice.post("/accounts/connect", form)
+        page = re.search(r'content="0;url=([^"]+)"', text)[1]
+        state = re.search(r"state=([^&]+)", page)[1]
+        refused = await alice.open(f"/accounts/callback?error=access_denied&state={state}")
+        overview = await alice.open("/accounts")
+
+        assert refused[0] == 400
+        assert "the redirect does not name the authorization server" in refused[1]
+        assert overview[0] == 200
+
+
 async def test_a_form_of_another_site_is_refused(tmp_path):
     async with (
         provided() as provider,

@@ -11,8 +11,9 @@ from urllib.parse import parse_qs, urlsplit
 import anyio
 import msgspec
 
-from multitap.errors import MultitapError
+from multitap.errors import MultitapError, WireFault
 from multitap.gateway.gateway import Gateway
+from multitap.oauth.errors import LoginFailed
 from multitap.principal import Person
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class AccountLogins:
                 reason = None
         except TimeoutError:
             reason = "nobody logged in within ten minutes"
-        except MultitapError as exc:
+        except (MultitapError, LoginFailed, WireFault) as exc:
             reason = str(exc)
         except asyncio.CancelledError:
             if not flow.redirected.cancelled():  # or it was only given up

@@ -5,7 +5,10 @@ import asyncio
 import anyio
 import pytest
 
+from multitap import HttpServer, Settings, open_hub
 from multitap.upstream.requests import Attribution, CallSlots, QueueFull, ServerHabits
+from multitap.wire.jsonrpc import EMPTY
+from tests.wire import http_zoo as zoo
 
 
 async def test_a_free_slot_is_taken_without_waiting():
@@ -163,3 +166,30 @@ async def test_methods_that_clients_invent_do_not_fill_the_memory():
     assert not attribution.may_mix("add")
     assert len(attribution.quiet_subjects) <= 20_000
     assert max(map(len, attribution.quiet_subjects)) <= 256
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+async def test_a_notification_that_a_server_refuses_is_dropped(tmp_path, status):
+    async def handler(request, caller):
+        if request.rpc in {"acme/hello", "notifications/roots/list_changed"}:
+            await caller.respond(status=status)
+        elif request.rpc == "initialize":
+            terms = {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {},
+                "serverInfo": {"name": "s", "version": "1"},
+            }
+            await caller.respond(zoo.result(request, **terms))
+        else:
+            await zoo.polite(request, caller)
+
+    async with zoo.serve(handler) as server:
+        config = HttpServer(url=server.url, era="handshake")
+        async with open_hub(Settings(servers={"s": config}, state_dir=tmp_path)) as hub:
+            await hub.settled()
+            requests = hub.links["s"].requests
+            await requests.notify("acme/hello", {}, EMPTY)
+            await requests.tell("notifications/roots/list_changed")
+
+        assert server.of("acme/hello")
+        assert server.of("notifications/roots/list_changed")

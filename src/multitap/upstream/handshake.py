@@ -108,16 +108,16 @@ _parse_discovered = msgspec.json.Decoder(_Discovered, strict=False).decode
 _parse_declared = msgspec.json.Decoder(_Declared).decode
 
 
-def _with_others(known: Capabilities, answer: Raw) -> Capabilities:
+def _with_others(capabilities: Capabilities, answer: Raw) -> Capabilities:
     declared = _parse_declared(answer).capabilities
     if len(declared) > _MOST_OTHERS:
-        return known
+        return capabilities
     others = {
         name: value
         for name, value in jsonrpc.decode(declared, type=dict[str, Any]).items()
         if name not in _OWN and is_table(value)
     }
-    return msgspec.structs.replace(known, others=others)
+    return msgspec.structs.replace(capabilities, others=others)
 
 
 class SessionTerms(msgspec.Struct, frozen=True):

@@ -283,10 +283,12 @@ class RequestPath:
         """Send a notification, if the server is connected and of the handshake era."""
         session = self._availability.session
         if session is not None and session.era is Era.HANDSHAKE:
-            await session.wire.notify(method, params)
+            # over HTTP it can be refused, which is nobody's business: it has no answer
+            with contextlib.suppress(WireFault, RpcError):
+                await session.wire.notify(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Raw], capabilities: Raw) -> None:
-        """Pass on a client's notification; dropped if the server is not connected.
+        """Pass on a client's notification; dropped if the server is not connected, or refuses it.
 
         Args:
             method: Its method.
@@ -294,7 +296,7 @@ class RequestPath:
             capabilities: The client's, for a server that remembers none.
         """
         if (session := self._availability.session) is not None:
-            with contextlib.suppress(WireFault):
+            with contextlib.suppress(WireFault, RpcError):
                 await session.notify(method, params, capabilities)
 
     async def settle(self, timeout: float) -> None:

@@ -196,9 +196,9 @@ class Session:
         if self.era is Era.HANDSHAKE:
             await self.wire.notify(method, params or None)
             return
-        said = jsonrpc.parse_table(params.get("_meta", jsonrpc.EMPTY))
+        own_meta = jsonrpc.parse_table(params.get("_meta", jsonrpc.EMPTY))
         meta = {
-            **{key: said[key] for key in said.keys() - jsonrpc.RESERVED_KEYS},
+            **{key: own_meta[key] for key in own_meta.keys() - jsonrpc.RESERVED_KEYS},
             **self._introduction,
             jsonrpc.CLIENT_CAPABILITIES_KEY: _strip_tasks(capabilities),
         }
@@ -239,8 +239,8 @@ class Session:
         await load_answers()
         from multitap.upstream import host_answers  # noqa: PLC0415 - imported just above
 
-        asked = Raw(b'{"resultType":"input_required","inputRequests":%b}' % questions)
-        required = host_answers.questions(self._screen(asked, for_client=False))
+        result = Raw(b'{"resultType":"input_required","inputRequests":%b}' % questions)
+        required = host_answers.questions(self._screen(result, for_client=False))
         origin = RequestOrigin(self._name, call)
         return await host_answers.fulfil(self._handlers, origin, required.input_requests or {})
 
@@ -250,8 +250,8 @@ class Session:
         Raises:
             RpcError: They must not be asked.
         """
-        asked = Raw(b'{"inputRequests":%b}' % questions)
-        return jsonrpc.parse_table(self._screen(asked, for_client=True))["inputRequests"]
+        result = Raw(b'{"inputRequests":%b}' % questions)
+        return jsonrpc.parse_table(self._screen(result, for_client=True))["inputRequests"]
 
     async def alive(self, timeout: float) -> None:
         """Health check: wait for any answer of the server, even an error.
@@ -351,8 +351,8 @@ def _strip_tasks(capabilities: Raw) -> Raw:
     if b'"extensions"' not in bytes(capabilities):
         return capabilities
     declared = jsonrpc.decode(capabilities)
-    extensions = declared.get("extensions")
-    if not is_table(extensions):
+    extensions = declared.get("extensions") if is_table(declared) else None
+    if not is_table(declared) or not is_table(extensions):
         return capabilities
     others = {name: value for name, value in extensions.items() if name != jsonrpc.TASKS}
     return Raw(jsonrpc.encode({**declared, "extensions": others}))

@@ -351,8 +351,8 @@ class ServerTask:
         try:
             error = parse_error(state.error)
         except UNPARSABLE:
-            words = state.message or "the task failed without giving a reason"
-            return ServerError(name, words, code=SERVER_ERROR)
+            reason = state.message or "the task failed without giving a reason"
+            return ServerError(name, reason, code=SERVER_ERROR)
         return ServerError(name, error.message, code=error.code, data=error.data)
 
     async def _with_result(self, state: TaskState) -> TaskState:

@@ -16,7 +16,7 @@ from multitap.hub.hub import Hub
 from multitap.oauth.errors import LoginFailed
 from multitap.tasks import Tasks
 from multitap.upstream.questions import OnBehalfOf
-from multitap.wire.jsonrpc import RpcError, notification
+from multitap.wire.jsonrpc import UNPARSABLE, RpcError, notification
 
 if TYPE_CHECKING:
     from multitap.oauth.account import Account
@@ -100,7 +100,7 @@ class ClientLogins:
             reason = None
         except TimeoutError:
             reason = "the login was not completed in time"
-        except (LoginFailed, WireFault, RpcError) as exc:
+        except (LoginFailed, WireFault, RpcError, *UNPARSABLE) as exc:
             reason = account.config.redact(str(exc))
             if client is not None:
                 self._declined.setdefault(client, set()).add(account.name)

@@ -229,7 +229,7 @@ class ResourceServer:
             await self.decide(_credentials(head)[1], resource_of(head.path))
         except (TokenRefused, NotAdmitted):
             return True
-        except ProviderDown:
+        except (ProviderDown, MultitapError):  # also the records of our own sign-ins
             return False  # nothing is known; see `Issuer.introspect`
         return False
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from multitap import Settings, open_hub
 from multitap.config import HttpServer, StdioServer
 from multitap.config.variables import Scope, expand_server
 from multitap.errors import ConfigError
 from multitap.hub.personal_servers import with_values
-from multitap.trust.personal_vault import keys_of
+from multitap.trust.personal_vault import FILE_NAME, keys_of
+from tests.gateway.people import person, program
 
 
 def test_the_keys_of_a_person_are_those_that_the_server_gets():
@@ -58,3 +60,17 @@ def test_no_value_of_a_person_reads_a_variable_of_the_gateway(values):
         return
 
     assert filled == f"{values['user']}{values['key']}-"
+
+
+@pytest.mark.usefixtures("own_logins")
+async def test_accounts_that_cannot_be_read_now_do_not_end_the_hub(tmp_path, caplog):
+    async with open_hub(Settings(servers={"mine": program()}, state_dir=tmp_path)) as hub:
+        alice = hub.people.of(person("alice"))
+        await alice.loaded.wait()
+        path = hub.people.vault.folder / FILE_NAME
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.write_bytes(b"damaged")
+        path.chmod(0o600)
+        await alice.reload()
+
+    assert "mine: the account of a person cannot be read" in caplog.text

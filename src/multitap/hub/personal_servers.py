@@ -209,7 +209,12 @@ class PersonalServers:
             link = self.links.get(server)
             if link is None or self.person == NO_PERSON or not keys_of(config):
                 continue
-            stored = await self._storage.find(*account_place(server, config))
+            try:
+                stored = await self._storage.find(*account_place(server, config))
+            except MultitapError as exc:
+                # one file that cannot be read now must not end the watch, and the hub with it
+                logger.warning("%s: the account of a person cannot be read: %s", server, exc)
+                continue
             if stored is not None and link.session is None and _lacks_list(link):
                 link.restart()
             elif stored is None and link.session is not None:

@@ -16,8 +16,14 @@ from multitap.authorization.clients import (
 )
 from multitap.authorization.grants import Grants, Stolen
 from multitap.authorization.records import FILE_NAME
+from multitap.config.access import AccessSettings
 from multitap.errors import RequestFailed
+from multitap.gateway.fronts.resource_server import ResourceServer
+from multitap.http.server.peer import Peer
+from multitap.http.server.request import RequestHead
 from multitap.identity.access_tokens import TokenRefused
+from multitap.identity.people import People
+from multitap.identity.verifier import Verifier
 from multitap.oauth.endpoints import AddressRules, FetchedReply, GuardedFetch
 from multitap.oauth.errors import LoginFailed
 from tests.authorization.organisation import REDIRECT, Browser, Organisation, answer_in, sign_ins
@@ -714,3 +720,19 @@ async def test_an_address_with_several_spellings_is_no_client(front, address):
 
     assert await clients.find(address) is None
     assert fetch.fetches == 0
+
+
+async def test_a_stream_goes_on_while_the_sign_ins_cannot_be_read(front, tmp_path):
+    tokens = await front.tokens(await front.register())
+    resources = ResourceServer(
+        front.url,
+        AccessSettings,
+        dict,
+        make_verifier=lambda access: Verifier(access, People(tmp_path)),
+    )
+    resources.verifier.own = front.server
+    bearer = f"Bearer {tokens['access_token']}".encode()
+    head = RequestHead(b"GET", b"/mcp", [(b"authorization", bearer)], peer=Peer())
+    (tmp_path / FILE_NAME).write_bytes(b"damaged")
+
+    assert not await resources.has_ended(head)

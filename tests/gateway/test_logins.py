@@ -13,6 +13,7 @@ from multitap.config import OAuth
 from multitap.control.actions import RemoteUser
 from multitap.control.messages import PersonReply, ServerQuestion
 from multitap.control.service import ControlService
+from multitap.errors import MultitapError
 from multitap.events import LinkState
 from multitap.gateway.fronts.tokens import Token
 from multitap.http.closed_ports import closed_ports
@@ -180,3 +181,26 @@ async def test_the_person_at_a_screen_logs_in_there(tmp_path, is_visited):
                     person.on_reply(question.number, PersonReply(Raw(b'{"action":"accept"}')))
                     await visit(page, follow=True)
             await until(lambda: gateway.hub.links["guarded"].state is LinkState.CONNECTED)
+
+
+async def test_an_answer_that_cannot_be_read_ends_only_the_login(tmp_path):
+    failures = []
+    async with provided() as provider, gate(settings(provider, tmp_path)) as gateway:
+        person = RemoteUser("console", can_answer=True)
+
+        async def log_in():
+            try:
+                await ControlService(gateway.gateway).login("guarded", person=person)
+            except MultitapError as exc:
+                failures.append(str(exc))
+            finally:
+                person.end()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log_in)
+            with anyio.fail_after(30):
+                while not isinstance(question := await person.next(), ServerQuestion):
+                    pass
+                person.on_reply(question.number, PersonReply(Raw(b'{"action":1}')))
+
+    assert "cannot log in" in failures[0]

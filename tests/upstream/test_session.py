@@ -5,7 +5,7 @@ from msgspec import Raw
 
 from multitap.redaction import Redactor
 from multitap.upstream.questions import Handlers
-from multitap.upstream.session import _FromServer
+from multitap.upstream.session import _FromServer, _strip_tasks
 from multitap.wire.jsonrpc import INVALID_PARAMS, RpcError
 
 
@@ -17,3 +17,11 @@ async def test_a_question_that_cannot_be_read_is_refused_as_such(params):
         await inbound.request("sampling/createMessage", Raw(params), None)
 
     assert caught.value.code == INVALID_PARAMS
+
+
+@pytest.mark.parametrize(
+    "capabilities",
+    [b'["extensions"]', b'{"extensions":1e999}', b'{"extensions":"\\ud800"}', b'"extensions"'],
+)
+def test_capabilities_that_cannot_be_read_raise_nothing(capabilities):
+    assert len(_strip_tasks(Raw(capabilities)))

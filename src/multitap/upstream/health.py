@@ -12,11 +12,11 @@ from multitap.upstream.notifications import Notifications
 from multitap.upstream.requests import RequestPath, ServerHabits
 from multitap.upstream.session import Session, load_answers
 
-HEALTH_TIMEOUT = 5.0
+HEALTH_TIMEOUT = 5.0  # seconds for an answer, or the whole interval if that is shorter
 MISSES = 2
 """Unanswered health checks after which a server counts as hanging."""
-STOP_CHECK = 1.0
-IDLE_TIMEOUT = 300.0
+STOP_CHECK = 1.0  # seconds between two looks whether the process is stopped
+IDLE_TIMEOUT = 300.0  # seconds, for lazy servers that do not set their own
 
 
 class IdleTimeout(Exception):

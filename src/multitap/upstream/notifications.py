@@ -29,11 +29,11 @@ DEBOUNCE, RELIST_GAP = 0.1, 1.0
 """Seconds from a change to the new list, and the least seconds between two lists."""
 FIRST_RETRY, LONGEST_RETRY = 2.0, 300.0
 """Seconds until failed lists are fetched again; doubled each time."""
-RELISTEN = 1.0
+RELISTEN = 1.0  # seconds before a stream of changes that ended is opened again
 SUBSCRIBE_TIMEOUT = 5.0
 GRANT_TIMEOUT = 1.0
 """Seconds a subscriber waits for an acknowledgement, which is optional."""
-LOGS_PER_SECOND = 100
+LOGS_PER_SECOND = 100  # of one server: each becomes an event, and most are stored
 
 _LIST_CHANGED = frozenset(
     {

@@ -350,7 +350,10 @@ def _strip_tasks(capabilities: Raw) -> Raw:
     """A client's capabilities without tasks: their ids would lead nowhere through us."""
     if b'"extensions"' not in bytes(capabilities):
         return capabilities
-    declared = jsonrpc.decode(capabilities)
+    try:
+        declared = jsonrpc.decode(capabilities)
+    except jsonrpc.UNPARSABLE:  # a client's own text, which nobody has decoded before
+        return jsonrpc.EMPTY
     extensions = declared.get("extensions") if is_table(declared) else None
     if not is_table(declared) or not is_table(extensions):
         return capabilities

@@ -118,26 +118,26 @@ def read_state(task: Raw | bytes) -> TaskState:
         ValueError: It cannot be read; says why.
     """
     try:
-        told = _parse_told(task)
+        parsed = _parse_told(task)
     except UNPARSABLE as exc:
         raise ValueError(f"its task cannot be read: {exc}") from None
-    if not 0 < len(told.task_id) <= LONGEST_ID:
+    if not 0 < len(parsed.task_id) <= LONGEST_ID:
         raise ValueError(f"the id of its task should have 1 to {LONGEST_ID} characters")
-    ttl = told.ttl if told.ttl_ms is None else told.ttl_ms
-    poll = told.poll_interval if told.poll_interval_ms is None else told.poll_interval_ms
+    ttl = parsed.ttl if parsed.ttl_ms is None else parsed.ttl_ms
+    poll = parsed.poll_interval if parsed.poll_interval_ms is None else parsed.poll_interval_ms
     now = timestamp()
     return TaskState(
-        id=told.task_id,
-        status=told.status,
-        message=told.status_message,
-        created_at=told.created_at or now,
-        updated_at=told.last_updated_at or now,
+        id=parsed.task_id,
+        status=parsed.status,
+        message=parsed.status_message,
+        created_at=parsed.created_at or now,
+        updated_at=parsed.last_updated_at or now,
         # whole and positive: clients refuse anything else
         ttl=None if ttl is None else max(1, round(ttl)),
         poll=None if poll is None else max(1, round(poll)),
-        questions=told.input_requests,
-        result=told.result,
-        error=told.error,
+        questions=parsed.input_requests,
+        result=parsed.result,
+        error=parsed.error,
     )
 
 

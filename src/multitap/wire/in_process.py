@@ -67,6 +67,7 @@ class InProcessWire:
             if on_progress is not None:
                 on_progress(progress, total, message)
 
+        # as on other wires: progress renews the deadline, even if nobody listens
         if request.method in LONG or on_progress is not None:
             options["on_progress"] = report
         with clock, _acting_for(request.call):

@@ -36,6 +36,7 @@ class Deadline(msgspec.Struct, eq=False, gc=False):
 
     def words(self, method: str) -> str:
         """The limit that a request has exceeded, in words."""
+        # progress may have moved it up to the hard limit, which is the one to raise then
         if self.timeout is None or (self.at >= self.latest and self.timeout != self.hard_timeout):
             return f"{method!r} did not end within its hard limit of {self.hard_timeout or 0:.3g} s"
         return f"no answer to {method!r} within {self.timeout:.3g} s"

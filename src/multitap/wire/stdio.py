@@ -273,11 +273,11 @@ def locate(command: str, env: Mapping[str, str], cwd: Path | None) -> str:
         raise CannotStart(
             f"there is no program {str(path)!r}", hint="correct `command`", missing=True
         )
-    found = shutil.which(command, path=env.get("PATH", os.defpath))
-    if found is None:
+    program_file = shutil.which(command, path=env.get("PATH", os.defpath))
+    if program_file is None:
         install = _INSTALL.get(command, "install it, or give its full path as `command`")
         raise CannotStart(f"the program {command!r} is not on the PATH", hint=install, missing=True)
-    return found
+    return program_file
 
 
 async def _notice_exit(child: Child, exchange: Exchange) -> None:

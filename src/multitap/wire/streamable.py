@@ -279,16 +279,16 @@ class StreamableWire(HttpWire):
 
     async def _listen_to(self, response: Response, stream: EventParser) -> bool:
         """Read the stream to its end; returns whether it had any events."""
-        heard = False
+        has_events = False
 
         def hear(turns: Turns) -> None:
-            nonlocal heard
-            heard = heard or not stream.drained
+            nonlocal has_events
+            has_events = has_events or not stream.drained
             self._hear(stream, None, turns.budget)
 
         with contextlib.suppress(RequestFailed):
             await self._read_events(response, stream, hear)
-        return heard
+        return has_events
 
     async def _open_stream(self, stream: EventParser) -> Response:
         headers = without(merge(self._headers, {"Accept": EVENTS}), "Content-Type")

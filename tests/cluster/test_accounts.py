@@ -5,6 +5,7 @@ from itertools import count
 from pathlib import Path
 
 import anyio
+import httpx2
 import pytest
 
 from multitap import HttpServer, Settings
@@ -18,6 +19,7 @@ from multitap.principal import Person
 from multitap.trust.personal_vault import PersonalVault, key_account
 from multitap.trust.tokens import AccessTokens
 from tests.cluster.staging import replicas
+from tests.gateway.fronts.test_resource_server import BOUND, PUBLIC, proof
 from tests.gateway.people import Browser, person, program, tokens
 from tests.gateway.task_clients import NewClient
 from tests.identity.tiny_issuer import tiny_issuer
@@ -66,6 +68,41 @@ async def test_a_login_that_began_at_one_replica_is_finished_at_another(
             else:
                 assert (status, "for somebody else" in text) == (403, True)
                 assert stored is None
+
+
+async def test_a_proof_is_used_once_at_all_replicas(redis_server, tmp_path):
+    numbers = count()
+
+    def resources(gateway):
+        people = People(tmp_path / f"people-{next(numbers)}")
+        return ResourceServer(
+            PUBLIC,
+            lambda: gateway.hub.settings.access,
+            dict,
+            make_verifier=lambda access: Verifier(access, people),
+        )
+
+    async with tiny_issuer() as issuer:
+        issuers = {"corp": OidcIssuer(issuer=issuer.url, audiences=(f"{PUBLIC}/mcp",))}
+        access = AccessSettings(oidc=issuers, rules=(AccessRule(name="all"),))
+        settings = [Settings(state_dir=tmp_path / name, access=access) for name in ("one", "two")]
+        token = issuer.token(**BOUND)
+        async with (
+            replicas(redis_server, *settings, resources=resources) as opened,
+            httpx2.AsyncClient() as client,
+        ):
+
+            async def status_at(number, **headers):
+                headers = {"authorization": f"DPoP {token}", **headers}
+                response = await client.post(opened[number].url, headers=headers, json={})
+                return response.status_code, response.headers.get("www-authenticate", "")
+
+            for _ in range(2):  # the provider is asked for the first, and not for the second
+                used = proof(token)
+                assert (await status_at(0, dpop=used))[0] == 400  # admitted, and nothing asked
+                status, challenge = await status_at(1, dpop=used)
+                assert (status, 'error="invalid_dpop_proof"' in challenge) == (401, True)
+                assert (await status_at(1, dpop=proof(token)))[0] == 400
 
 
 async def test_a_person_who_is_revoked_at_one_replica_loses_their_programs_at_all(

@@ -52,6 +52,28 @@ class SharedFront:
         if (to_do := handler(http_request)) is not None:
             await to_do
 
+    async def use_proof(
+        self,
+        refusal: Rejected,
+        handler: Callable[[HttpRequest], ToDo],
+        http_request: HttpRequest,
+    ) -> None:
+        """Handle a request if no replica has seen its proof."""
+        from multitap.identity.proofs import WINDOW  # noqa: PLC0415 - few have providers
+
+        name = f"proof:{http_request.head.admitted.proof.hex()}"
+        records = self.sessions.bus.coordinator.records
+        try:
+            # its time may be as far ahead of ours as behind
+            is_new = await records.swap(name, None, b"1", ttl=2 * WINDOW)
+        except CoordinatorDown as exc:
+            say_down(http_request, "it is unknown whether this proof was used before", exc)
+            return
+        if not is_new:
+            http_request.reject(refusal)
+        elif (to_do := handler(http_request)) is not None:
+            await to_do
+
     def is_unknown(self, http_request: HttpRequest) -> bool:
         """Whether the session of a request is not known at this replica."""
         session_id = http_request.head.headers.get(SESSION_FIELD)

@@ -17,6 +17,7 @@ ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "PS256", "EdDSA", "Ed25519")
 """The algorithms of proofs."""
 WINDOW = 300.0
 """Seconds that the moment of a proof may differ from ours."""
+USED = "the DPoP proof was used before"
 _MOST_REMEMBERED = 100_000  # beyond that, proofs are refused: a forgotten one could come again
 _KINDS: Mapping[str, type[ECKey] | type[RSAKey] | type[OKPKey]] = {
     "EC": ECKey,
@@ -38,8 +39,8 @@ class Proofs:
 
     def check(
         self, proof: bytes | None, token: bytes, thumbprint: str, method: bytes, url: str
-    ) -> None:
-        """Check the proof that came with a token.
+    ) -> bytes:
+        """Check the proof that came with a token; returns a digest of its identity.
 
         Args:
             proof: The `DPoP` header, if any.
@@ -79,9 +80,9 @@ class Proofs:
         if claims.get("ath") != _encode(hashlib.sha256(token).digest()):
             raise ProofRefused("the DPoP proof is for another token")
         # last: what is not valid in all else is not remembered, so strangers cannot fill the memory
-        self._note(claims.get("iat"), claims.get("jti"), proven)
+        return self._note(claims.get("iat"), claims.get("jti"), proven)
 
-    def _note(self, issued: object, proof_id: object, thumbprint: str) -> None:
+    def _note(self, issued: object, proof_id: object, thumbprint: str) -> bytes:
         """Check that a proof is recent and used for the first time."""
         now = self._clock()
         if not isinstance(issued, int | float) or not abs(now - issued) <= WINDOW:
@@ -91,12 +92,13 @@ class Proofs:
         # with its key: two clients may choose the same `jti`
         mark = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
         if mark in self._used:
-            raise ProofRefused("the DPoP proof was used before")
+            raise ProofRefused(USED)
         if len(self._used) >= _MOST_REMEMBERED:
             self._used = {mark: until for mark, until in self._used.items() if until >= now}
             if len(self._used) >= _MOST_REMEMBERED:
                 raise ProofRefused("too many DPoP proofs at a time")
         self._used[mark] = issued + WINDOW  # later, its age refuses it
+        return mark
 
 
 def _same(claimed: object, url: str) -> bool:

@@ -217,8 +217,8 @@ class HttpFront:
         head.admitted = admitted
         head.holder = admitted.principal.key or head.holder
         self._route(head)
-        if admitted.rate is not None and self.shared is not None and head.handler is not None:
-            head.handler = partial(self.shared.count, head.handler)
+        if self.shared is not None and head.handler is not None:
+            head.handler = _after_replicas(self, self.shared, head, admitted, head.handler)
         return None
 
     def _admit_probe(self, head: RequestHead) -> bool:
@@ -621,6 +621,22 @@ class HttpFront:
         return audience
 
 
+def _after_replicas(
+    front: HttpFront,
+    shared: SharedFront,
+    head: RequestHead,
+    admitted: Admitted,
+    handler: Callable[[HttpRequest], ToDo],
+) -> Callable[[HttpRequest], ToDo]:
+    """A handler that runs after what all replicas decide together: rates, and used proofs."""
+    if admitted.rate is not None:
+        handler = partial(shared.count, handler)
+    if admitted.proof and front.resource_server is not None:
+        refusal = front.resource_server.refuse_used_proof(head)
+        handler = partial(shared.use_proof, refusal, handler)
+    return handler
+
+
 async def _decide_first(
     front: HttpFront,
     resources: "ResourceServer",
@@ -633,12 +649,13 @@ async def _decide_first(
     if isinstance(admitted, Rejected):
         http_request.reject(admitted)
         return
-    if admitted.rate is not None:
-        if front.shared is not None:
-            handler = partial(front.shared.count, handler)
-        elif wait := admitted.rate.take(asyncio.get_running_loop().time()):
-            http_request.reject(too_fast(wait))
-            return
+    if front.shared is not None:
+        handler = _after_replicas(front, front.shared, head, admitted, handler)
+    elif admitted.rate is not None and (
+        wait := admitted.rate.take(asyncio.get_running_loop().time())
+    ):
+        http_request.reject(too_fast(wait))
+        return
     head.admitted = admitted
     if (to_do := handler(http_request)) is not None:
         await to_do

@@ -290,14 +290,14 @@ class ResourceServer:
     def _admit(
         self, head: RequestHead, decision: TokenDecision, scheme: bytes, token: bytes
     ) -> Admitted:
-        thumbprint = decision.token.key_thumbprint
+        thumbprint, used = decision.token.key_thumbprint, b""
         provider = self.verifier.issuers[decision.token.issuer].provider
         if thumbprint:
             if scheme != b"dpop":
                 raise ProofRefused("the token is bound to a key: use the DPoP scheme and a proof")
             url = f"{self.public_url}{quote(head.path.decode('latin-1'))}"
             proof = head.headers.get(b"dpop")
-            self._proofs.check(proof, token, thumbprint, head.method, url)
+            used = self._proofs.check(proof, token, thumbprint, head.method, url)
             head.edition = None  # each proof is for one request
         elif scheme == b"dpop" or provider.require_dpop:
             raise ProofRefused("the token is not bound to a key")
@@ -313,7 +313,12 @@ class ResourceServer:
             decision.digest,
             decision.token.expires + provider.leeway,
             decision.token.scopes,
+            used,
         )
+
+    def refuse_used_proof(self, head: RequestHead) -> Rejected:
+        """The rejection of a request whose proof another replica has seen."""
+        return self._reject(resource_of(head.path), ProofRefused(proofs.USED))
 
     def _reject(self, resource: bytes, exc: Exception) -> Rejected:
         match exc:

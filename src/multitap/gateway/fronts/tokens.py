@@ -62,6 +62,8 @@ class Admitted(msgspec.Struct, frozen=True):
     """When that token expires, in seconds since the epoch."""
     scopes: frozenset[str] = frozenset()
     """The scopes of that token."""
+    proof: bytes = b""
+    """A digest of the proof that came with it, if it is bound to a key."""
 
 
 ANYBODY = Admitted()

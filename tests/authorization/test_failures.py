@@ -736,3 +736,4 @@ async def test_a_stream_goes_on_while_the_sign_ins_cannot_be_read(front, tmp_pat
     (tmp_path / FILE_NAME).write_bytes(b"damaged")
 
     assert not await resources.has_ended(head)
+    assert (await resources.admit(head)).status == 503

@@ -132,7 +132,7 @@ class Members:
         """End all links of some people; who may still come in gets new ones."""
         for person in people:
             self.drop(person)
-            # `drop` alone would let those come back with tokens that were exchanged before
+            # or what they came in with could still be exchanged
             self.common.forget(person)
 
     def _running(self) -> list[Link]:

@@ -33,7 +33,7 @@ RELISTEN = 1.0  # seconds before a stream of changes that ended is opened again
 SUBSCRIBE_TIMEOUT = 5.0
 GRANT_TIMEOUT = 1.0
 """Seconds a subscriber waits for an acknowledgement, which is optional."""
-LOGS_PER_SECOND = 100  # of one server: each becomes an event, and most are stored
+LOGS_PER_SECOND = 100  # of one server: each becomes an event
 
 _LIST_CHANGED = frozenset(
     {

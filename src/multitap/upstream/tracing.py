@@ -211,7 +211,6 @@ class Tracing:
     @contextmanager
     def during(self, session: Session, redact: Redact) -> Generator[None]:
         """Let a session be followed, while entered."""
-        # a session that is replaced while it is followed gets a traced wire from `through`
         self._sessions[session] = redact
         self._adapt()
         try:

@@ -106,7 +106,7 @@ def open_access(rules: AccessRules) -> Generator[FrontAccess]:
     sources = TokenSources(AccessTokens(), rules.token_file)
     _check_exposure(rules, sources)
     with PeerUsers() as users:
-        # other users are asked for even if clients need tokens: the console lets none of them in
+        # also if clients need tokens: the console lets no other users in
         is_told = users.can_tell(rules.host if is_loopback(rules.host) else "127.0.0.1")
         unnamed, is_user_unknown = _without_token(rules, is_told=is_told)
         access = Access(
@@ -138,7 +138,6 @@ def _check_exposure(rules: AccessRules, sources: TokenSources) -> None:
 def _without_token(rules: AccessRules, *, is_told: bool) -> tuple[AnonymousAccess, bool]:
     """How clients without a token are treated, and whether only because users are unknown."""
     # a proxy on this machine may run as our user, and need not say that it is one
-    # whatever is allowed otherwise: who runs the gateway wants every client to have a token
     if rules.token_file is not None or rules.require_token or rules.has_providers:
         return AnonymousAccess.REFUSED, False
     if rules.insecure:

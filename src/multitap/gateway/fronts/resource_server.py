@@ -139,6 +139,9 @@ class ResourceServer:
             return self._admit(head, await self.decide(token, resource), scheme, token)
         except (TokenRefused, NotAdmitted, ProviderDown) as exc:
             return self._reject(resource, exc)
+        except MultitapError as exc:  # the records of our own sign-ins cannot be read now
+            logger.warning("a token cannot be checked: %s", exc)
+            return self._reject(resource, ProviderDown(str(exc)))
 
     async def decide(self, token: bytes, resource: bytes = MCP) -> TokenDecision:
         """Decide about a token at a resource; see `Verifier.decide`."""

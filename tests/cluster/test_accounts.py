@@ -9,6 +9,8 @@ import httpx2
 import pytest
 
 from multitap import HttpServer, Settings
+from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.cluster.logins import SharedLogins
 from multitap.config.access import AccessRule, AccessSettings, OidcIssuer
 from multitap.gateway.fronts.accounts import open_accounts
 from multitap.gateway.fronts.resource_server import ResourceServer
@@ -70,11 +72,12 @@ async def test_a_login_that_began_at_one_replica_is_finished_at_another(
                 assert stored is None
 
 
-async def test_a_proof_is_used_once_at_all_replicas(redis_server, tmp_path):
+def resources_of(machines):
+    """Makes the resource server of each replica, on a machine of its own."""
     numbers = count()
 
-    def resources(gateway):
-        people = People(tmp_path / f"people-{next(numbers)}")
+    def make(gateway):
+        people = machines[next(numbers)]
         return ResourceServer(
             PUBLIC,
             lambda: gateway.hub.settings.access,
@@ -82,6 +85,11 @@ async def test_a_proof_is_used_once_at_all_replicas(redis_server, tmp_path):
             make_verifier=lambda access: Verifier(access, people),
         )
 
+    return make
+
+
+async def test_a_proof_is_used_once_at_all_replicas(redis_server, tmp_path):
+    resources = resources_of([People(tmp_path / name) for name in ("one", "two")])
     async with tiny_issuer() as issuer:
         issuers = {"corp": OidcIssuer(issuer=issuer.url, audiences=(f"{PUBLIC}/mcp",))}
         access = AccessSettings(oidc=issuers, rules=(AccessRule(name="all"),))
@@ -108,17 +116,7 @@ async def test_a_proof_is_used_once_at_all_replicas(redis_server, tmp_path):
 async def test_a_person_who_is_revoked_at_one_replica_loses_their_programs_at_all(
     redis_server, tmp_path
 ):
-    machines, numbers = [People(tmp_path / name) for name in ("one", "two")], count()
-
-    def resources(gateway):
-        people = machines[next(numbers)]
-        return ResourceServer(
-            "https://tap.example.com",
-            lambda: gateway.hub.settings.access,
-            dict,
-            make_verifier=lambda access: Verifier(access, people),
-        )
-
+    machines = [People(tmp_path / name) for name in ("one", "two")]
     async with tiny_issuer() as issuer:
         rules = (AccessRule(name="all"),)
         access = AccessSettings(oidc={"corp": OidcIssuer(issuer=issuer.url)}, rules=rules)
@@ -131,7 +129,7 @@ async def test_a_person_who_is_revoked_at_one_replica_loses_their_programs_at_al
             PersonalVault().save(owner, key_account("mine", "", {"key": f"key-of-{name}"}))
         sources = [TokenSources(AccessTokens(people.folder)) for people in machines]
         async with replicas(
-            redis_server, *settings, sources=sources, resources=resources
+            redis_server, *settings, sources=sources, resources=resources_of(machines)
         ) as opened:
             pids = {}
             for replica in opened.gates:
@@ -150,3 +148,42 @@ async def test_a_person_who_is_revoked_at_one_replica_loses_their_programs_at_al
                     await until(lambda path=path: not path.exists())
             assert len({*pids["alice"]}) == 2
             assert all(path.exists() for path in pids["bob"])
+
+
+async def test_accounts_that_are_forgotten_on_one_machine_are_deleted_on_all(
+    redis_server, tmp_path
+):
+    machines = [People(tmp_path / name) for name in ("one", "two")]
+    async with tiny_issuer() as issuer:
+        access = AccessSettings(
+            oidc={"corp": OidcIssuer(issuer=issuer.url)}, rules=(AccessRule(name="all"),)
+        )
+        settings = [
+            Settings(servers={"mine": program()}, state_dir=people.folder, access=access)
+            for people in machines
+        ]
+        sources = [TokenSources(AccessTokens(people.folder)) for people in machines]
+        alice, bob = (Person(issuer.url, name) for name in ("alice", "bob"))
+        async with replicas(
+            redis_server, *settings, sources=sources, resources=resources_of(machines)
+        ) as opened:
+            vaults, coordinator = [PersonalVault(m.folder) for m in machines], LocalCoordinator()
+            for replica, vault in zip(opened.gates, vaults, strict=True):
+                people = replica.hub.people
+                people.common.vault = vault
+                people._sharing = SharedLogins(coordinator, b"k" * 32, str(vault.folder))
+            for owner in (alice, bob):
+                # at the first, and at the second as soon as they come there
+                vaults[0].save(owner, key_account("mine", "", {"key": "k"}))
+                for replica in opened.gates:
+                    assert await replica.hub.people.of(owner).account("mine") is not None
+            record = PersonRecord(provider="corp", issuer=issuer.url, subject="alice")
+            machines[0].revoke(record, forget=True)
+
+            with anyio.fail_after(20):
+                for vault in vaults:
+                    await until(lambda vault=vault: not vault.accounts(alice))
+            machines[0].revoke(record, undo=True)
+            for replica in opened.gates:
+                assert await replica.hub.people.of(alice).account("mine") is None
+                assert await replica.hub.people.of(bob).account("mine") is not None

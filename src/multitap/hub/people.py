@@ -6,6 +6,7 @@ gateway's own: tools, prompts, resources and everything that is derived from the
 own session, and nowhere else.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 
@@ -13,12 +14,15 @@ import anyio
 
 from multitap.catalog.catalog import Catalog
 from multitap.config import ServerConfig
+from multitap.errors import MultitapError
 from multitap.hub.personal_servers import CommonServers, PersonalServers
 from multitap.oauth.storage import LoginSharing, LoginStorage, RenewalPermit, SharedLogin
 from multitap.principal import Person
 from multitap.tasks import Bell, now
-from multitap.trust.personal_vault import PersonalTokenStore, PersonalVault
+from multitap.trust.personal_vault import PersonalTokenStore, PersonalVault, account_place
 from multitap.upstream.link import Link
+
+logger = logging.getLogger(__name__)
 
 MOST_PEOPLE = 1000
 """People whose links are kept; beyond that, those who have been away longest are dropped."""
@@ -87,11 +91,25 @@ class Members:
         if (member := self._members.get(person)) is None:
             if len(self._members) >= MOST_PEOPLE:
                 self.drop(min(self._members.values(), key=lambda member: member.used).person)
-            sharing = None if self._sharing is None else PersonalSharing(self._sharing, person)
-            storage = LoginStorage(PersonalTokenStore(self.vault, person), sharing)
+            storage = self._storage(person)
             member = self._members[person] = PersonalServers(person, self.common, storage)
             member.load_soon()
         return member
+
+    def _storage(self, person: Person) -> LoginStorage:
+        sharing = None if self._sharing is None else PersonalSharing(self._sharing, person)
+        return LoginStorage(PersonalTokenStore(self.vault, person), sharing)
+
+    async def forget_accounts(self, person: Person) -> None:
+        """Delete the accounts of a person, also those that other replicas could give back."""
+        storage = self._storage(person)
+        try:
+            for name, config in self.common.per_user.items():
+                await storage.remove(*account_place(name, config))
+            # servers that are no longer configured
+            await anyio.to_thread.run_sync(self.vault.remove_person, person)
+        except MultitapError as exc:
+            logger.warning("the accounts of a person cannot be deleted: %s", exc)
 
     def catalog(self, person: Person, shared: Catalog) -> Catalog:
         """What a person sees now, made of the hub's catalog and their own links."""

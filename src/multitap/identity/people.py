@@ -71,6 +71,8 @@ class Revocation(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The session at the provider, for a logout without a subject."""
     digest: str = ""
     """The SHA-256 of the token."""
+    forgets: bool = False
+    """Whether the person's accounts at servers are deleted, too."""
 
 
 class Revocations:
@@ -241,8 +243,10 @@ class People:
             raise UnknownName(f"several are called {quoted(text)}", hint=f"use one of: {labels}")
         return meant[0]
 
-    def revoke(self, person: PersonRecord, *, undo: bool = False) -> None:
+    def revoke(self, person: PersonRecord, *, undo: bool = False, forget: bool = False) -> None:
         """Refuse a person or machine from now on, or let it come back.
+
+        With `forget`, gateways delete the accounts of a person whom they refuse.
 
         Raises:
             PeopleError: That cannot be stored.
@@ -255,6 +259,7 @@ class People:
                 issuer=person.issuer,
                 subject=person.subject,
                 client=client,
+                forgets=forget and not undo,
             )
         )
 

@@ -91,7 +91,8 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool)
     """Refuse a person, or one token, from now on
 
     Running gateways end their sessions, streams and calls within a second. A person stays out, also
-    with new tokens, until `--undo`.
+    with new tokens, until `--undo`. With `--forget`, the other replicas of a cluster delete the
+    person's accounts as well.
     """
     who = sys.stdin.readline().strip() if who == "-" else who
     now, people = time.time(), People()
@@ -107,7 +108,7 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool)
         note("revoked this token; new ones of the same person are accepted")
         return Exit.DONE
     person = _person(people, load_configuration(options), who)
-    people.revoke(person, undo=undo)
+    people.revoke(person, undo=undo, forget=forget)
     note(f"{person.label} may come back" if undo else f"revoked {person.label}, with all tokens")
     if forget:
         # a machine has no subject, and no accounts

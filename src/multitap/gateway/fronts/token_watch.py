@@ -133,6 +133,11 @@ class TokenWatch:
             # whoever has no client here may still have programs
             verifier.people_of(new),
         )
+        people = self._gateway.hub.people
+        for entry in new:
+            if entry.forgets and entry.subject and people is not None:
+                person = Person(entry.issuer, entry.subject)
+                self._gateway.tasks.start_soon(people.forget_accounts, person)
 
     async def _ask_again(self, resources: "ResourceServer", connections: Connections) -> None:
         """End streams whose opaque token is not valid any more: it does not say so itself."""

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, Request, build_opener
@@ -75,7 +75,11 @@ def test_the_gateway_belongs_to_no_client(machine):
 
 
 def _descriptors(pid):
-    return {path.name: str(path.readlink()) for path in Path(f"/proc/{pid}/fd").iterdir()}
+    descriptors = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since it was listed
+            descriptors[path.name] = str(path.readlink())
+    return descriptors
 
 
 def test_a_client_that_is_killed_harms_no_other(machine, tmp_path):

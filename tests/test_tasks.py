@@ -145,6 +145,26 @@ async def test_an_error_in_a_task_ends_the_block_and_leaves_as_itself():
     assert not asyncio.current_task().cancelling()
 
 
+async def test_an_error_in_a_task_apart_is_logged_and_ends_nothing_else(caplog):
+    failed, goes_on = anyio.Event(), anyio.Event()
+
+    async def fail():
+        failed.set()
+        raise ValueError("of one client")
+
+    async with Tasks() as tasks:
+        tasks.start_apart(fail)
+        await failed.wait()
+        tasks.start_soon(_set, goes_on)
+        await goes_on.wait()
+
+    assert "of one client" in caplog.text
+
+
+async def _set(event):
+    event.set()
+
+
 async def test_the_error_of_the_block_itself_leaves_as_itself():
     async def own():
         with ungrouped():

@@ -133,6 +133,10 @@ class Tasks:
             # owned by this class, which is the group
             self._own(asyncio.create_task(work(*args), name=name))  # noqa: TID251
 
+    def start_apart(self, work: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
+        """Start a task for one client, person or server; an error is logged, and ends no other."""
+        self.start_soon(_log_errors, work, *args)
+
     def begin(self, work: "Work", coroutine: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine as a task: from now on if Python can, else from the next turn on.
 
@@ -166,6 +170,13 @@ class Tasks:
     def _own(self, task: asyncio.Task[None]) -> None:
         self._running.add(task)
         task.add_done_callback(self._on_end)
+
+
+async def _log_errors(work: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
+    try:
+        await work(*args)
+    except Exception:  # boundary: what one client causes must not end the gateway of all
+        logger.exception("a task failed")
 
 
 def _begin(

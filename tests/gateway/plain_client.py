@@ -52,8 +52,11 @@ class PlainClient:
         return result["content"][0]["text"]
 
     async def notify(self, method, **params):
-        message = {"jsonrpc": "2.0", "method": method}
-        await self._send({**message, "params": params} if params else message)
+        # with what it can do, as in requests: a gateway knows a client without a session by that
+        if params := self._stamped(params):
+            await self._send({"jsonrpc": "2.0", "method": method, "params": params})
+        else:
+            await self._send({"jsonrpc": "2.0", "method": method})
 
     def listen(self, tasks, **notifications):
         """Listen to changes, in the way of its era."""

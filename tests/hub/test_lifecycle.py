@@ -124,6 +124,15 @@ async def test_a_subscription_outlives_a_restart(hub_of, era):
                 await touched()
 
 
+async def test_a_subscription_that_a_server_refused_is_asked_for_again(hub_of):
+    async with hub_of(zoo=zoo("good", "--era", "handshake")) as hub:
+        await hub.settled()
+
+        for _ in range(2):
+            with pytest.raises(Exception, match="Unknown resource"):
+                await hub.subscribe("zoo://nothing", server="zoo")
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_log_messages_become_events(hub_of, era):
     async with hub_of(zoo=zoo("good", "--era", era, log_level="info")) as hub:

@@ -1,10 +1,12 @@
 """Our words of the protocol against the SDK's: these fail first when it moves."""
 
 import mcp_types as types
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp.shared import inbound, subscriptions
 from mcp_types import version
+from msgspec import Raw
 
 from multitap.wire import jsonrpc
 
@@ -74,3 +76,11 @@ def test_the_errors_are_those_of_the_sdk():
 @given(st.text() | st.from_regex(r"=\?base64\?[A-Za-z]*\?=", fullmatch=True))
 def test_a_value_travels_in_a_header_as_with_the_sdk(value):
     assert jsonrpc.to_header(value) == inbound.encode_header_value(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(b"60000", 60_000.0), (b"0.5", 0.5), (b"null", None), (b'"60000"', None), (b"[]", None)],
+)
+def test_only_numbers_are_read_as_numbers(value, number):
+    assert jsonrpc.number_of(Raw(value)) == number

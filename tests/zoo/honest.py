@@ -358,8 +358,12 @@ class Honest(Pipes):
             request.fail(INVALID_PARAMS, f"Unknown resource: {uri}")
 
     def on_resources_subscribe(self, request):
-        self.subscribed.add(request.params["uri"])
-        request.answer({})
+        uri = request.params["uri"]
+        if contents(uri):
+            self.subscribed.add(uri)
+            request.answer({})
+        else:
+            request.fail(INVALID_PARAMS, f"Unknown resource: {uri}")
 
     def on_resources_unsubscribe(self, request):
         self.subscribed.discard(request.params["uri"])

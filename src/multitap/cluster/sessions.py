@@ -149,7 +149,7 @@ class SessionHomes:
         await self._records.write(session.id, record)
         await self._bus.tell_all("home", SessionMessage(session.id, self._bus.name.encode()).pack())
         for uri in record.uris:
-            self._gateway.tasks.start_soon(self._follow, session, uri)
+            self._gateway.tasks.start_apart(self._follow, session, uri)
         if left is None:
             # the last home is gone, and its unsent messages with it
             for kind in _KINDS:
@@ -195,7 +195,7 @@ class SessionHomes:
         # the client follows it at the new home; here it would hear nothing more
         session.streams.mailbox.disconnect()
         if was_home:
-            self._gateway.tasks.start_soon(self._release, session.client)
+            self._gateway.tasks.start_apart(self._release, session.client)
 
     async def _release(self, client: Client) -> None:
         await self._gateway.subscriptions.on_left(client, is_elsewhere=True)
@@ -473,7 +473,7 @@ class SharedSessions:
         await self.records.touch(session_id)
         if not self.bus.is_alive(record.home):
             # in a task: the request that brought the session here need not wait for the move
-            self._gateway.tasks.start_soon(self.homes.try_to_claim_session, session)
+            self._gateway.tasks.start_apart(self.homes.try_to_claim_session, session)
         return session
 
     async def end(self, session: HttpSession) -> None:
@@ -489,7 +489,7 @@ class SharedSessions:
 
     def end_soon(self, session: HttpSession) -> None:
         """End a session at all replicas in a task; errors are ignored."""
-        self._gateway.tasks.start_soon(self._try_to_end, session)
+        self._gateway.tasks.start_apart(self._try_to_end, session)
 
     async def check_all(self) -> None:
         """Prolong the sessions in use, and drop those that ended elsewhere."""

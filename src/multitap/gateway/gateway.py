@@ -123,7 +123,9 @@ class Introduction:
                 raise
         description = self._describe(request)
         if version == _LATEST:  # the only version of this era that has tasks
-            tasks = {**_TASKS, "list": {}} if client.principal.task_owner else _TASKS
+            tasks: Mapping[str, Any] = _TASKS
+            if client.principal.task_owner:
+                tasks = {**_TASKS, "list": {}}
             description["capabilities"] = {**description["capabilities"], "tasks": tasks}
         return jsonrpc.encode({"protocolVersion": version, **description})
 
@@ -469,7 +471,7 @@ class Gateway:
         elif method in {"notifications/initialized", "notifications/roots/list_changed"}:
             self.subscriptions.on_joined(client)
             # in a task: notifications come in callbacks
-            self.tasks.start_soon(self._roots_changed, client)
+            self.tasks.start_apart(self._roots_changed, client)
         elif is_custom(method):
             self.pass_through.on_notification(client, method, params)
 

@@ -78,7 +78,7 @@ class ClientLogins:
         done: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         # no await since the check: two calls cannot send their people to the same page
         self._under_way.add(server)
-        self._tasks.start_soon(self._run, account, client, asker, done)
+        self._tasks.start_apart(self._run, account, client, asker, done)
         # shielded: a person who is on the page may finish, though their client lost patience
         if (reason := await asyncio.shield(done)) is not None:
             hint = f"run `multitap login {server}`"

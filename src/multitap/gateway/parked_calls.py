@@ -298,7 +298,7 @@ class ParkedCalls:
         parked = ParkedCall(request, subject)
         self._parked_calls[parked.id] = parked
         # in a task of its own: the request that began it may end long before it
-        self._tasks.start_soon(self._run, parked, work)
+        self._tasks.start_apart(self._run, parked, work)
         return await self._round(parked, request)
 
     async def resume(self, request: ClientRequest, subject: str) -> Result:

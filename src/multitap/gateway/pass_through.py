@@ -150,21 +150,24 @@ class PassThrough:
         try:
             table = parse_table(params) if len(params) else {}
             meta = parse_table(table.get("_meta", EMPTY))
-            link = self._choose(client.audience, method, meta)
-        except (RpcError, *UNPARSABLE):
+        except UNPARSABLE:
             return  # a notification has no answer that could say so
         # a client without a session says in each message what it can do
         able = meta.get(CLIENT_CAPABILITIES_KEY, client.capabilities).copy()
         copied = {key: value.copy() for key, value in table.items()}
-        self._tasks.start_soon(self._tell, client, link, method, copied, able)
+        self._tasks.start_apart(self._tell, client, method, copied, able)
 
     async def _tell(
-        self, client: Client, link: Link, method: str, params: Mapping[str, Raw], able: Raw
+        self, client: Client, method: str, params: Mapping[str, Raw], able: Raw
     ) -> None:
+        # as for a request: the session that the client's next request uses may still be starting
+        await self._variants.wait_ready(client.audience.declared)
         try:
+            meta = parse_table(params.get("_meta", EMPTY))
+            link = self._choose(client.audience, method, meta)
             if not self._private.shares(client, link):
                 link = await self._private.link(client, link)
-        except MultitapError:
+        except (MultitapError, RpcError):
             return
         await link.requests.notify(method, params, able)
 

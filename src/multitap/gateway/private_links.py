@@ -161,7 +161,7 @@ class PrivateLinks:
                 # by identity: a replaced server has the same name, and another link
                 if not self._is_current(private.shared):
                     self._forget(key)
-                    self._tasks.start_soon(self._retire, private)
+                    self._tasks.start_apart(self._retire, private)
 
     async def _retire(self, private: _PrivateLink) -> None:
         await private.link.requests.drain(self._hub.settings.drain_timeout)
@@ -226,7 +226,7 @@ class PrivateLinks:
         private.link.report.session = f"{next(self._numbers)}"
         # known before it runs: the next call of the client must find it, not start another
         self._links[key] = private
-        self._tasks.start_soon(self._run, key, private)
+        self._tasks.start_apart(self._run, key, private)
 
     def _forget(self, key: tuple[object, str]) -> None:
         self._shares.give(self._links.pop(key).holder)
@@ -455,7 +455,7 @@ class ExclusiveUse:
             queue.on_refused(str(exc), self._clock() + RETRY)
             return False
         queue.visitors += 1  # a queue that is dropped meanwhile would never use it
-        self._tasks.start_soon(self._start, queue, link)
+        self._tasks.start_apart(self._start, queue, link)
         return True
 
     async def _start(self, queue: _Queue, link: Link) -> None:

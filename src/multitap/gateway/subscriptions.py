@@ -56,7 +56,7 @@ class LogLevels:
         self._matter = True
         started = anyio.Event()
         # goes on without the client: one server that hangs must not hold up its answer
-        self._tasks.start_soon(self._want_all, started)
+        self._tasks.start_apart(self._want_all, started)
         with anyio.move_on_after(PATIENCE):
             await started.wait()
 
@@ -74,7 +74,7 @@ class LogLevels:
         """A server is up: set the log level that clients want."""
         link, level = self._hub.links.get(server), self._wanted_of(server)
         if link is not None and level is not None and link.notifications.log_level is None:
-            self._tasks.start_soon(self._want, link, level)
+            self._tasks.start_apart(self._want, link, level)
 
     def _wanted_of(self, server: str) -> str | None:
         """The lowest level that any client of a server wants; None: the server decides."""

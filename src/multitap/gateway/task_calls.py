@@ -183,9 +183,8 @@ class TaskCalls:
         answer = parse_table(raw)
         record = replace(self._record(request, route), upstream=upstream)
         self._places.remember(record.id, link)
-        ttl = answer.get("ttlMs", Raw(b"null"))
-        if bytes(ttl) != b"null":
-            record = replace(record, ttl=max(1.0, float(bytes(ttl)) / 1000))
+        if (ttl := jsonrpc.number_of(answer.get("ttlMs"))) is not None:
+            record = replace(record, ttl=max(1.0, ttl / 1000))
         sealed = await self._sealed(request, record, upstream)
         # listed, but not needed: the id alone leads to the task
         await self._runs.records.save(replace(record, public_id=sealed))

@@ -140,7 +140,7 @@ class PersonalServers:
         """Make the links that are missing; lists wait for that."""
         self._base = None
         self.loaded.clear()
-        self._common.tasks.start_soon(self._load)
+        self._common.tasks.start_apart(self._load)
 
     async def account(self, server: str) -> StoredLogin | None:
         """Their account at a server; None if they have not connected one."""
@@ -292,7 +292,7 @@ class PersonalServers:
         link = self.make_link(server, own, None if has_account else self._substitute(server))
         self.links[server] = link
         scope = self._scopes[link] = CancelHandle()
-        self._common.tasks.start_soon(_run, link, scope)
+        self._common.tasks.start_apart(_run, link, scope)
 
     def _substitute(self, server: str) -> Offers:
         """What they see of a server before they have connected an account."""

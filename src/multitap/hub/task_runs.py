@@ -276,12 +276,12 @@ class TaskRuns:
             raise Overloaded(record.server, self._shares.refusal(holder))
         run = TaskRun(replace(record, runner=self.runner), holder)
         self.running[run.id] = run
-        self._tasks.start_soon(self._run, run, work(run))
+        self._tasks.start_apart(self._run, run, work(run))
         return run
 
     def start_soon(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do something besides, for as long as the hub is open."""
-        self._tasks.start_soon(work)
+        self._tasks.start_apart(work)
 
     async def publish(self, run: TaskRun) -> None:
         """Make a call a task: from now on it is found, whatever happens to this process.

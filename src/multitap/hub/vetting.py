@@ -259,7 +259,7 @@ class PackageLookup:
             # Before the inspection, which takes a while: other states of the process must not start
             # a second one.
             self._seen[link.name] = pid
-            self._tasks.start_soon(partial(self._look, link, config), launch, pid)
+            self._tasks.start_apart(partial(self._look, link, config), launch, pid)
 
     async def _look(
         self, link: Link, config: StdioServer, launch: LaunchedPackage, pid: int

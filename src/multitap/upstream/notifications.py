@@ -10,7 +10,7 @@ import anyio.lowlevel
 import msgspec
 from msgspec import Raw
 
-from multitap.errors import WireFault, quoted, shortened
+from multitap.errors import MultitapError, WireFault, quoted, shortened
 from multitap.events import ListsAnnounced, ResourceUpdated, ServerLog, Warned
 from multitap.tasks import Bell, Latch, now
 from multitap.upstream.availability import Availability
@@ -191,7 +191,11 @@ class Notifications:
         """
         if uri not in self._uris:
             self._uris.add(uri)
-            await self._change("resources/subscribe", uri)
+            try:
+                await self._change("resources/subscribe", uri)
+            except (MultitapError, RpcError):
+                self._uris.discard(uri)  # otherwise the next attempt would not even ask
+                raise
 
     async def unsubscribe(self, uri: str) -> None:
         if uri in self._uris:

@@ -36,11 +36,13 @@ from multitap.upstream.handshake import Era
 from multitap.upstream.report import ServerReport
 from multitap.upstream.session import Session
 from multitap.wire.jsonrpc import URL_ELICITATION_REQUIRED, RpcError
-from multitap.wire.request import Request
+from multitap.wire.request import Deadline, Request
 from multitap.wire.wire import OnProgress
 
 _MOST_REPEATS = 2  # attempts of a lost request
 _BRISK = 0.1  # seconds since the last answer, after which a server counts as slow
+_EARLY_PATIENCE = 30.0  # seconds that a notification waits for a server that starts
+_MOST_EARLY = 64  # notifications that wait for one server
 _MOST_QUIET, _LONGEST_SUBJECT = 20_000, 256  # subjects, twice as many as a server has tools
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server's messages do not name their call."""
@@ -244,6 +246,7 @@ class RequestPath:
         self._availability = availability
         self._attribution = attribution
         self._report = report
+        self._early = 0
         self._unanswered = False
         """Whether the last request timed out and the server has not answered since."""
         self._clock = asyncio.get_running_loop().time  # looked up once: finding the loop is slow
@@ -288,14 +291,25 @@ class RequestPath:
                 await session.wire.notify(method, params)
 
     async def notify(self, method: str, params: Mapping[str, Raw], capabilities: Raw) -> None:
-        """Pass on a client's notification; dropped if the server is not connected, or refuses it.
+        """Pass on a client's notification; dropped if the server is not up soon, or refuses it.
 
         Args:
             method: Its method.
             params: Its parameters, undecoded.
             capabilities: The client's, for a server that remembers none.
         """
-        if (session := self._availability.session) is not None:
+        session = self._availability.session
+        # like a call, it waits for a server that starts; a flood of them must not wait, though
+        if session is None and not self._availability.is_asleep and self._early < _MOST_EARLY:
+            self._early += 1
+            try:
+                patience = Deadline.since(now(), _EARLY_PATIENCE, None)
+                session = await self._availability.session_by(patience)
+            except Unavailable:
+                return
+            finally:
+                self._early -= 1
+        if session is not None:
             with contextlib.suppress(WireFault, RpcError):
                 await session.notify(method, params, capabilities)
 

@@ -269,6 +269,16 @@ def text_of(value: Raw | None) -> str | None:
         return None
 
 
+def number_of(value: Raw | None) -> float | None:
+    """A JSON number; None for anything else."""
+    if value is None:
+        return None
+    try:
+        return msgspec.json.decode(value, type=float)
+    except UNPARSABLE:
+        return None
+
+
 def is_stateless(meta: Mapping[str, Raw]) -> bool:
     """Whether `_meta` has everything that a stateless request must carry."""
     return text_of(meta.get(PROTOCOL_VERSION_KEY)) in STATELESS_VERSIONS

@@ -96,7 +96,7 @@ class AccountLogins:
         if len(self._flows) >= MOST_LOGINS:
             self._give_up(next(iter(self._flows)))
         flow = _Flow(person, server)
-        self._gateway.tasks.start_soon(self._run, flow, redirect)
+        self._gateway.tasks.start_apart(self._run, flow, redirect)
         if not await flow.has_page():
             return flow.outcome.result() or ""
         page, bus = flow.page.result(), self._gateway.bus

@@ -66,6 +66,8 @@ from multitap.http.server.request import (
 from multitap.http.server.server import open_http_server
 from multitap.http.server.tls import ServerTls
 from multitap.wire.jsonrpc import (
+    CLIENT_CAPABILITIES_KEY,
+    EMPTY,
     HTTP_STATUS,
     UNPARSABLE,
     CallMessage,
@@ -383,7 +385,10 @@ class HttpFront:
         # MCP's own notifications belong to sessions and connections, which there are none of
         if is_custom(message.method):
             try:
-                client = self.stateless.client_of(http_request.head)
+                # what it can do decides which session it has with a server, as for its requests
+                meta = client_errors.read_params(message).meta
+                able = meta.get(CLIENT_CAPABILITIES_KEY, EMPTY)
+                client = self.stateless.client_of(http_request.head, able)
             except RpcError as exc:
                 _refuse(http_request, _NO_ID, exc)
                 return

@@ -275,7 +275,7 @@ class HttpSessions:
     def close_soon(self, session: HttpSession) -> None:
         """End a session at once; servers are notified in a task."""
         self._forget(session)
-        self._gateway.tasks.start_soon(self._gateway.on_left, session.client)
+        self._gateway.tasks.start_apart(self._gateway.on_left, session.client)
 
     def _forget(self, session: HttpSession) -> None:
         # connections remember the session, and check this before they use it

@@ -87,7 +87,7 @@ class TokenWatch:
             return
         verifier = self._resources.verifier
         # in a task: a provider may be slow, and revocations must not wait for it
-        self._gateway.tasks.start_soon(verifier.renew_keys)
+        self._gateway.tasks.start_apart(verifier.renew_keys)
         if seen := verifier.take_seen():
             try:
                 await anyio.to_thread.run_sync(verifier.people.note, seen)
@@ -109,7 +109,7 @@ class TokenWatch:
             connections.abort(lambda head: resources.is_over(head, now))
             if not self._is_asking:
                 self._is_asking = True
-                self._gateway.tasks.start_soon(self._ask_again, resources, connections)
+                self._gateway.tasks.start_apart(self._ask_again, resources, connections)
         verifier = resources.verifier
         if not (new := verifier.refresh()):
             return
@@ -137,7 +137,7 @@ class TokenWatch:
         for entry in new:
             if entry.forgets and entry.subject and people is not None:
                 person = Person(entry.issuer, entry.subject)
-                self._gateway.tasks.start_soon(people.forget_accounts, person)
+                self._gateway.tasks.start_apart(people.forget_accounts, person)
 
     async def _ask_again(self, resources: "ResourceServer", connections: Connections) -> None:
         """End streams whose opaque token is not valid any more: it does not say so itself."""
@@ -174,7 +174,7 @@ class TokenWatch:
                 self._sessions.close_soon(session)
         for client in self._stateless.drop(gone):
             people.add(client.audience.person or NO_PERSON)
-            gateway.tasks.start_soon(gateway.on_left, client)
+            gateway.tasks.start_apart(gateway.on_left, client)
         gateway.parked_calls.drop(gone)
         if gateway.hub.people is not None:
             gateway.hub.people.drop_all(people)

@@ -24,6 +24,7 @@ from multitap.gateway.parked_calls import MOST_EACH, TTL, ParkedCalls
 from multitap.gateway.private_links import PrivateLinks
 from multitap.http.server.request import EventWriter
 from multitap.principal import token_principal
+from multitap.tasks import Tasks
 from multitap.upstream import notifications
 from multitap.upstream.questions import CallContext
 from multitap.wire.jsonrpc import EMPTY, RequestParams
@@ -772,8 +773,8 @@ async def test_a_question_with_the_wrong_call_of_a_client_goes_with_the_right_on
     async def ask():
         answers.append(bytes(await guests["wrong"].ask("elicitation/create", {})))
 
-    async with anyio.create_task_group() as tasks:
-        parked_calls = ParkedCalls(tasks)
+    async with Tasks() as runs, anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(runs)
         rounds = {}
 
         async def keep(name):

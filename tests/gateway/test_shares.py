@@ -17,6 +17,7 @@ from multitap.gateway.private_links import PrivateLinks
 from multitap.gateway.subscriptions import Subscriptions, WantedNotifications
 from multitap.http.server.request import EventWriter
 from multitap.principal import token_principal
+from multitap.tasks import Tasks
 from multitap.wire.jsonrpc import EMPTY, RequestParams, RpcError
 from tests.gateway.hostile.raw import (
     dial,
@@ -105,8 +106,8 @@ async def test_calls_that_may_have_to_wait_for_their_client():
     async def answer(_):
         return b"{}"
 
-    async with anyio.create_task_group() as tasks:
-        parked_calls = ParkedCalls(tasks, most=8)
+    async with Tasks() as runs, anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(runs, most=8)
         for _ in range(6):
             tasks.start_soon(ask, "ann", parked_calls)
         await until(lambda: len(parked_calls) == 6)
@@ -134,8 +135,8 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
         return asking_request(principal=token_principal(principal))
 
     assert MOST_EACH > 6
-    async with anyio.create_task_group() as tasks:
-        parked_calls = ParkedCalls(tasks, most=8)
+    async with Tasks() as runs, anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(runs, most=8)
         for _ in range(10):
             result = await parked_calls.begin(asked("ann"), "subject", asks_client)
             assert b"input_required" in result
@@ -147,8 +148,8 @@ async def test_the_oldest_call_that_waits_gives_way_to_a_new_one_of_the_same_cli
 
 
 async def test_the_calls_of_a_stranger_do_not_give_way_to_those_of_another():
-    async with anyio.create_task_group() as tasks:
-        parked_calls = ParkedCalls(tasks)
+    async with Tasks() as runs, anyio.create_task_group() as tasks:
+        parked_calls = ParkedCalls(runs)
         first = await parked_calls.begin(asking_request(holder="10.0.0.1"), "s", asks_client)
         for _ in range(MOST_EACH + 1):
             await parked_calls.begin(asking_request(holder="10.0.0.2"), "s", asks_client)

@@ -130,7 +130,7 @@ async def test_a_subscription_that_a_server_refused_is_asked_for_again(hub_of):
 
         for _ in range(2):
             with pytest.raises(Exception, match="Unknown resource"):
-                await hub.subscribe("zoo://nothing", server="zoo")
+                await hub.subscribe("zoo://refused", server="zoo")
 
 
 @pytest.mark.parametrize("era", ERAS)

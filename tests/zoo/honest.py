@@ -359,11 +359,11 @@ class Honest(Pipes):
 
     def on_resources_subscribe(self, request):
         uri = request.params["uri"]
-        if contents(uri):
+        if uri == "zoo://refused":
+            request.fail(INVALID_PARAMS, f"Unknown resource: {uri}")
+        else:
             self.subscribed.add(uri)
             request.answer({})
-        else:
-            request.fail(INVALID_PARAMS, f"Unknown resource: {uri}")
 
     def on_resources_unsubscribe(self, request):
         self.subscribed.discard(request.params["uri"])

@@ -117,14 +117,7 @@ class _Document(msgspec.Struct, frozen=True):
 
 
 class Clients:
-    """Finds clients by their ids, and registers new ones.
-
-    Args:
-        settings: Which clients there may be.
-        grants: Seals ids.
-        fetch: Fetches documents.
-        clock: Seconds since any moment.
-    """
+    """Finds clients by their ids, and registers new ones."""
 
     def __init__(
         self,

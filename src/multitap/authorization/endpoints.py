@@ -121,11 +121,7 @@ class ConsentQuestion(msgspec.Struct, frozen=True):
 
 
 class AuthorizationEndpoints:
-    """Answers the requests of clients and browsers around a sign-in.
-
-    Args:
-        server: Decides.
-    """
+    """Answers the requests of clients and browsers around a sign-in."""
 
     def __init__(self, server: AuthorizationServer) -> None:
         self.server = server
@@ -454,9 +450,6 @@ def open_sign_in(
     """The authorization server of the settings; None if they have none.
 
     Args:
-        access: The settings, with variables expanded.
-        verifier: Knows the provider.
-        public_url: The URL of the gateway.
         cluster: The records and the key that all replicas share; None outside of a cluster.
 
     Raises:

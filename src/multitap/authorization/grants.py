@@ -139,10 +139,7 @@ class Grants:
     """Issues codes and tokens, and knows which sign-ins are valid.
 
     Args:
-        records: Stores sign-ins, for all replicas.
-        seals: The keys.
         life: Seconds for which a sign-in can be renewed, from its last renewal on.
-        clock: Seconds since 1970.
     """
 
     def __init__(

@@ -42,11 +42,8 @@ async def read_assertion(
     """Check an assertion.
 
     Args:
-        token: The assertion.
-        issuer: The provider that has to have issued it.
         audience: Our own issuer.
         client_id: The client that authenticated itself with it.
-        now: Seconds since 1970.
 
     Raises:
         TokenRefused: It is not valid, or not for us and this client.

@@ -40,12 +40,7 @@ class SignInRecords(Protocol):
 
 
 class FileRecords:
-    """Values in a SQLite file that only its owner can read; see `SignInRecords`.
-
-    Args:
-        folder: The folder of the file; by default, the user's own.
-        clock: Seconds since 1970.
-    """
+    """Values in a SQLite file that only its owner can read; see `SignInRecords`."""
 
     def __init__(
         self, folder: Path | None = None, *, clock: Callable[[], float] = time.time

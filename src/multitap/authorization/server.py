@@ -79,12 +79,6 @@ class AuthorizationServer:
     """Lets clients act for people; an `OAuthAuthorizationServerProvider` of the SDK.
 
     Args:
-        settings: How people sign in.
-        public_url: The URL of the gateway, which is also the issuer of its tokens.
-        scopes: The scopes that tokens can have.
-        clients: The clients.
-        grants: Codes and tokens.
-        provider: Where people sign in.
         refusal: Why somebody may not use the gateway any more; None if they may.
     """
 

@@ -138,12 +138,7 @@ _NAMED = 5  # names in one line; `multitap trust` shows them all
 def configuration_loader(
     options: CommonOptions, where: Surroundings | None = None
 ) -> Callable[[], Loaded]:
-    """A function that reads the files again on each call.
-
-    Args:
-        options: Which files.
-        where: The folder and the variables that count; by default, those of this process.
-    """
+    """A function that reads the files again on each call."""
     # outside `read`: with `--trust`, a reload must not trust later changes
     projects = Projects(trust_now=options.trust)
 

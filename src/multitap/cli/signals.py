@@ -186,8 +186,6 @@ def run_async(
     """Run `work` and return its result, on a faster loop if available and useful.
 
     Args:
-        work: What to run.
-        fast: Whether a faster loop is useful.
         grace: Seconds that it may take to stop, besides the usual ones.
 
     Raises:

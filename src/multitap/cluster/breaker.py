@@ -49,10 +49,6 @@ class SharedBreaker:
     """See `Breaker`; without a coordinator each replica counts for itself.
 
     Args:
-        coordinator: Holds the record.
-        server: The server's name.
-        replica: Our id.
-        timeout: Seconds that an attempt takes at most.
         is_alive: Asks the coordinator whether a replica is alive: our own list is up to a second
             old, and lacks new replicas.
     """

@@ -132,9 +132,6 @@ class ReplicaBus:
         """The reply of a replica.
 
         Args:
-            replica: Its name.
-            kind: The kind of message.
-            data: The request.
             within: Seconds to wait, if the replica does not go down before.
             key: Identifies the request, if further messages refer to it.
 

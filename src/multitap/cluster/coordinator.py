@@ -131,9 +131,6 @@ class Leases(Protocol):
         A holder that already has it gets a new token.
 
         Args:
-            name: The lease.
-            holder: The new holder.
-            ttl: Seconds until it expires.
             note: Data of the holder for other replicas.
             guard: Another lease and its token; without that token, nothing is acquired.
         """

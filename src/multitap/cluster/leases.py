@@ -23,12 +23,6 @@ class OwnerLease:
 
     It is valid until a moment of our own monotonic clock, counted from before the renewal was sent:
     the coordinator counts from a later moment, so it cannot give the lease away before that.
-
-    Args:
-        name: Its name at the coordinator.
-        token: The fencing token.
-        clock: Our own clock, in seconds.
-        until: When it ends, by that clock.
     """
 
     def __init__(self, name: str, token: int, clock: Clock, until: float) -> None:
@@ -124,12 +118,8 @@ class Ownership:
     """Acquires and renews leases on servers, and knows the owners of the others.
 
     Args:
-        coordinator: Holds the leases.
-        replica: Our id.
-        address: Our address for other replicas.
         peers: The replicas that could own servers.
         on_change: Called with a server whose owner changed, or that has none now.
-        clock: Our own steady clock.
         is_fresh: Whether the coordinator is as old as this run, so that it has lost nothing.
     """
 

@@ -296,11 +296,7 @@ class _Nowhere(msgspec.Struct, frozen=True):
 
 
 class LocalCoordinator(Coordinator):
-    """See `Coordinator`; always up.
-
-    Args:
-        clock: Returns the time in seconds.
-    """
+    """See `Coordinator`; always up."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock = clock or _steady_clock()

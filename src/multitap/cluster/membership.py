@@ -59,12 +59,7 @@ _parse_index = msgspec.json.Decoder(list[str]).decode
 
 
 class Membership:
-    """Announces this replica to the others, and knows them.
-
-    Args:
-        coordinator: Holds the records of all replicas.
-        me: This replica.
-    """
+    """Announces this replica to the others, and knows them."""
 
     def __init__(self, coordinator: Coordinator, me: Member) -> None:
         self.me = me
@@ -216,8 +211,6 @@ async def agree_on_key(records: Records, configured: bytes | None, *, patience: 
     """The key of the cluster.
 
     Args:
-        records: Where replicas store it, or a proof of it.
-        configured: The key that this replica was started with.
         patience: Seconds to wait for others to store it again, before a new one is made.
 
     Raises:

@@ -35,14 +35,7 @@ _FOLDERS = frozenset({f"XDG_{kind}_HOME" for kind in ("CACHE", "CONFIG", "DATA",
 
 
 def identity_of(name: str, config: StdioServer, env: Mapping[str, str], state: Path) -> str | None:
-    """The same for two hubs if they would start a program alike; None if it cannot be started.
-
-    Args:
-        name: The server's name.
-        config: Its configuration, with expanded variables.
-        env: The variables of the hub.
-        state: The state directory of the hub.
-    """
+    """The same for two hubs if they would start a program alike; None if it cannot be started."""
     whole = child_environment(env, config.env)
     try:
         program = locate(config.command, whole, config.start_folder)
@@ -123,11 +116,7 @@ class _OwnedWire:
 
 
 class Neighbours:
-    """The programs of all hubs of this process, by what they are.
-
-    Args:
-        tasks: Runs requests of one hub at another.
-    """
+    """The programs of all hubs of this process, by what they are."""
 
     def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks

@@ -54,9 +54,6 @@ class PeerConnection(asyncio.Protocol):
     """An encrypted connection to one other replica.
 
     Args:
-        key: The cluster's key.
-        replica: Our id.
-        is_caller: Whether we opened the connection.
         on_message: Called with each message; must not block or raise.
         on_close: Called once, when the connection is closed.
     """
@@ -273,14 +270,7 @@ class Line(msgspec.Struct, frozen=True, eq=False):
 
 
 class Peers:
-    """All connections of this replica; made by `open_peers`.
-
-    Args:
-        key: The cluster's key.
-        replica: Our id.
-        tasks: Runs the calls of other replicas.
-        find: Returns the link to a server that we own now, if we do.
-    """
+    """All connections of this replica; made by `open_peers`."""
 
     def __init__(
         self, key: bytes, replica: str, tasks: Tasks, find: Callable[[str], OwnedLink | None]
@@ -385,9 +375,6 @@ async def open_peers(
     """Listen for other replicas; leaving the block closes all connections.
 
     Args:
-        key: The cluster's key.
-        replica: Our id.
-        find: Returns the link to a server that we own now, if we do.
         listen: `HOST:PORT`, which is also announced to others, or `unix:PATH`. Port 0 is any.
 
     Raises:

@@ -150,13 +150,7 @@ _EXAMPLE = "use redis://HOST, rediss://USER:PASSWORD@HOST or redis+sentinel://HO
 
 
 class RedisLine:
-    """The connection to one Redis: failures become `CoordinatorDown`, and show in `health`.
-
-    Args:
-        client: Connects and reconnects.
-        place: Its address for messages, without the password.
-        namespace: The prefix of all keys.
-    """
+    """The connection to one Redis: failures become `CoordinatorDown`, and show in `health`."""
 
     def __init__(self, client: Any, place: str, namespace: str) -> None:
         self.client = client

@@ -44,14 +44,7 @@ class OwnedLink(Protocol):
 
 
 class Relay:
-    """The servers of this replica, as one other replica uses them over one connection.
-
-    Args:
-        connection: The connection to the other replica.
-        tasks: Runs calls that wait for more than an answer.
-        find: Returns the link to a server that this replica owns now, if it does.
-        users: The wires to each server, by its name.
-    """
+    """The servers of this replica, as one other replica uses them over one connection."""
 
     def __init__(
         self,

@@ -139,7 +139,6 @@ class Replica:
         """Hand over all servers: finish requests, end the programs, release the leases.
 
         Args:
-            timeout: Seconds for requests in progress.
             on_last: Called if no replica is left that could take anything over.
         """
         # in this order: we acquire no more leases, others no longer rank us, and only then are our

@@ -67,7 +67,6 @@ class SessionRecords:
     """The sessions of all replicas; each is kept for a time after its last use.
 
     Args:
-        bus: Has the coordinator, and knows the replicas.
         ttl: Seconds without a message after which a session ends.
     """
 
@@ -168,10 +167,7 @@ class KeptEvents:
     """Writes the events of this replica's streams, and reads those of all.
 
     Args:
-        bus: Has the coordinator, and knows the replicas.
-        most: Events that are kept for a session.
         room: Their bytes, as far as this replica sends them; the newest may be longer.
-        age: Seconds that they are kept.
     """
 
     def __init__(self, bus: ReplicaBus, *, most: int, room: int, age: float) -> None:

@@ -62,16 +62,7 @@ class HomeState(Protocol):
 
 
 class SessionHomes:
-    """Moves sessions from one replica to another.
-
-    Args:
-        gateway: The gateway.
-        sessions: The sessions of this replica.
-        bus: The other replicas.
-        records: The session records.
-        events: The kept events.
-        state_of: Returns the home of a session, as known here.
-    """
+    """Moves sessions from one replica to another."""
 
     def __init__(  # noqa: PLR0917 - made in one place
         self,
@@ -362,14 +353,7 @@ class _OtherReplicas:
 
 
 class SharedSessions:
-    """The sessions of all replicas, as one of them sees them.
-
-    Args:
-        gateway: The gateway.
-        sessions: The sessions of this replica.
-        stateless: Its clients without a session.
-        bus: The other replicas.
-    """
+    """The sessions of all replicas, as one of them sees them."""
 
     def __init__(
         self,
@@ -418,7 +402,6 @@ class SharedSessions:
         """Attach a session to the cluster, so that every replica can serve it.
 
         Args:
-            session: The session.
             home: The replica that notifies its client of changes; None: this one.
         """
         replicas = _OtherReplicas(self, session, home or self.bus.name)

@@ -180,10 +180,6 @@ class SocketCoordinator(Coordinator):
 async def open_socket(path: Path, key: bytes) -> AsyncGenerator[SocketCoordinator]:
     """A coordinator that another process serves at `path`.
 
-    Args:
-        path: The socket.
-        key: The key of its users.
-
     Raises:
         CoordinatorDown: Nothing listens there.
     """
@@ -208,8 +204,6 @@ async def serve_coordinator(
     """Within the block, other processes of this user can use the coordinator.
 
     Args:
-        path: The socket.
-        coordinator: Obeys them.
         key: What they have to know: confined servers are processes of this user, too.
     """
     async with Tasks() as tasks:

@@ -55,14 +55,7 @@ HANDSHAKE = CONNECTING | {"ping"}
 
 
 class ForwardedWire:
-    """See `Wire`. Messages of the server arrive with the call they belong to.
-
-    Args:
-        server: The server's name.
-        number: Identifies this wire on the connection.
-        connection: The connection to its owner.
-        exchange: The requests in progress.
-    """
+    """See `Wire`. Messages of the server arrive with the call they belong to."""
 
     kind = "cluster"
 
@@ -243,14 +236,7 @@ async def open_forwarded(
     wires: dict[int, ForwardedWire],
     redact: Redactor,
 ) -> AsyncGenerator[ForwardedWire]:
-    """Reach a server through its owner.
-
-    Args:
-        server: The server's name.
-        connection: The connection to its owner.
-        wires: All wires on the connection, by number.
-        redact: Removes its secrets from quoted text.
-    """
+    """Reach a server through its owner."""
     number = next(_numbers)
     with ungrouped():
         async with Tasks() as tasks:

@@ -77,9 +77,6 @@ class WorkerPeers:
     """Asks the other workers, and answers them.
 
     Args:
-        bus: Reaches the other workers.
-        others: Returns their names.
-        member: This worker.
         count: How many workers the gateway has, this one included.
     """
 
@@ -155,13 +152,7 @@ class WorkerPeers:
 
 
 class WorkerCalls:
-    """Counters and latest calls of all workers; asked only while a screen is open.
-
-    Args:
-        name: The name of this worker.
-        peers: The other workers.
-        member: This worker.
-    """
+    """Counters and latest calls of all workers; asked only while a screen is open."""
 
     def __init__(self, name: str, peers: WorkerPeers, member: ControlService) -> None:
         self._name = name

@@ -94,7 +94,6 @@ class CommandUser:
     """The person who waits for an action, as an `OnBehalfOf`.
 
     Args:
-        person: The person.
         server: The server that may ask them; empty if none may.
     """
 

@@ -384,9 +384,6 @@ async def run_background(
     """Serve all clients that come, until none has been there for a while.
 
     Args:
-        views: Makes views.
-        place: Where it listens.
-        on_listening: Called once it does.
         host: The address of the gateway over HTTP that it is a part of, if any.
     """
     places.make_folder(place.socket.parent)

@@ -30,13 +30,7 @@ _T = TypeVar("_T")
 
 
 class ControlClient(Control):
-    """Asks one gateway; each request has its own connection, so none waits for another.
-
-    Args:
-        path: The socket of the gateway.
-        name: The gateway in messages.
-        patience: Seconds for an answer.
-    """
+    """Asks one gateway; each request has its own connection, so none waits for another."""
 
     def __init__(
         self, path: Path, name: str = "the gateway", *, patience: float = PATIENCE

@@ -145,9 +145,6 @@ def join(
     One of an older version is asked to leave its clients to a new one.
 
     Args:
-        request: What the client wants.
-        starts: Whether to start one.
-        patience: Seconds for all of that.
         force: Whether one of any version has to leave.
 
     Raises:

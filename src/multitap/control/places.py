@@ -33,7 +33,6 @@ def own_socket(state: Path, number: int = 0) -> Path:
     """The socket path of this process, in a folder that only the user can enter.
 
     Args:
-        state: The state directory.
         number: Which one it is, if the process has several.
 
     Raises:

@@ -155,14 +155,7 @@ class _Gateway:
 
 
 class PipeRelay:
-    """Between a client's pipes and a gateway.
-
-    Args:
-        source: The client's output, which we read.
-        target: The client's input.
-        joined: The gateway.
-        join_again: Joins the next one.
-    """
+    """Between a client's pipes and a gateway."""
 
     def __init__(self, source: int, target: int, joined: Joined, join_again: Join) -> None:
         self._source = source
@@ -443,10 +436,6 @@ class PipeRelay:
 
 def relay(request: JoinRequest, joined: Joined) -> None:
     """Relay standard input and output to a gateway until the client closes them.
-
-    Args:
-        request: How to join the next gateway.
-        joined: The gateway.
 
     Raises:
         MultitapError: The gateway is lost, and no other can be started.

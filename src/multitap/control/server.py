@@ -73,10 +73,8 @@ class ControlApi:
     `failure`.
 
     Args:
-        service: Answers.
         caller: A name for those who send the requests.
         largest: Bytes of the longest answer that they can take.
-        headers: Further headers of each response.
         check: Raises a `MultitapError` for a request that this client may not make.
     """
 
@@ -227,12 +225,7 @@ def _event(kind: bytes, data: bytes) -> bytes:
 
 
 class ControlSocket:
-    """The methods on a local socket, for programs of its user that know the user's secret.
-
-    Args:
-        service: Answers.
-        path: Where it listens.
-    """
+    """The methods on a local socket, for programs of its user that know the user's secret."""
 
     def __init__(self, service: ControlService, path: Path) -> None:
         self._api = ControlApi(service, "command line")
@@ -276,14 +269,7 @@ def _reject(status: int, error: str) -> Rejected:
 async def open_control(
     service: ControlService, state: Path, limits: HttpLimits = LIMITS, *, number: int = 0
 ) -> AsyncGenerator[None]:
-    """While entered, commands reach the gateway, unless the socket cannot be created.
-
-    Args:
-        service: Answers them.
-        state: The state directory, where commands look for the socket.
-        limits: The limits of their connections.
-        number: Which of several sockets of this process it is.
-    """
+    """While entered, commands reach the gateway, unless the socket cannot be created."""
     try:
         path = places.own_socket(state, number)
         app = ControlSocket(service, path)

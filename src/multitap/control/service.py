@@ -100,12 +100,8 @@ class ControlService(AccessControl, WorkerControl):
     """Answers for one gateway.
 
     Args:
-        gateway: The gateway.
-        reloader: Reloads its files; None if it has none.
         url: Its address for clients; None if it serves its own pipes.
-        sessions: The ids of its sessions.
         editor: Makes what changes its files, once it is needed; None if it has none.
-        background: Whether it serves all clients of its user in the background.
     """
 
     workers: "WorkerPeers | None" = None

@@ -343,10 +343,6 @@ class HostedEnvironment(ConfiguredEnvironment):
     """The environment in the files, as a server of its own hub if it has anything to show.
 
     Clients do not see anything here that is hidden from them elsewhere.
-
-    Args:
-        loader: Reads the files.
-        audience: The audience of the client whose request is being answered.
     """
 
     _recall = True

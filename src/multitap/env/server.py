@@ -235,10 +235,7 @@ class ProtocolTools:
     """The tools of the Env protocol, as an SDK server lists and calls them.
 
     Args:
-        world: The source of the answers.
         powers: Which of the powerful tools are on right now.
-        listed: The tools that are visible right now, by their names.
-        find: The tool for a name in a call.
     """
 
     def __init__(

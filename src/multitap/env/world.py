@@ -214,12 +214,7 @@ class EnvironmentWorld:
 
 
 class ProfileWorld(EnvironmentWorld):
-    """A world that contains only what the client's audience may see.
-
-    Args:
-        environment: The environment.
-        audience: The audience of the client whose request is being answered.
-    """
+    """A world that contains only what the client's audience may see."""
 
     def __init__(self, environment: BaseEnvironment, audience: Callable[[], Audience]) -> None:
         super().__init__(environment)

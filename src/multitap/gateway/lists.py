@@ -78,13 +78,7 @@ def _purpose(method: str, principal: Principal) -> str:
 
 
 class ClientLists:
-    """Answers the list requests of clients.
-
-    Args:
-        view: Returns what clients of an audience see.
-        cursors: Seals where pages begin.
-        wait_complete: Waits until the lists of an audience can be sent.
-    """
+    """Answers the list requests of clients."""
 
     def __init__(
         self,

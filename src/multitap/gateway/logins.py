@@ -33,10 +33,6 @@ class ClientLogins:
 
     A login is shared by all users of the gateway. So only the owner's own clients are asked: those
     on this machine, if no tokens distinguish people.
-
-    Args:
-        hub: Has the servers.
-        tasks: Runs logins, which may outlive their calls.
     """
 
     def __init__(self, hub: Hub, tasks: Tasks) -> None:
@@ -63,9 +59,7 @@ class ClientLogins:
         """Have the person behind a client, or before a screen, log in.
 
         Args:
-            server: To which server.
             client: The client to notify when it is done, if any.
-            asker: Shows the person the address of the page.
 
         Raises:
             Unavailable: They did not.

@@ -181,11 +181,7 @@ _OPEN = "/proc/self/fd"
 
 
 class GatewayMetrics:
-    """Counts what clients request besides calls, and looks at everything else when asked.
-
-    Args:
-        hub: Has the servers.
-    """
+    """Counts what clients request besides calls, and looks at everything else when asked."""
 
     def __init__(self, hub: "Hub") -> None:
         self._hub = hub

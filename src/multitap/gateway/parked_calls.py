@@ -251,11 +251,7 @@ class ParkedCalls:
     """All calls that wait for their clients, and the sealed tickets that clients return with.
 
     Args:
-        tasks: Runs the calls.
-        key: Seals the tickets.
         ttl: Seconds a call waits for its client to return.
-        most: The most calls that may wait.
-        replica: The name of this replica, in a cluster.
     """
 
     def __init__(

@@ -89,13 +89,6 @@ class PersonQuestions:
     ) -> Raw | None:
         """The person's answer; None if no screen is open.
 
-        Args:
-            kind: The kind of question.
-            server: The server that asks, or whose tool is to be called.
-            method: The method that the answer belongs to.
-            params: Its parameters.
-            call: The context of the call.
-
         Raises:
             RpcError: They refuse.
         """

@@ -364,11 +364,8 @@ class ExclusiveUse:
         """Within the block, the client has its turn on the session that is yielded.
 
         Args:
-            link: The session that clients share.
             subject: A tool's own name, or a method.
-            context: The context of the call.
             holder: The holder whose share another session counts against.
-            deadline: Of the call.
 
         Raises:
             CallTimeout: It is not its turn in time.

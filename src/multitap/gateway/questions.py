@@ -106,8 +106,6 @@ class ServerRequests:
 
     Args:
         only: The only client that can be asked unasked and sees a server; None if there are more.
-        sees: Whether a client sees a server.
-        host: Answers what no client can.
         person: Answers what the host cannot either, as long as a screen is open.
         on_rooted: Called with the name of a server that a client has told its roots.
     """

@@ -46,7 +46,6 @@ def is_ready(missing: Sequence[AbsentServer], *, servers: int) -> bool:
 
     Args:
         missing: Those that are neither up nor failed.
-        servers: How many servers there are in total.
     """
     is_few = len(missing) <= FEW * servers
     return all(

@@ -54,11 +54,6 @@ class SkillRequests:
     both, so equal ones of two servers differ. Everything else of an entry stays as it is: digests
     are of contents, and names may occur twice. Servers without the extension that have manuals
     among their resources take part, too; the files of theirs are not listed in advance.
-
-    Args:
-        view: Returns what clients of an audience see.
-        variants: The sessions of clients with extensions of their own.
-        cursors: Seals where pages begin.
     """
 
     def __init__(

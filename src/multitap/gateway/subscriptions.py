@@ -36,13 +36,7 @@ PATIENCE = 1.0
 
 
 class LogLevels:
-    """Owns the log level that is set at each server.
-
-    Args:
-        hub: Has the servers.
-        seeing: The clients whose profile shows a server.
-        tasks: Runs the requests to servers, so that none waits for another.
-    """
+    """Owns the log level that is set at each server."""
 
     def __init__(self, hub: Hub, seeing: Callable[[str], Iterable[Client]], tasks: Tasks) -> None:
         self._hub = hub
@@ -142,15 +136,7 @@ class WatchedTasks(Protocol):
 
 
 class Listener:
-    """One client's subscription to changes.
-
-    Args:
-        outlet: Takes its notifications.
-        audience: The clients that see the same.
-        holder: The holder whose share it counts against.
-        kinds: The lists whose changes it wants.
-        meta: The `_meta` of every notification.
-    """
+    """One client's subscription to changes."""
 
     def __init__(
         self,
@@ -195,14 +181,7 @@ def _concerns(announced: ListsAnnounced, view: View) -> bool:
 
 
 class Subscriptions:
-    """All subscriptions of clients.
-
-    Args:
-        hub: Publishes the changes.
-        view: Returns what the clients of an audience see now.
-        tasks: Runs the requests to servers, so that none waits for another.
-        most: The most streams of changes at the same time.
-    """
+    """All subscriptions of clients."""
 
     def __init__(
         self,

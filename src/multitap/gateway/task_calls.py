@@ -102,11 +102,7 @@ class TaskCalls:
     """Makes tasks of clients' calls.
 
     Args:
-        runs: Runs the calls.
-        calls: Makes jobs of calls.
-        jobs: Runs the jobs.
         parked_calls: Where a call waits for a stateless client before it is a task.
-        ids: Seals the ids.
         places: Remembers which sessions know tasks.
         slow: Seconds after which a call becomes a task.
     """

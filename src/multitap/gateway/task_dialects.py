@@ -44,7 +44,6 @@ class TaskIds:
 
     Args:
         key: Shared by the replicas of a cluster; None: the one in the state directory.
-        folder: The state directory.
     """
 
     def __init__(self, key: bytes | None, folder: Path) -> None:

@@ -62,12 +62,7 @@ class ClientTasks:
     """Answers what clients ask about their tasks.
 
     Args:
-        hub: Has the servers, and runs the calls.
-        view: Returns what clients of an audience see.
-        jobs: Knows each client's session with a server.
-        ids: Unseals the ids.
         places: Knows which sessions know tasks.
-        cursors: Seals where pages begin.
         is_alive: Whether another replica runs; None outside a cluster.
     """
 

@@ -141,13 +141,7 @@ class ListPage(NamedTuple):
 
 
 class ListPages:
-    """One list, encoded page by page.
-
-    Args:
-        key: The name of the list in its results.
-        entries: Returns all its entries.
-        size: How many are on a page.
-    """
+    """One list, encoded page by page."""
 
     def __init__(
         self, key: str, entries: Callable[[], Sequence[Mapping[str, Any]]], size: int
@@ -189,11 +183,7 @@ class View:
     """One audience's part of one catalog; rebuilt when either changes.
 
     Args:
-        catalog: The current catalog.
-        limits: What the audience may see.
-        profiles: The profiles that the limits come from.
         defaults: Settings for calls that the server's configuration does not override.
-        serve: How tools are listed, unless the profile says otherwise.
         shows_pages: Whether its clients show the pages of MCP apps, whose tools models do not see.
         shows_groups: Whether its clients know groups; then each server is one.
     """
@@ -342,8 +332,6 @@ class View:
         """The pages of a list.
 
         Args:
-            method: The method of the request.
-            stateless: Whether the client belongs to the stateless era.
             defers: Whether the client searches tools by itself, which two searches would slow down.
         """
         is_whole = defers and self.lists_by_size and method == "tools/list"

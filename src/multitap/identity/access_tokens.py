@@ -36,7 +36,6 @@ class ProviderDown(Exception):
     """A provider cannot be asked now, so nothing is known about a token.
 
     Args:
-        message: Why.
         retry_after: Seconds after which it is worth another try.
     """
 
@@ -131,11 +130,7 @@ def check_access_token(
     """The holder of a token whose signature is valid.
 
     Args:
-        jwt: The token.
-        name: The provider's name.
-        provider: Its settings.
         audiences: The values of `aud` that are accepted.
-        now: Seconds since the epoch.
 
     Raises:
         TokenRefused: It is not an access token for us, or not valid now.

@@ -57,11 +57,7 @@ class SubjectToken(NamedTuple):
 
 
 class SubjectTokens:
-    """The tokens that people came in with, so that the provider can exchange them.
-
-    Args:
-        clock: Seconds since 1970.
-    """
+    """The tokens that people came in with, so that the provider can exchange them."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
@@ -102,14 +98,6 @@ class ExchangedAccount:
 
     What it got is remembered by the token that it was exchanged for, and belongs to one server with
     one configuration: a changed one has another account.
-
-    Args:
-        name: The server.
-        config: Its configuration, with `exchange`.
-        person: Whose token is exchanged.
-        subjects: Has the tokens that people came in with.
-        issuer: The provider of that name; None if there is none.
-        clock: Seconds since 1970.
     """
 
     def __init__(
@@ -225,11 +213,7 @@ class ExchangedAccount:
 
 
 class Exchanges:
-    """Everybody's access to servers that take exchanged tokens.
-
-    Args:
-        issuer: The identity provider of a name; None if there is none.
-    """
+    """Everybody's access to servers that take exchanged tokens."""
 
     def __init__(self, issuer: Callable[[str], Issuer | None]) -> None:
         self.subjects = SubjectTokens()

@@ -42,13 +42,7 @@ _MOST_QUESTIONS = 16  # introspections at a time: strangers cause them
 
 
 class Issuer:
-    """Verifies the tokens of one provider.
-
-    Args:
-        name: Its name in the configuration.
-        provider: Its settings, with variables expanded.
-        clock: Seconds since any moment, for the age of what was fetched.
-    """
+    """Verifies the tokens of one provider."""
 
     def __init__(
         self, name: str, provider: OidcIssuer, clock: Callable[[], float] = time.monotonic

@@ -130,8 +130,6 @@ def concerns(
     """Whether a decision ends what a principal has open.
 
     Args:
-        entry: The decision.
-        principal: The principal.
         sessions: The keys of principals by issuer and session: several clients may share one.
     """
     if entry.kind in {"restored", "token"} or entry.issuer != principal.issuer:
@@ -174,11 +172,7 @@ class _RevocationFile(msgspec.Struct, omit_defaults=True):
 
 
 class People:
-    """People and decisions, in files that only the user can read.
-
-    Args:
-        folder: The folder of the files; by default, that of the user's tokens.
-    """
+    """People and decisions, in files that only the user can read."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder or USER_FOLDERS.user_data_path / "tokens"
@@ -284,13 +278,7 @@ class People:
 
 
 def described(token: VerifiedToken, rules: tuple[str, ...], claims: Iterable[str]) -> PersonRecord:
-    """A person as their token describes them.
-
-    Args:
-        token: The token.
-        rules: The rules that admit them.
-        claims: The claims that rules look at.
-    """
+    """A person as their token describes them."""
     now = time.time()
     names = (token.claims.get(key) for key in ("preferred_username", "email", "name"))
     texts = {name: value for name in claims if isinstance(value := token.claims.get(name), str)}

@@ -43,10 +43,7 @@ class Proofs:
         """Check the proof that came with a token; returns a digest of its identity.
 
         Args:
-            proof: The `DPoP` header, if any.
-            token: The access token.
             thumbprint: The key that the token is bound to.
-            method: The method of the request.
             url: Its URL as the client sees it, without its query.
 
         Raises:

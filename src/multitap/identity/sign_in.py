@@ -74,7 +74,6 @@ class ProviderAnswered(SignInRefused):
     """The provider itself sent the person back without a code.
 
     Args:
-        message: What it says.
         error: The error for the client: whether it is worth another try.
     """
 
@@ -95,12 +94,9 @@ class ProviderSignIn:
     """Sends people to one provider, and reads what comes back.
 
     Args:
-        issuer: The provider.
-        scopes: What to ask it for.
         lasts: Whether it is asked again later, without the person: `offline_access` is added where
             the provider offers it.
         resource: What the access token is to be for; by default, what the provider likes.
-        clock: Seconds since 1970.
 
     Raises:
         SignInRefused: From every method: the person is not let in.

@@ -41,12 +41,7 @@ Fetch = Callable[[], Awaitable[object]]
 
 
 class SigningKeys:
-    """The current keys of one provider.
-
-    Args:
-        fetch: Fetches them.
-        clock: Seconds; tests have their own.
-    """
+    """The current keys of one provider."""
 
     def __init__(self, fetch: Fetch, clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch = fetch

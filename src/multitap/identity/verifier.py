@@ -83,9 +83,6 @@ class Verifier:
     """Decides about tokens by the settings, the providers, and the decisions of people.
 
     Args:
-        access: The settings, with variables expanded.
-        people: Stores people and revocations.
-        clock: Seconds since the epoch.
         ages: Seconds since any moment, for the age of fetched keys.
     """
 
@@ -266,7 +263,6 @@ class Verifier:
         """The decision that a provider's logout token asks for.
 
         Args:
-            name: The provider's name.
             token: The logout token (OpenID Connect Back-Channel Logout).
 
         Raises:

@@ -196,9 +196,7 @@ class Logins:
     """The accounts at all servers; notices changes by other processes, such as `multitap login`.
 
     Args:
-        tasks: Runs renewals and logins.
         login: Sends a person to log in; None if there is nobody.
-        sharing: Shares the logins with other replicas.
         storage: Has the logins of one person, whose changes others notice; by default, those of
             the gateway itself.
     """

@@ -46,11 +46,6 @@ def bundles_folder() -> Path:
 def unpack(path: Path, *, digest: str | None = None, into: Path | None = None) -> Path:
     """The folder of an unpacked bundle; one that was unpacked before is reused.
 
-    Args:
-        path: The bundle.
-        digest: Its expected SHA-256, if known.
-        into: Where bundles are unpacked.
-
     Raises:
         BadBundle: It must not be used, and why.
     """

@@ -26,11 +26,6 @@ _SETTING = "user_config."
 def read_bundle(path: Path, *, digest: str | None = None, into: Path | None = None) -> ServerDraft:
     """Unpack a bundle and make a draft of its server.
 
-    Args:
-        path: The bundle.
-        digest: Its expected SHA-256, if known.
-        into: Where bundles are unpacked.
-
     Raises:
         BadBundle: It must not be used, and why.
     """

@@ -73,7 +73,6 @@ class Package(msgspec.Struct, frozen=True):
         """The command that runs it, without its own arguments.
 
         Args:
-            runner: The launcher; by default, the usual one.
             options: For the launcher; a nested list is kept or dropped as a whole.
         """
         program = runner or RUNNERS[self.kind]

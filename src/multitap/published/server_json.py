@@ -76,9 +76,7 @@ class DraftInputs:
         """A value with placeholders for the user's input.
 
         Args:
-            name: The name of the value.
             description: As in `server.json`: `value` with `variables`, or an input.
-            multiple: Whether it may be given several times.
         """
         fixed = description.get("value")
         if isinstance(fixed, str):
@@ -190,9 +188,6 @@ def read_server(
     """Parse a `server.json`.
 
     Args:
-        data: The file, or its content.
-        status: Its status in the registry.
-        message: The reason for the status.
         provenance: How it came here, if not from a registry.
 
     Raises:

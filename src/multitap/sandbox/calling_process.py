@@ -127,8 +127,6 @@ class CallingProcess:
         """Open what a path means to it, so that it cannot be exchanged later.
 
         Args:
-            folder: The descriptor that the path is relative to.
-            path: The path.
             flags: Those of calls such as `fchmodat2`.
         """
         if not path:

@@ -177,7 +177,6 @@ def objections(
     entry.
 
     Args:
-        run: The command line, with its variables expanded.
         workspace: The folder that it may have; the base of relative paths.
         env: The names of the variables that its entry sets.
     """

@@ -55,7 +55,6 @@ def restrict(grants: Iterable[tuple[str, int]], ports: Iterable[int] | None) -> 
     `PR_SET_NO_NEW_PRIVS` must be set. Paths that do not exist are left out.
 
     Args:
-        grants: Paths, and the rights below each.
         ports: TCP ports that may be connected to; None: all, and it may listen.
 
     Raises:

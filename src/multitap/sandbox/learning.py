@@ -103,11 +103,6 @@ def learn_rules(
     """The rules that a server lacks.
 
     Args:
-        plan: Its current plan.
-        private: Paths that no rule may open.
-        read: Paths that it read.
-        changed: Paths that it changed or created, or tried to.
-        hosts: Hosts with their ports that it connected to.
         arguments: Its arguments; folders among them are meant for it.
         home: The user's home folder, which is not opened as a whole.
     """

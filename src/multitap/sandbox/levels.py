@@ -53,10 +53,8 @@ def decide(
     """How much to confine a server.
 
     Args:
-        config: The server.
         unsupported: Why this machine cannot confine anything; None if it can.
         default: The level of servers that the person did not write.
-        program: The file of its command, if that is known.
     """
     standing = STANDINGS[config.provenance]
     usual: Level = default if standing.is_confined else "off"
@@ -135,11 +133,7 @@ def _probe() -> int:
 
 
 def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
-    """What this machine supports.
-
-    Args:
-        probe: Returns the version of Landlock; raises `OSError` if there is none.
-    """
+    """What this machine supports."""
     try:
         version = probe()
     except OSError as exc:

@@ -267,13 +267,7 @@ def folder_arguments(
 
 
 def writable_folders(args: Sequence[str], cwd: Path, state: Path | None = None) -> tuple[str, ...]:
-    """The folders among a server's arguments that it may write to once they were shown.
-
-    Args:
-        args: Its arguments, with variables expanded.
-        cwd: The folder in which its program starts.
-        state: The state folder of the hub; by default, the user's.
-    """
+    """The folders among a server's arguments that it may write to once they were shown."""
     if not any(os.path.isdir(cwd / word) for word in args):  # the rest takes some milliseconds
         return ()
     home = Path.home().resolve()

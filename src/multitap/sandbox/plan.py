@@ -239,14 +239,7 @@ def plan_sandbox(
     """Make the plan of a server.
 
     Args:
-        name: The server's name.
-        config: Its configuration, with variables expanded.
-        program: The file of its command.
         env: The variables it would have without a sandbox.
-        level: How much it is confined.
-        home: The user's home folder.
-        state: The state folder of the hub.
-        here: The current folder.
         ours: Our own variables; those of a server may come from a project, and open nothing.
     """
     private = PrivatePaths.of_user(home, state, ours)

@@ -67,12 +67,7 @@ class Launch:
     Used as a context: when it is left, the program may no longer use the proxy.
 
     Args:
-        env: All its variables.
-        cwd: The folder it starts in.
-        confinement: How much it is confined, and why.
         orders: How the kernel confines it; None: not at all.
-        traffic: Counts its connections, and those that were refused.
-        used: Records the paths that it uses.
     """
 
     def __init__(
@@ -146,12 +141,8 @@ class Sandboxes:
     """Makes a sandbox for each confined server.
 
     Args:
-        tasks: Runs the connections of confined servers.
-        state: The state directory of the hub.
-        support: What the machine supports; detected by default.
         learned: Records what servers use; they may then read everything that is not private,
             and reach every host.
-        env: The variables of the one who runs the servers; by default, of this process.
     """
 
     default: Level = "guard"

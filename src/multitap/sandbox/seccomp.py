@@ -150,7 +150,6 @@ def confining(
     """The filter of a confined process.
 
     Args:
-        name: Which machine it is for.
         proxied: Whether there are hosts that it may reach through the proxy.
         network: Whether it may use the network itself.
         observed: Whether all calls with paths are handed over, so that they can be looked at.

@@ -61,7 +61,6 @@ def is_here(address: bytes, device: int = 0) -> bool:
     further ones local. True also if it does not answer.
 
     Args:
-        address: 4 or 16 bytes.
         device: The interface that a link-local address belongs to.
     """
     address = address.removeprefix(_MAPPED)
@@ -266,9 +265,6 @@ class SupervisedConnects:
     """The connections that one server makes.
 
     Args:
-        rules: Where it may connect to.
-        poll: Gets the sockets that are waited for.
-        answer: Answers a call, by its number, with a result.
         on_refused: Called once with each refused address.
     """
 

@@ -29,12 +29,7 @@ _SECONDS, _TWO_TIMES = struct.Struct("=2q"), struct.Struct("=4q")
 
 
 class SupervisedChanges:
-    """The changes of one server.
-
-    Args:
-        write: The files and folders that it may change.
-        on_denied: Called with the real paths of others.
-    """
+    """The changes of one server."""
 
     def __init__(self, write: Sequence[str], on_denied: Callable[[str], None]) -> None:
         self._write = tuple(write)
@@ -110,9 +105,7 @@ class SupervisedChanges:
         """Open a file of its own.
 
         Args:
-            caller: Who calls.
             where: A descriptor, a path, or a descriptor and a path relative to it.
-            flags: How the path is followed.
             is_open: Whether it is named by a descriptor alone.
 
         Raises:
@@ -163,7 +156,6 @@ class SupervisedWatches:
     """The watches of one server.
 
     Args:
-        read: The files and folders that it may read.
         listed: Folders that it may list as well, but not what is in them.
     """
 
@@ -205,12 +197,7 @@ _LINKS = os.O_CREAT | os.O_EXCL
 
 
 class DeniedChanges:
-    """Reports each path once that a server would change, but for its rules.
-
-    Args:
-        allowed: What it may change.
-        on_denied: Called with the real paths of the rest.
-    """
+    """Reports each path once that a server would change, but for its rules."""
 
     def __init__(self, allowed: Sequence[str], on_denied: Callable[[str], None]) -> None:
         self._allowed = tuple(allowed)
@@ -438,8 +425,6 @@ def open_own(place: tuple[str, str], flags: int, check: Callable[[], None]) -> i
     """Open a file or folder below a process's own /proc for reading.
 
     Args:
-        place: Of `own_place`.
-        flags: The requested flags.
         check: Raises if the process is gone, whose id may be another's by now.
 
     Raises:

@@ -117,14 +117,10 @@ class SyscallSupervisor:
     """The calls of one server.
 
     Args:
-        listener: The descriptor that they arrive on; closed by `close`.
-        orders: How the server is confined.
         count: Counts its processes, by a look at all processes of the machine.
         owns: Whether a process, or with a negative number all of a group, are of the server.
-        on_refused: Called with refused addresses.
         on_denied: Called with paths whose change is refused while it starts.
         on_used: Called with used paths, and whether they are changed, if it is observed.
-        on_crowded: Called once when it wants too many processes.
     """
 
     def __init__(

@@ -115,7 +115,6 @@ class LiveView:
             calls: The filter of the calls; None if they are not visible.
             log: The filter of the log; None if it is not visible.
             audit: The filter of the audit log; None if it is not visible.
-            tasks: Whether they are visible.
         """
         try:
             # for changed tools in the first line, which may come a little late

@@ -69,12 +69,7 @@ class ShownMarkdown(Markdown):
 
 
 class MarkdownStream:
-    """Prints Markdown to a terminal as it arrives, and formats each block once it is complete.
-
-    Args:
-        file: The terminal.
-        console: Knows its size and colours.
-    """
+    """Prints Markdown to a terminal as it arrives, and formats each block once it is complete."""
 
     def __init__(self, file: TextIO, console: Console) -> None:
         self._file = file

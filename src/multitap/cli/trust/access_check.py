@@ -42,12 +42,7 @@ class _CannotGoOn(Exception):
 
 
 class ClientWalk:
-    """What a client meets, step by step, up to where it could not go on.
-
-    Args:
-        settings: The settings.
-        access: Its access settings, with variables expanded.
-    """
+    """What a client meets, step by step, up to where it could not go on."""
 
     def __init__(self, settings: Settings, access: AccessSettings) -> None:
         self._access = access

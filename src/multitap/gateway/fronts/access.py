@@ -153,13 +153,8 @@ class Access:
     A token must be valid even if none is required, so that a revoked one is refused.
 
     Args:
-        host: Where the gateway listens.
-        tokens: Tokens of a file.
-        hosts: Further host names that it answers to.
-        keys: Tokens stored as hashes.
         unnamed: How requests without a token are treated; by default, refused if there are tokens.
         users: Identifies local users; None if this system cannot.
-        origins: The origins of web pages that may use it.
         proxies: Addresses of proxies whose word about their clients counts.
 
     Raises:

@@ -110,9 +110,6 @@ class AccountLogins:
         """Go on with a login whose browser came back.
 
         Args:
-            state: Identifies it.
-            address: The address that the browser was redirected to.
-            person: Whose browser it is.
             replica: The process that has it, as far as the browser says.
         """
         back, bus = _Return(state, address, *person), self._gateway.bus

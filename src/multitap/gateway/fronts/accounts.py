@@ -76,12 +76,8 @@ class AccountPages:
     """Answers requests below `/accounts`.
 
     Args:
-        gateway: Has the people and their servers.
         base: The URL of the gateway as people see it, without `/mcp`.
         admit: Whose token a person typed.
-        is_valid: Whether the person of a session may still use the gateway.
-        providers: The identity providers that people may sign in with now, by name.
-        shows: Whether a person may see a server.
     """
 
     def __init__(

@@ -81,8 +81,6 @@ class BrowserSessions:
 
     Args:
         key: Seals them; replicas that share it know each other's.
-        is_secure: Whether browsers come over TLS.
-        is_valid: Whether the person of a session may still use the gateway.
     """
 
     def __init__(self, key: bytes, *, is_secure: bool, is_valid: Callable[[Visitor], bool]) -> None:

@@ -27,8 +27,6 @@ class ServerCards:
     else from the server itself.
 
     Args:
-        gateway: Has the profiles.
-        choose_audience: The audience of a request; raises `RpcError` if it names no such profile.
         decide: Who reads: documents below `/.well-known/` are for everybody.
     """
 

@@ -26,9 +26,6 @@ _REMEMBERED = b"7200"
 class Cors:
     """Answers browsers that ask what a page may do.
 
-    Args:
-        origins: The origins whose pages may use the gateway, as in `https://app.example.com`.
-
     Raises:
         ConfigError: One of them is not an origin.
     """

@@ -33,11 +33,6 @@ class StatusPages:
     """Health, readiness and metrics, without the contents of calls.
 
     A reader sees only the servers and tools that its profile and its token show.
-
-    Args:
-        gateway: The gateway.
-        sessions: Its sessions.
-        choose_audience: The audience of a request; raises `RpcError` if it names no such profile.
     """
 
     workers: "WorkerPeers | None" = None

@@ -56,12 +56,7 @@ class ResourceServer:
     """Admits the tokens of identity providers.
 
     Args:
-        public_url: The URL of the gateway as its clients see it, without `/mcp`.
         access: The current settings; read again when they are another object.
-        profiles: The current profiles, each of which is a resource at `/mcp/NAME`.
-        expand: Expands the variables in the settings.
-        make_verifier: Makes what decides about tokens; tests have clocks of their own.
-        make_sign_in: Makes what signs people in; None if the settings have nothing of it.
 
     Raises:
         ConfigError: There is no public URL.
@@ -166,9 +161,7 @@ class ResourceServer:
         """The `WWW-Authenticate` header of a refusal.
 
         Args:
-            resource: The resource.
             error: The error code; empty if there were no credentials.
-            description: A sentence of our own.
             scopes: The scopes to ask for; by default, those that every request needs.
         """
         providers = self._settings.oidc.values()

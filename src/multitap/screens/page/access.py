@@ -33,10 +33,6 @@ class ConsoleKeys:
     """Gives a browser its own token for a one-time key.
 
     The token is listed and revoked like any other of the user's, and opens only the console.
-
-    Args:
-        sources: The tokens that are valid now.
-        store: Stores new tokens.
     """
 
     workers: "WorkerPeers | None" = None
@@ -176,8 +172,6 @@ def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> 
     match exactly, and a header is required that only our own scripts send.
 
     Args:
-        method: The request's method.
-        headers: Its headers.
         is_form: Whether it comes from a plain form, which cannot send custom headers.
     """
     host, site = headers.get(b"host", b"").lower(), headers.get(b"sec-fetch-site", b"").lower()

@@ -47,11 +47,6 @@ class Console:
 
     It is for the people who run the gateway: a browser with a key, or of a person whom an access
     rule makes an admin, can do everything that the command line can.
-
-    Args:
-        control: Answers the requests.
-        access: The gateway's own rules for hosts and users.
-        keys: The one-time keys and tokens of browsers.
     """
 
     accounts: AccountPages | None = None

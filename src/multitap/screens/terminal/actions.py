@@ -53,11 +53,6 @@ class AccessActions:
     """Acts on the rows of the Access place.
 
     Every method may raise a `MultitapError`, which says why it could not be done.
-
-    Args:
-        app: Where windows open.
-        view: The state of the gateway.
-        desktop: Opens the browser, for pages that servers ask to visit.
     """
 
     def __init__(self, app: App[None], view: LiveView, desktop: Desktop) -> None:
@@ -167,13 +162,6 @@ class KeyActions:
     """Acts on the row under the cursor, or on the object of a command.
 
     Every method may raise a `MultitapError`, which says why it could not be done.
-
-    Args:
-        app: Where windows open.
-        board: The current list.
-        view: The state of the gateway.
-        program: Runs this program again, for commands with their own dialogue.
-        desktop: Saves and shows results.
     """
 
     def __init__(

@@ -150,10 +150,7 @@ class Terminal(OrderedKeysApp):
     """Shows one gateway.
 
     Args:
-        client: The client of its control socket.
         command: Runs this program again, for commands with their own dialogue, such as a login.
-        desktop: Saves and shows results.
-        notice: What is shown for a while at the beginning.
     """
 
     CSS = """

@@ -31,9 +31,7 @@ class Selection:
     """The row under the cursor, as a value of its place.
 
     Args:
-        view: The state of the gateway.
         key: The key of the row under the cursor, if that place is visible.
-        clients: The clients that are listed.
     """
 
     def __init__(
@@ -149,7 +147,6 @@ class Board(Vertical):
         """Go to a place.
 
         Args:
-            place: Its name.
             filter_text: The filter to use there; None keeps the current one.
         """
         if filter_text is not None:

@@ -50,8 +50,6 @@ class RowList(ScrollView, can_focus=True):
     with the chosen row, until the person goes back to the first row.
 
     Args:
-        header: The names of the columns; the last one gets the remaining width.
-        name: The name of the list.
         spare: The columns that a narrow list leaves out, in this order.
         drawn: The columns with pictures made of blocks, which stay as they are under the cursor.
     """

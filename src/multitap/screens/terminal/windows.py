@@ -60,7 +60,6 @@ class TextWindow(ModalScreen[None]):
     """A text, scrolled by the usual keys.
 
     Args:
-        title: The title of the window.
         text: Untrusted text, which is made harmless here.
         source: Returns the current text every second; the window scrolls to its end.
     """
@@ -117,9 +116,6 @@ class ReviewWindow(TextWindow):
     """A text with a decision: yes, no, or later.
 
     Args:
-        title: The title of the window.
-        text: Untrusted text.
-        labels: Of yes and no.
         decide: Called with the decision; the window shows an error.
     """
 
@@ -152,10 +148,6 @@ class FormWindow(ModalScreen[dict[str, Any] | None]):
     """A form made from a schema; None if the person cancels it.
 
     Args:
-        title: Who asks for what.
-        message: What the person reads first.
-        schema: The schema of the requested object.
-        start: Initial values.
         is_call: Whether it asks for the arguments of a tool, which may have any type; a form of
             a server has only simple fields, with checks defined by the protocol.
     """
@@ -347,10 +339,6 @@ async def ask_person(
 
     Args:
         app: Where the window opens; must be called in one of its workers.
-        desktop: Opens the browser.
-        server: The server that asks.
-        method: The method of the request.
-        params: Its parameters.
     """
     question: dict[str, Any] = msgspec.json.decode(params)
     match method:

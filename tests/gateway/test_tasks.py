@@ -11,12 +11,15 @@ import pytest
 from multitap import Settings
 from multitap.config import HttpServer, StdioServer
 from multitap.config.policy_rules import PolicyRule
+from multitap.errors import MultitapError
 from multitap.gateway.fronts.tokens import Token
 from multitap.gateway.task_dialects import TaskId, TaskIds
 from multitap.principal import ANONYMOUS, local_principal
+from multitap.trust.private_file import PrivateFile
 from tests.gateway import task_server
 from tests.gateway.talking import gate
 from tests.gateway.task_clients import CLIENTS, NewClient, OldClient, Refused
+from tests.waiting import until
 from tests.wire.sdk_web import served
 
 CELLS = [*product(("http", "stdio"), ("old", "new"), ("old", "new"))]
@@ -432,3 +435,24 @@ async def test_what_ended_with_the_gateway_has_failed(tmp_path, transport, clien
     for state in states:
         assert (state["taskId"], state["status"]) == (task, "failed")
         assert "restarted" in state["statusMessage"]
+
+
+async def test_a_call_that_ends_while_its_task_is_made_has_its_result(tmp_path):
+    results = []
+    key = PrivateFile(tmp_path / "tasks.key", MultitapError)
+    async with (
+        opened(tmp_path, "http", "old") as gateway,
+        NewClient(gateway.url) as client,
+        anyio.create_task_group() as tasks,
+    ):
+
+        async def call():
+            results.append(await client.call("s_slow_compute", {"seconds": 0.3, "label": "x"}))
+
+        with key.hold_lock():  # the id of its task cannot be sealed
+            tasks.start_soon(call)
+            await until(lambda: gateway.hub.runs.running)
+            (run,) = gateway.hub.runs.running.values()
+            await until(lambda: run.record.has_ended)
+
+    assert [text_of(result) for result in results] == ["computed x"]

@@ -254,11 +254,12 @@ class TaskCalls:
                     break
                 with anyio.move_on_after(None if asker.asked else left):
                     await run.changed.wait()
-            if not run.record.has_ended:
-                public_id = await self._sealed(request, run.record)
+            public_id = "" if run.record.has_ended else await self._sealed(request, run.record)
+            if not run.record.has_ended:  # while its id was sealed, either
                 run.record = replace(run.record, public_id=public_id)
-                await self._publish(run)
+                # before it is published: an answer with an ended task would have no result
                 description = describe(state_of(run.record), stateless=True)
+                await self._publish(run)
                 return jsonrpc.encode({"resultType": "task", **description})
         except BaseException:
             run.scope.cancel()  # its client has left, and does not know of a task

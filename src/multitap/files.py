@@ -133,3 +133,8 @@ def is_private(place: Path) -> bool:
         return False
     is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     return is_own and not stat.S_IMODE(status.st_mode) & 0o077
+
+
+def bundles_folder() -> Path:
+    """Where bundles are unpacked, each in a folder named after its digest."""
+    return USER_FOLDERS.user_data_path / "bundles"

@@ -8,9 +8,17 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 
 from multitap import AgentEngine, LocalServer, Settings, ToolDef, ToolRegistry, open_hub
-from multitap.agent.approval import ALLOW, deny, unless_read_only
 from multitap.agent.conversation import Assistant, Conversation, ToolAnswers, user
-from multitap.agent.engine import Asked, Ending, Finished, ToolCalled, ToolFinished
+from multitap.agent.engine import (
+    ALLOW,
+    Asked,
+    Ending,
+    Finished,
+    ToolCalled,
+    ToolFinished,
+    deny,
+    unless_read_only,
+)
 from multitap.agent.models import TextDelta, Usage
 from multitap.config import Agent, PromptConfig
 from multitap.errors import ConfigError, ModelError, MultitapError, UnknownName

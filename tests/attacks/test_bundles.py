@@ -10,8 +10,8 @@ import zipfile
 import pytest
 
 from multitap.errors import ConfigError
-from multitap.published import bundle_file
-from multitap.published.bundle_manifest import read_bundle
+from multitap.published import bundles
+from multitap.published.bundles import read_bundle
 
 MANIFEST = {
     "manifest_version": "0.3",
@@ -126,14 +126,14 @@ def test_a_bomb_by_ratio(tmp_path, home):
 
 
 def test_a_bomb_by_size(tmp_path, home, monkeypatch):
-    monkeypatch.setattr(bundle_file, "MAX_UNPACKED", 1000)
+    monkeypatch.setattr(bundles, "MAX_UNPACKED", 1000)
     path = bundle(tmp_path / "x.mcpb", (entry("big"), os.urandom(2000)))
 
     assert "would take more than 1,000 bytes" in refused(path, home)
 
 
 def test_a_bomb_by_count(tmp_path, home, monkeypatch):
-    monkeypatch.setattr(bundle_file, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(bundles, "MOST_ENTRIES", 100)
     path = bundle(tmp_path / "x.mcpb", *((entry(f"f{n}"), "") for n in range(101)))
 
     assert "more than 100 entries" in refused(path, home)

@@ -14,7 +14,7 @@ from multitap.config.edit.journal import content_of
 from multitap.config.sources import at_prompt, several_environments
 from multitap.config.watch import stamps
 from multitap.errors import ConfigError, MultitapError
-from multitap.published.bundle_manifest import read_bundle
+from multitap.published.bundles import read_bundle
 from multitap.trust.lock_file import LockError, LockFile
 from multitap.trust.project_review import review
 from multitap.trust.projects import Projects, load_trusted

@@ -15,8 +15,7 @@ import anyio
 
 from multitap.authorization.clients import Clients
 from multitap.authorization.endpoints import AuthorizationEndpoints
-from multitap.authorization.grants import Grants
-from multitap.authorization.records import FileRecords
+from multitap.authorization.grants import FileRecords, Grants
 from multitap.authorization.server import AuthorizationServer
 from multitap.config.access import OidcIssuer, SignInSettings
 from multitap.http.server.server import open_http_server, open_listener, url_of

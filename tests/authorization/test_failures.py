@@ -14,8 +14,7 @@ from multitap.authorization.clients import (
     Clients,
     ClientUnknownNow,
 )
-from multitap.authorization.grants import Grants, Stolen
-from multitap.authorization.records import FILE_NAME
+from multitap.authorization.grants import FILE_NAME, Grants, Stolen
 from multitap.config.access import AccessSettings
 from multitap.errors import RequestFailed
 from multitap.gateway.fronts.resource_server import ResourceServer

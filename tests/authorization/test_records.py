@@ -1,7 +1,7 @@
 import anyio
 import pytest
 
-from multitap.authorization.records import FILE_NAME, FileRecords, RecordsUnavailable
+from multitap.authorization.grants import FILE_NAME, FileRecords, RecordsUnavailable
 
 pytestmark = pytest.mark.anyio
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from multitap.authorization.redirects import describe_target, is_registered, why_refused
+from multitap.authorization.clients import describe_target, is_registered, why_refused
 
 
 @pytest.mark.parametrize(

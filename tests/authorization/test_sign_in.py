@@ -6,8 +6,7 @@ import json
 import pytest
 
 from multitap.authorization.endpoints import open_sign_in
-from multitap.authorization.grants import Grants
-from multitap.authorization.records import FileRecords
+from multitap.authorization.grants import FileRecords, Grants
 from multitap.config.access import AccessSettings, OidcIssuer, SignInSettings
 from multitap.errors import ConfigError
 from multitap.identity.access_tokens import TokenRefused

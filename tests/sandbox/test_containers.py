@@ -6,7 +6,7 @@ import pytest
 
 from multitap.config import StdioServer
 from multitap.config.models import ServerHome
-from multitap.published.bundle_file import bundles_folder
+from multitap.files import bundles_folder
 from multitap.sandbox.containers import is_real_client, objections, parse_container_run
 from multitap.sandbox.levels import decide
 

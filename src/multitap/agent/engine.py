@@ -14,7 +14,6 @@ from anyio import to_thread
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from multitap.agent import skills
-from multitap.agent.approval import Approve, harmless, unwrap_search
 from multitap.agent.conversation import (
     Conversation,
     Message,
@@ -33,15 +32,63 @@ from multitap.agent.models import (
     Usage,
     open_model,
 )
+from multitap.catalog.schemas.schema import is_object
 from multitap.config import Agent, ModelConfig, Scope, Settings
 from multitap.errors import ConfigError, MultitapError, UnknownName, ungrouped
 from multitap.results import ToolResult
 from multitap.tools.providers import Offer, ToolCall
-from multitap.tools.registry import ToolRegistry
-from multitap.tools.tool import ToolContext, text_result
+from multitap.tools.registry import SEARCH_TOOLS, ToolRegistry
+from multitap.tools.tool import HubTool, ToolContext, ToolInfo, text_result
 
 if TYPE_CHECKING:
     import mcp_types as types
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Whether a call is allowed; if not, with a reason for the model."""
+
+    allowed: bool
+    words: str = ""
+
+
+ALLOW = Verdict(allowed=True)
+
+
+def deny(reason: str = "") -> Verdict:
+    """A refusal; the reason tells the model why, or what to do instead."""
+    return Verdict(allowed=False, words=reason)
+
+
+Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
+"""Asked before a tool is used."""
+
+
+def unwrap_search(call: ToolCall) -> ToolCall:
+    """The tool that a call really uses: the one behind `call_tool`."""
+    # in a loop: whoever approves must see what runs, however often it is wrapped
+    while call.name == "call_tool" and isinstance(name := call.arguments.get("name"), str):
+        inner = call.arguments.get("arguments")
+        call = msgspec.structs.replace(call, name=name, arguments=inner if is_object(inner) else {})
+    return call
+
+
+def harmless(call: ToolCall) -> bool:
+    """Whether a call only searches the tools."""
+    return call.name in SEARCH_TOOLS
+
+
+def unless_read_only(approve: Approve) -> Approve:
+    """Ask only about tools that are not annotated as read-only."""
+
+    async def ask_unless_read_only(call: ToolCall, tool: ToolInfo) -> Verdict:
+        return ALLOW if read_only(tool) else await approve(call, tool)
+
+    return ask_unless_read_only
+
+
+def read_only(tool: ToolInfo) -> bool:
+    """Whether the tool is annotated as read-only."""
+    return isinstance(tool, HubTool) and tool.tool.annotations.get("readOnlyHint") is True
 
 
 class Asked(msgspec.Struct, frozen=True):

@@ -3,9 +3,8 @@
 import base64
 import hashlib
 
-from multitap.authorization.clients import SignInClient
+from multitap.authorization.clients import SignInClient, describe_target, is_local
 from multitap.authorization.grants import AccessRequest
-from multitap.authorization.redirects import describe_target, is_local
 from multitap.http.server.request import Headers
 from multitap.markup import Content, Markup, element
 

@@ -20,7 +20,7 @@ from mcp.server.auth.middleware.client_auth import ClientAuthenticator
 from mcp.server.auth.settings import ClientRegistrationOptions
 from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 
-from multitap.authorization.clients import Clients, ClientUnknownNow, SignInClient
+from multitap.authorization.clients import Clients, ClientUnknownNow, SignInClient, describe_target
 from multitap.authorization.consent import (
     consent_page,
     failure_page,
@@ -28,9 +28,7 @@ from multitap.authorization.consent import (
     return_page,
     safe,
 )
-from multitap.authorization.grants import AccessRequest, Grants, Hop
-from multitap.authorization.records import FileRecords, SignInRecords
-from multitap.authorization.redirects import describe_target
+from multitap.authorization.grants import AccessRequest, FileRecords, Grants, Hop, SignInRecords
 from multitap.authorization.server import CALLBACK, CONSENT, AuthorizationServer
 from multitap.config.access import AccessSettings
 from multitap.errors import ConfigError, MultitapError

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from multitap.catalog.catalog import allowed
 from multitap.config import Profile
-from multitap.identity.grants import ToolGrant
+from multitap.config.access import ToolGrant
 from multitap.names import ToolNames, matches_any
 from multitap.principal import Person
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 from msgspec import Meta
@@ -117,6 +117,15 @@ class AccessRule(ConfigModel, frozen=True, kw_only=True):
         for scope in self.scopes:
             if not _SCOPE.fullmatch(scope):
                 yield "scopes", f"{scope!r} is not a scope: write each one by itself"
+
+
+class ToolGrant(NamedTuple):
+    """The tools that one rule gives: those of a profile whose names match."""
+
+    profile: str | None = None
+    allow: tuple[str, ...] = ("*",)
+    scopes: tuple[str, ...] = ()
+    """Scopes that the token lacks for it."""
 
 
 class RegisteredClient(ConfigModel, frozen=True, kw_only=True):

@@ -5,10 +5,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from multitap.config.access import AccessRule, AccessSettings
+from multitap.config.access import AccessRule, AccessSettings, ToolGrant
 from multitap.config.documents import is_list
 from multitap.identity.access_tokens import VerifiedToken, member_at
-from multitap.identity.grants import ToolGrant
 from multitap.limits import Rate
 
 

@@ -13,7 +13,7 @@ from yarl import URL
 
 from multitap.errors import ConfigError, MultitapError, Unavailable, WireFault
 from multitap.http.client.client import HttpClient, http_client
-from multitap.published.bundle_file import MAX_FILE
+from multitap.published.bundles import MAX_FILE
 from multitap.published.server_json import PublishedServer, read_server
 
 DEFAULT = "https://registry.modelcontextprotocol.io"

@@ -10,7 +10,7 @@ import msgspec
 
 from multitap.config.models import StdioServer
 from multitap.config.provenance import STANDINGS, Level
-from multitap.published.bundle_file import bundles_folder
+from multitap.files import bundles_folder
 from multitap.sandbox.containers import is_real_client, objections, parse_container_run
 
 ShownLevel = Literal["off", "guard", "strict", "container"]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from multitap.config.documents import is_list, is_table
 from multitap.config.models import StdioServer
-from multitap.files import open_regular, read_regular
+from multitap.files import bundles_folder, open_regular, read_regular
 from multitap.sandbox.levels import ShownLevel
 from multitap.sandbox.places import PrivatePaths, folder_arguments, is_within, outermost
 
@@ -465,8 +465,6 @@ def _is_ours(program: str) -> bool:
 
 def _own_bundles(config: StdioServer) -> Iterator[str]:
     """The unpacked bundles in its command: the only part of our data that is its own code."""
-    from multitap.published.bundle_file import bundles_folder  # noqa: PLC0415 - few are of bundles
-
     if config.provenance == "project":
         return
     place = os.path.realpath(bundles_folder())

@@ -22,7 +22,7 @@ from multitap.env.server import EnvMCPServer, Front
 from multitap.errors import ConfigError
 from multitap.events import LinkState
 from multitap.hub.reload import warn_of_untrusted, withheld_parts
-from multitap.seeds import seed_entry
+from multitap.seeds.mcp_json import read_entry
 from multitap.seeds.threaded_hub import ThreadedHub
 from multitap.tasks import InOwnTask
 from multitap.tools.tool import HubTools, ToolInfo
@@ -101,7 +101,7 @@ class McpManager:
             Unavailable: The server does not come up; the message says why.
         """
         if isinstance(config, Mapping):
-            config = seed_entry.server("spec07", name, config)
+            config = read_entry("spec07", name, config)
         await self._hub.connect(name, config)
 
     async def load_clients(self, loaded: Loaded) -> McpClientLoadResult:

@@ -1,13 +1,15 @@
 """ExcelManus's `mcp.json`: one server's configuration, and the loader that finds the file."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from multitap.config import (
+    Document,
     HttpServer,
+    Layer,
     Loaded,
     Problem,
     ServerConfig,
@@ -16,10 +18,39 @@ from multitap.config import (
     Surroundings,
     excelmanus,
     load,
+    merge,
+    read_document,
 )
 from multitap.config.projects import Approval, Proposal, TrustDecision, TrustNothing, TrustState
-from multitap.seeds import seed_entry
+from multitap.errors import ConfigError
 from multitap.trust.projects import Projects
+
+logger = logging.getLogger(__name__)
+
+_CONTAINERS = {"spec07": "mcp", "excelmanus": "mcpServers"}
+"""The key that holds the servers in each dialect."""
+
+
+def read_entry(dialect: str, name: str, entry: Mapping[str, Any]) -> ServerConfig:
+    """The configuration of a server that is written in a seed's terms.
+
+    Raises:
+        ConfigError: Something is missing or wrong; the message names the key.
+    """
+    container = _CONTAINERS[dialect]
+    document = Document(path=Path("(program)"), data={container: {name: entry}})
+    merged = merge([Layer(read_document(document, Path.cwd(), dialect_name=dialect))])
+    config = merged.settings.servers.get(name)
+    for problem in merged.problems:
+        message = f"`{problem.key.removeprefix(f'{container}.')}`: {problem.message}"
+        # a problem that costs the entry is an error; one that costs a key is a warning
+        if config is None:
+            raise ConfigError(message, hint=problem.hint)
+        logger.warning("%s", message)
+    if config is None:
+        raise ConfigError(f"`{name}` does not say how to reach it")
+    return config
+
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +108,7 @@ class MCPServerConfig:
         """
         fields = {name: getattr(self, name) for name in ("transport", *_FIELDS)}
         values = {name: value for name, value in fields.items() if value is not None}
-        server = seed_entry.server("excelmanus", self.name, values)
+        server = read_entry("excelmanus", self.name, values)
         if self.origin is None or type(server) is not type(self.origin):
             return server
         return self.origin.replace(**{name: getattr(server, name) for name in values})

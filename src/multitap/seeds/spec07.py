@@ -11,7 +11,7 @@ from multitap.config import HttpServer, ServerConfig, Settings, StdioServer
 from multitap.errors import ConfigError, MultitapError, UnknownName
 from multitap.events import LinkState
 from multitap.hub.hub import Hub, open_hub
-from multitap.seeds import seed_entry
+from multitap.seeds.mcp_json import read_entry
 
 Status = LinkState
 
@@ -79,7 +79,7 @@ class McpServerRegistry:
         # callers need not be type-checked
         if not isinstance(config, Mapping | LocalConfig | RemoteConfig):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"{name!r}: expected a table of settings, not {config!r}")
-        server = seed_entry.server("spec07", name, _as_written(config))
+        server = read_entry("spec07", name, _as_written(config))
         self._servers[name] = server
         self._infos[name] = Info(name, _as_read(server))
         self._follow()

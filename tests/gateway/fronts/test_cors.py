@@ -7,8 +7,7 @@ import pytest
 from aiohttp import web
 
 from multitap.errors import ConfigError
-from multitap.gateway.fronts.access import Access
-from multitap.gateway.fronts.cors import Cors
+from multitap.gateway.fronts.access import Access, Cors
 from multitap.gateway.fronts.tokens import Token
 from tests.gateway.hostile.raw import dial, hello, http
 from tests.gateway.hostile.stage import open_stage

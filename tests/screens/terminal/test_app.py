@@ -24,10 +24,9 @@ from multitap.demo.demo_settings import bundled_server
 from multitap.demo.servers.calculator import server as calculator
 from multitap.events import Withheld
 from multitap.gateway.gateway import open_gateway
-from multitap.screens.terminal.app import Terminal
+from multitap.screens.terminal.app import KeyBar, Terminal
 from multitap.screens.terminal.board import Board
 from multitap.screens.terminal.call_dialog import ResultWindow, WaitingWindow
-from multitap.screens.terminal.key_bar import KeyBar
 from multitap.screens.terminal.windows import (
     NOTHING,
     AnswerWindow,

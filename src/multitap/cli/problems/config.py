@@ -11,9 +11,9 @@ from multitap.cli.completion import complete_server, rule_warnings
 from multitap.cli.configuration import explain_emptiness, load_configuration, near, require
 from multitap.cli.options import CommandGroup, CommonOptions, config_options, json_option
 from multitap.cli.terminal import Exit, note, say, say_json, table
-from multitap.cli.toml_text import toml
 from multitap.config import Explained, Loaded, Place, ServerConfig, json_schema_text, masked
 from multitap.config.checks import plain, table_of
+from multitap.config.edit.toml_edit import to_toml
 from multitap.config.problems import serious
 from multitap.config.projects import Untrusted
 from multitap.errors import ConfigError, counted
@@ -68,7 +68,7 @@ def show(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     if as_json:
         say_json(written)
     elif written:
-        say(toml(written))
+        say(to_toml(written))
     if not as_json:
         explain_emptiness(loaded)
         configuration.show_problems(loaded.errors)

@@ -17,8 +17,7 @@ from multitap.config.problems import nearest
 from multitap.errors import ConfigError, Unavailable
 from multitap.files import read_regular
 from multitap.published import packages
-from multitap.published.bundle_file import MAX_MANIFEST
-from multitap.published.bundle_manifest import read_bundle
+from multitap.published.bundles import MAX_MANIFEST, read_bundle
 from multitap.published.packages import Package, PackageKind, is_name
 from multitap.published.registry import DEFAULT, VARIABLE, RegistryClient, is_registry_name
 from multitap.published.server_json import (

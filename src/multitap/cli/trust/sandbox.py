@@ -26,8 +26,8 @@ from multitap.cli.options import (
 )
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import Exit, note, say, say_json
-from multitap.cli.toml_text import toml
 from multitap.config import Loaded, ServerConfig, StdioServer
+from multitap.config.edit.toml_edit import to_toml
 from multitap.config.provenance import Level
 from multitap.errors import CannotStart, ConfigError, MultitapError
 from multitap.events import LinkState
@@ -217,7 +217,7 @@ def _keep(
     dry_run: bool = False,
 ) -> int:
     """Add rules where the server is described, or beside the trust in the project that does."""
-    say(toml({"servers": {name: {"sandbox_rules": _written(rules)}}}))
+    say(to_toml({"servers": {name: {"sandbox_rules": _written(rules)}}}))
     if (root := loaded.project_of(name)) is not None:
         if not dry_run:
             Projects().allow(root, name, rules)

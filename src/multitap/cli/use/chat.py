@@ -11,8 +11,7 @@ import click
 import msgspec
 from anyio import from_thread, to_thread
 
-from multitap.agent.approval import ALLOW, Verdict, deny, unless_read_only
-from multitap.agent.engine import Engine
+from multitap.agent.engine import ALLOW, Engine, Verdict, deny, unless_read_only
 from multitap.agent.models.language_model import require_library
 from multitap.catalog.schemas.typed_arguments import texts, to_arguments, words
 from multitap.cli.configuration import explain_emptiness, load_configuration, show_problems

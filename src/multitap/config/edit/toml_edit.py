@@ -7,7 +7,7 @@ about the other one.
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from multitap.config import toml
@@ -224,6 +224,22 @@ def _key_end(text: str, at: int) -> int:
         return end + 1
     match = _BARE.match(text, at)
     return match.end() if match else at
+
+
+def to_toml(data: Mapping[str, Any]) -> str:
+    """Plain data as the text of a document."""
+    return "\n".join(_document(data, ())).strip()
+
+
+def _document(data: Mapping[str, Any], path: KeyPath) -> Iterator[str]:
+    inner = {name: value for name, value in data.items() if len(path) < _HEADED and is_table(value)}
+    plain = {name: value for name, value in data.items() if name not in inner}
+    if path and (plain or not inner):
+        yield f"\n[{'.'.join(map(key, path))}]"
+    for name, value in plain.items():
+        yield f"{key(name)} = {render(value)}"
+    for name, table in inner.items():
+        yield from _document(table, (*path, name))
 
 
 def quote_text(text: str) -> str:

@@ -20,6 +20,7 @@ import msgspec
 
 from multitap.catalog.audience import Audience
 from multitap.config import HttpServer, ServerConfig
+from multitap.config.access import ToolGrant
 from multitap.errors import MultitapError
 from multitap.gateway.fronts import account_pages as pages
 from multitap.gateway.fronts.account_logins import NOT_BEGUN, AccountLogins
@@ -33,7 +34,6 @@ from multitap.gateway.fronts.browser_sessions import (
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead, ToDo
 from multitap.hub.people import Members
-from multitap.identity.grants import ToolGrant
 from multitap.limits import Rate, RateLimit
 from multitap.markup import Markup
 from multitap.principal import Person, Principal

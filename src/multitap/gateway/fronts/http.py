@@ -33,10 +33,16 @@ from multitap.gateway.client import (
     stateless_request,
 )
 from multitap.gateway.eras import STATELESS, claims_stateless
-from multitap.gateway.fronts.access import Access, repeated_header
+from multitap.gateway.fronts.access import (
+    FOREIGN,
+    PUBLIC,
+    Access,
+    answer_preflight,
+    is_preflight,
+    repeated_header,
+)
 from multitap.gateway.fronts.accounts import AccountPages
 from multitap.gateway.fronts.cards import CARD_PATH, CATALOG_PATHS, ServerCards
-from multitap.gateway.fronts.cors import FOREIGN, PUBLIC, answer_preflight, is_preflight
 from multitap.gateway.fronts.pages import StatusPages
 from multitap.gateway.fronts.sessions import (
     VERSION_FIELD,

@@ -14,8 +14,8 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from multitap.config.access import ToolGrant
 from multitap.errors import ConfigError, MultitapError
-from multitap.identity.grants import ToolGrant
 from multitap.limits import Rate, RateLimit
 from multitap.principal import ANONYMOUS, Principal, token_principal
 from multitap.trust.tokens import AccessToken, AccessTokens, parts

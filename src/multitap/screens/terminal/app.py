@@ -2,12 +2,14 @@
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import aclosing, suppress
 
+from rich.cells import cell_len
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.binding import Binding
+from textual.content import Content
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.suggester import Suggester
@@ -22,11 +24,92 @@ from multitap.screens.live_view import LiveView
 from multitap.screens.terminal import places
 from multitap.screens.terminal.actions import KeyActions
 from multitap.screens.terminal.board import Board
-from multitap.screens.terminal.key_bar import KeyBar
 from multitap.screens.terminal.row_list import RowList
 from multitap.screens.terminal.windows import NOTHING, Desktop
 from multitap.screens.typed_commands import complete, typed_command
 from multitap.version import own_program
+
+_GAP = 1
+_LOOK = 0.005  # seconds between two checks
+_STUCK = 10.0
+"""Seconds. Queues and windows wait for nothing but the processor, however busy that is; only a
+widget that is removed meanwhile does not answer."""
+_NOTICED = 20.0  # seconds that a notice stays
+BEAT = 1.0
+"""Seconds between two refreshes of everything except the counters."""
+WIDE = 150
+"""Columns from which on details are beside the list."""
+_WHAT_TO_ADD = (
+    "Type an address, a package (npm:NAME, pypi:NAME), a name that `multitap search` finds, "
+    "or NAME -- COMMAND. You see what it would run before anything starts."
+)
+_IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
+"""Actions whose keys do not work in an input line or a window."""
+
+
+class KeyBar(Static):
+    """Shows the keys of the current place and row; a click presses one.
+
+    Textual's own footer has one line, and cuts what does not fit.
+    """
+
+    ALLOW_SELECT = False
+    DEFAULT_CSS = """
+    KeyBar {
+        dock: bottom; height: auto; color: $footer-foreground; background: $footer-background;
+        link-style: none; link-color: $footer-foreground; link-background: $footer-background;
+    }
+    """
+
+    def on_mount(self) -> None:
+        changed = self.screen.bindings_updated_signal  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        changed.subscribe(self, self._on_changed)  # pyright: ignore[reportUnknownMemberType]
+
+    def _on_changed(self, _screen: object) -> None:
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        display = self.app.get_key_display  # pyright: ignore[reportUnknownMemberType]
+        keys = [
+            (binding.key, display(binding), binding.description)
+            for _, binding, _, _ in self.screen.active_bindings.values()
+            if binding.show
+        ]
+        lines = pack(
+            ((key, f"{key_text} {label}") for key, key_text, label in keys), self.size.width
+        )
+        labels = {key: (key_text, label) for key, key_text, label in keys}
+        rows = (
+            Content(" " * _GAP).join(_button(key, *labels[key]) for key in line) for line in lines
+        )
+        self.update(Content("\n").join(rows))
+
+
+def _button(key: str, key_text: str, label: str) -> Content:
+    # with variables, because a key such as `[` would be read as markup
+    return Content.from_markup(
+        f"[@click=app.simulate_key('{key}')][$footer-key-foreground b]$key_text[/] $label[/]",
+        key_text=key_text,
+        label=label,
+    )
+
+
+def pack(items: Iterable[tuple[str, str]], width: int) -> Iterator[list[str]]:
+    """The names of items in lines, none of which is wider, given the text of each."""
+    line: list[str] = []
+    used = 0
+    for name, text in items:
+        needs = cell_len(text) + (_GAP if line else 0)
+        if line and used + needs > width:
+            yield line
+            line, used, needs = [], 0, cell_len(text)
+        line.append(name)
+        used += needs
+    if line:
+        yield line
 
 
 class HangupDriver(LinuxDriver):
@@ -47,13 +130,6 @@ class HangupDriver(LinuxDriver):
     def _can_write(self) -> bool:
         # not started yet, or still running; the driver itself reports a missing thread
         return self._writer_thread is None or self._writer_thread.is_alive()
-
-
-_LOOK = 0.005  # seconds between two checks
-_STUCK = 10.0
-"""Seconds. Queues and windows wait for nothing but the processor, however busy that is; only a
-widget that is removed meanwhile does not answer."""
-_NOTICED = 20.0  # seconds that a notice stays
 
 
 class OrderedKeysApp(App[None]):
@@ -120,18 +196,6 @@ class OrderedKeysApp(App[None]):
         """Whether the top window is complete."""
         top = self.screen
         return top.is_mounted and (top.focused is not None or not top.focus_chain)
-
-
-BEAT = 1.0
-"""Seconds between two refreshes of everything except the counters."""
-WIDE = 150
-"""Columns from which on details are beside the list."""
-_WHAT_TO_ADD = (
-    "Type an address, a package (npm:NAME, pypi:NAME), a name that `multitap search` finds, "
-    "or NAME -- COMMAND. You see what it would run before anything starts."
-)
-_IN_THE_LIST = frozenset({"act", "place", "filter", "prompt", "quit"})
-"""Actions whose keys do not work in an input line or a window."""
 
 
 class CommandSuggester(Suggester):

@@ -5,7 +5,7 @@ import tomllib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from multitap.cli.toml_text import toml
+from multitap.config.edit.toml_edit import to_toml
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 plain = (
@@ -21,10 +21,10 @@ values = st.recursive(
 
 @given(st.dictionaries(texts, values, max_size=4))
 def test_all_data_survives(data):
-    assert tomllib.loads(toml(data)) == data
+    assert tomllib.loads(to_toml(data)) == data
 
 
 def test_tables_have_headers_and_inner_ones_are_inline():
     data = {"cap": 1, "servers": {"a b": {"command": "x", "env": {"K": "v"}}}}
 
-    assert toml(data) == 'cap = 1\n\n[servers."a b"]\ncommand = "x"\nenv = { K = "v" }'
+    assert to_toml(data) == 'cap = 1\n\n[servers."a b"]\ncommand = "x"\nenv = { K = "v" }'

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from multitap.config.edit.drafts import fill
-from multitap.published.bundle_manifest import PLATFORM, read_bundle
+from multitap.published.bundles import PLATFORM, read_bundle
 from tests.attacks.test_bundles import MANIFEST, bundle, entry
 
 CONFIG = {

@@ -5,7 +5,7 @@ import hashlib
 
 from multitap.authorization.clients import SignInClient, describe_target, is_local
 from multitap.authorization.grants import AccessRequest
-from multitap.http.server.request import Headers
+from multitap.http.server.pages import Pages, document, forward
 from multitap.markup import Content, Markup, element
 
 _STYLE = (
@@ -15,30 +15,9 @@ _STYLE = (
     ".note{border-left:.25rem solid #c60;padding-left:.75rem}"
     "button,.go{font:inherit;padding:.5rem 1.2rem;margin-right:.6rem}"
 )
-_POLICY = (
-    "default-src 'none'",
-    f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'",
-    # nothing is sent anywhere else from here, not even by a redirect after a form
-    "form-action 'self'",
-    "base-uri 'none'",
-    "frame-ancestors 'none'",
+PAGES = Pages(
+    f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
 )
-_SAFE: Headers = [
-    (b"content-security-policy", "; ".join(_POLICY).encode()),
-    # the address of a page contains the request, or a code
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-    # for browsers that do not know `frame-ancestors`
-    (b"x-frame-options", b"DENY"),
-    # whoever opened this page in a window gets no hold of it
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-]
-
-
-def safe(*more: tuple[bytes, bytes]) -> Headers:
-    """The headers of a page."""
-    return [*_SAFE, *more]
 
 
 def consent_page(
@@ -82,14 +61,9 @@ def consent_page(
 
 
 def onward_page(address: str, where: str) -> Markup:
-    """Leads on to another site.
-
-    Not a redirect: browsers apply `form-action` to those that follow a form, through every site up
-    to the client.
-    """
-    forward = element("meta", http_equiv="refresh", content=f"0;url={address}")
+    """Leads on to another site."""
     link = element("a", f"Continue to {where}", href=address, class_="go", rel="noreferrer")
-    return _page("Continue", element("p", link), head=forward)
+    return _page("Continue", element("p", link), head=forward(address))
 
 
 def return_page(address: str, where: str) -> Markup:
@@ -114,13 +88,5 @@ def failure_page(reason: str, advice: str) -> Markup:
 
 
 def _page(title: str, *content: Content, head: Content = None) -> Markup:
-    start = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("title", f"{title} - Multitap"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        head,
-        Markup(f"<style>{_STYLE}</style>"),
-    )
-    body = element("body", element("main", *content))
-    return Markup(f"<!doctype html>{element('html', start, body, lang='en')}")
+    style = Markup(f"<style>{_STYLE}</style>")
+    return document(title, element("main", *content), head=[head, style])

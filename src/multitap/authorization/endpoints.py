@@ -22,11 +22,11 @@ from mcp.shared.auth import JWT_BEARER_GRANT_TYPE
 
 from multitap.authorization.clients import Clients, ClientUnknownNow, SignInClient, describe_target
 from multitap.authorization.consent import (
+    PAGES,
     consent_page,
     failure_page,
     onward_page,
     return_page,
-    safe,
 )
 from multitap.authorization.grants import AccessRequest, FileRecords, Grants, Hop, SignInRecords
 from multitap.authorization.server import CALLBACK, CONSENT, AuthorizationServer
@@ -34,6 +34,7 @@ from multitap.config.access import AccessSettings
 from multitap.errors import ConfigError, MultitapError
 from multitap.files import file_stamp
 from multitap.http.addresses import is_loopback
+from multitap.http.server.pages import cookies, is_form, set_cookie
 from multitap.http.server.request import (
     JSON,
     HttpRequest,
@@ -49,7 +50,6 @@ from multitap.identity.sign_in import (
 )
 from multitap.identity.verifier import Verifier
 from multitap.limits import Rate, RateLimit
-from multitap.markup import Markup
 from multitap.trust.single_use import Seal
 from multitap.trust.vault import VaultError, private_folder
 from multitap.trust.vault_key import VaultKeys
@@ -61,8 +61,6 @@ LARGEST = 16 * 1024
 HOPS, OWN_HOPS = Rate(1200, 60.0), Rate(300, 60.0)
 """How often people are sent to the provider, together and from one address: each time is remembered
 for ten minutes, and one stranger must not use up what all have."""
-_HTML = b"text/html; charset=utf-8"
-_FORM = "application/x-www-form-urlencoded"
 _BROWSER = re.compile(r"[A-Za-z0-9_-]{43}")
 _BROWSER_LIFE = 3600  # seconds: longer than it may take to agree and to sign in together
 _MOST_FIELDS = 64
@@ -295,9 +293,9 @@ class AuthorizationEndpoints:
         """
         target = urlsplit(location)
         if client.is_configured or (target.scheme == "http" and is_loopback(target.hostname or "")):
-            _redirect(http_request, location)
+            PAGES.redirect(http_request, location, status=302)
             return
-        _show(http_request, return_page(location, describe_target(location)), 400)
+        PAGES.show(http_request, return_page(location, describe_target(location)), 400)
 
     def _show_consent(self, http_request: HttpRequest, client: SignInClient, sealed: str) -> None:
         request = self.server.read_request(sealed)
@@ -308,7 +306,7 @@ class AuthorizationEndpoints:
         browser = self._browser(http_request.head) or secrets.token_urlsafe(32)
         question = self.server.grants.seal(ConsentQuestion(request, browser), "consent")
         provider = urlsplit(self.server.provider.issuer.provider.issuer).netloc
-        _show(
+        PAGES.show(
             http_request,
             consent_page(client, request, provider, question, self._path + CONSENT),
             200,
@@ -336,12 +334,12 @@ class AuthorizationEndpoints:
         where = describe_target(request.redirect_uri)
         if fields.get("decision") != "allow":
             back = self._back(request, error="access_denied", error_description="cancelled")
-            _show(http_request, onward_page(back, where), 200)
+            PAGES.show(http_request, onward_page(back, where), 200)
             return
         if wait := self._wait(http_request.head.address):
             retry = (b"retry-after", b"%d" % (int(wait) + 1))
             busy = failure_page("Too many people sign in at this moment.", "Try again in a minute.")
-            _show(http_request, busy, 429, retry)
+            PAGES.show(http_request, busy, 429, retry)
             return
         # after the person has agreed, so nothing is stored for requests that nobody answers
         attempt = new_attempt(f"{self.server.issuer}{CALLBACK}")
@@ -354,7 +352,7 @@ class AuthorizationEndpoints:
             logger.warning("nobody can sign in: %s", exc)
             _show_failure(http_request, "The place where you sign in does not answer.", 503)
             return
-        _show(http_request, onward_page(page, urlsplit(page).netloc), 200)
+        PAGES.show(http_request, onward_page(page, urlsplit(page).netloc), 200)
 
     def _wait(self, address: str) -> float:
         """Count somebody who is sent to the provider; returns how long they have to wait."""
@@ -384,7 +382,7 @@ class AuthorizationEndpoints:
             logger.warning("a sign-in cannot be finished: %s", exc)
             _show_failure(http_request, "The place where you sign in does not answer.", 503)
             return
-        _redirect(http_request, self._back(hop.request, **answer))
+        PAGES.redirect(http_request, self._back(hop.request, **answer), status=302)
 
     async def _finish(self, hop: Hop, fields: Mapping[str, str]) -> dict[str, str]:
         """What the client gets after a person was at the provider."""
@@ -412,22 +410,14 @@ class AuthorizationEndpoints:
         return self.server.issuer.startswith("https:")
 
     def _browser(self, head: RequestHead) -> str | None:
-        for pair in head.headers.get(b"cookie", b"").decode("latin-1").split(";"):
-            name, _, value = pair.strip().partition("=")
-            if name == self._cookie_name and _BROWSER.fullmatch(value):
-                return value
-        return None
+        values = cookies(head.headers, self._cookie_name)
+        return next(filter(_BROWSER.fullmatch, values), None)
 
     def _set_cookie(self, browser: str) -> tuple[bytes, bytes]:
-        parts = [
-            f"{self._cookie_name}={browser}",
-            "Path=/",
-            f"Max-Age={_BROWSER_LIFE}",
-            "HttpOnly",
-            # not `Strict`: the provider is another site, and people come back from there
-            "SameSite=Lax",
-        ]
-        return b"set-cookie", "; ".join([*parts, "Secure"] if self._is_secure else parts).encode()
+        # not `Strict`: the provider is another site, and people come back from there
+        return set_cookie(
+            self._cookie_name, browser, _BROWSER_LIFE, same_site="Lax", is_secure=self._is_secure
+        )
 
     def _is_own_form(self, head: RequestHead) -> bool:
         origin = head.headers.get(b"origin", b"").decode("latin-1").lower()
@@ -492,8 +482,7 @@ def _fields(http_request: HttpRequest) -> dict[str, str] | None:
     """The parameters of a request, with credentials of its header; None if one appears twice."""
     head = http_request.head
     if head.method == b"POST":
-        kind = head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        text = http_request.body.decode("latin-1") if kind == _FORM.encode() else ""
+        text = http_request.body.decode("latin-1") if is_form(head) else ""
     else:
         text = head.url.partition(b"?")[2].decode("latin-1")
     try:
@@ -532,20 +521,8 @@ def _say_error(http_request: HttpRequest, error: str, reason: str, status: int =
     http_request.respond(status, (body,), kind=JSON, extra=extra)
 
 
-def _show(
-    http_request: HttpRequest, page: Markup, status: int, *extra: tuple[bytes, bytes]
-) -> None:
-    data = page.encode("utf-8", "replace")
-    http_request.respond(status, (data,), kind=_HTML, extra=safe(*extra))
-
-
 def _show_failure(http_request: HttpRequest, reason: str, status: int = 400) -> None:
-    _show(http_request, failure_page(reason, _AGAIN), status)
-
-
-def _redirect(http_request: HttpRequest, address: str) -> None:
-    extra = safe((b"location", address.encode("ascii", "ignore")))
-    http_request.respond(302, (), kind=_HTML, extra=extra)
+    PAGES.show(http_request, failure_page(reason, _AGAIN), status)
 
 
 def _refuse_length(http_request: HttpRequest) -> None:

@@ -1,7 +1,6 @@
 """Receives the browser's redirect after a login: one answer, on loopback."""
 
 import asyncio
-import html
 import secrets
 import socket
 from collections.abc import AsyncGenerator
@@ -13,9 +12,11 @@ from multitap.errors import ConfigError
 from multitap.http.addresses import is_loopback
 from multitap.http.closed_ports import close_port
 from multitap.http.server.connections import HttpLimits
+from multitap.http.server.pages import Pages, document
 from multitap.http.server.peer import PeerUsers
 from multitap.http.server.request import HttpRequest, Rejected, RequestHead
 from multitap.http.server.server import bind, open_http_server, start_listening
+from multitap.markup import element
 from multitap.oauth.account import LOGIN_TIMEOUT
 from multitap.oauth.errors import LoginFailed, clean
 from multitap.tasks import InOwnTask
@@ -26,13 +27,7 @@ _FIELDS = 64  # of a query
 _LIMITS = HttpLimits(
     connections=16, head=16 * 1024, body=0, request_timeout=5.0, linger=5.0, drain=1.0
 )
-_HTML = b"text/html; charset=utf-8"
-_HEADERS = [
-    # injected content must not run or load anything
-    (b"content-security-policy", b"default-src 'none'"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-]
+_PAGES = Pages()
 
 
 class Callback:
@@ -209,6 +204,6 @@ def _bind(host: str, port: int) -> list[socket.socket]:
 def _show(
     http_request: HttpRequest, status: HTTPStatus, message: str, location: str | None = None
 ) -> None:
-    page = f"<!doctype html><title>Multitap</title><p>{html.escape(message)}</p>"
-    headers = _HEADERS if location is None else [*_HEADERS, (b"location", location.encode())]
-    http_request.say(status, page, kind=_HTML, extra=headers)
+    page = document("Login", element("p", message))
+    extra = () if location is None else ((b"location", location.encode()),)
+    _PAGES.show(http_request, page, status, *extra)

@@ -17,7 +17,7 @@ from multitap.gateway.fronts.http import HttpFront, serve_http
 from multitap.gateway.fronts.tokens import TokenSources
 from multitap.gateway.gateway import open_gateway
 from multitap.http.server.server import bind, url_of
-from multitap.screens.page.access import ATTEMPTS, COOKIE, SAFE, ConsoleKeys
+from multitap.screens.page.access import ATTEMPTS, COOKIE, PAGES, ConsoleKeys
 from multitap.screens.page.console import Console
 from multitap.screens.page.page_feed import MOST_CALLS
 from multitap.screens.page.pages import PLACES
@@ -185,10 +185,10 @@ async def test_every_response_has_the_headers_that_keep_others_out(console):
     await enter(console)
     for path in (*PATHS, "/console/nothing", "/console/static/console.js", "/console/enter"):
         async with console.browser.get(path) as response:
-            for name, value in SAFE:
+            for name, value in PAGES.safe:
                 assert response.headers[name.decode()] == value.decode(), (path, name)
             assert response.headers["x-content-type-options"] == "nosniff"
-    policy = dict(SAFE)[b"content-security-policy"].decode()
+    policy = dict(PAGES.safe)[b"content-security-policy"].decode()
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
 
@@ -207,7 +207,7 @@ async def test_the_tokens_of_clients_and_of_browsers_open_their_own_door_only(co
 
         await until_told(is_answered_so)
     async with console.stranger.get(
-        "/console", headers={"cookie": f"{COOKIE.decode()}={client}"}
+        "/console", headers={"cookie": f"{COOKIE}={client}"}
     ) as response:
         assert response.status == 401
     async with console.stranger.get(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from multitap.http.server import pages as http_pages
 from multitap.markup import Content, Markup, element
 
 # a file of its own, no attributes: the policy of these pages allows no other styles
@@ -29,10 +30,6 @@ class AccountRow(NamedTuple):
 
 def sign_in(csrf: str, then: str, providers: Iterable[tuple[str, str]], reason: str = "") -> Markup:
     """The page for those who have not signed in."""
-    links = [
-        element("p", element("a", f"Sign in with {label}", href=address))
-        for label, address in providers
-    ]
     form = _form(
         "/accounts/sign-in",
         csrf,
@@ -43,7 +40,15 @@ def sign_in(csrf: str, then: str, providers: Iterable[tuple[str, str]], reason: 
         element("input", type="hidden", name="then", value=then),
         element("button", "Sign in", type="submit"),
     )
-    return page("Sign in", _alert(reason), links, form)
+    return page("Sign in", _alert(reason), provider_links(providers), form)
+
+
+def provider_links(providers: Iterable[tuple[str, str]]) -> Content:
+    """Where to sign in, by the names of the providers."""
+    return [
+        element("p", element("a", f"Sign in with {label}", href=address))
+        for label, address in providers
+    ]
 
 
 def overview(
@@ -128,12 +133,14 @@ def keys(csrf: str, server: str, person: str, names: Sequence[str], reason: str 
     )
 
 
+def no_server() -> Markup:
+    return message("Not connected", "There is no such server.")
+
+
 def forward(address: str, place: str) -> Markup:
     """A page that leads to an authorization server."""
-    # not a redirect: browsers apply the policy for forms to what follows them
-    refresh = element("meta", http_equiv="refresh", content=f"0;url={address}")
     link = element("p", element("a", f"Continue at {place}", href=address))
-    return page("Continue", link, head=refresh)
+    return page("Continue", link, head=http_pages.forward(address))
 
 
 def message(title: str, *lines: str) -> Markup:
@@ -147,16 +154,9 @@ def message(title: str, *lines: str) -> Markup:
 
 def page(title: str, *content: Content, head: Content = None) -> Markup:
     """A whole page."""
-    start = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("title", f"{title} - Multitap"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("link", rel="stylesheet", href="/accounts/style.css"),
-        head,
-    )
-    body = element("body", element("main", element("h1", title), *content))
-    return Markup(f"<!doctype html>{element('html', start, body, lang='en')}")
+    style = element("link", rel="stylesheet", href="/accounts/style.css")
+    body = element("main", element("h1", title), *content)
+    return http_pages.document(title, body, head=[style, head])
 
 
 def _form(action: str, csrf: str, *content: Content, is_row: bool = False) -> Markup:

@@ -10,7 +10,6 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -32,10 +31,10 @@ from multitap.gateway.fronts.browser_sessions import (
     Visitor,
 )
 from multitap.gateway.gateway import Gateway
-from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead, ToDo
+from multitap.http.server.pages import Pages, is_form
+from multitap.http.server.request import HttpRequest, Rejected, RequestHead, ToDo
 from multitap.hub.people import Members
 from multitap.limits import Rate, RateLimit
-from multitap.markup import Markup
 from multitap.principal import Person, Principal
 from multitap.trust.personal_vault import keys_of
 
@@ -47,22 +46,7 @@ ATTEMPTS = "10/min"
 _LARGEST = 64 * 1024  # bytes of a form
 _PAGE_TIMEOUT = 30.0  # seconds until an authorization server has described itself
 _LONGEST_KEY = 16 * 1024
-_FORM = b"application/x-www-form-urlencoded"
-_HTML = b"text/html; charset=utf-8"
-_POLICY = (
-    b"default-src 'none'",
-    b"style-src 'self'",
-    b"form-action 'self'",
-    b"base-uri 'none'",
-    b"frame-ancestors 'none'",
-)
-_SAFE: tuple[tuple[bytes, bytes], ...] = (
-    (b"content-security-policy", b"; ".join(_POLICY)),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-    (b"x-frame-options", b"DENY"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-)
+_PAGES = Pages("style-src 'self'")
 _OWN_PATH = re.compile(
     r"/(?:accounts|console)(?:/[\w/-]{0,100})?(?:\?for=[\w%-]{0,2000})?", re.ASCII
 )
@@ -121,11 +105,11 @@ class AccountPages:
         """Decide about a request by its head, and who answers it."""
         handler = self._handlers.get((head.method, head.path))
         if handler is None:
-            return Rejected(404, "there is no such page", _SAFE)
+            return Rejected(404, "there is no such page", _PAGES.safe)
         if head.length > _LARGEST:
-            return Rejected(413, f"a form has at most {_LARGEST} bytes", _SAFE)
+            return Rejected(413, f"a form has at most {_LARGEST} bytes", _PAGES.safe)
         if head.method == b"POST" and not self._is_own(head.headers):
-            return Rejected(403, "pages of other sites may not use this form", _SAFE)
+            return Rejected(403, "pages of other sites may not use this form", _PAGES.safe)
         head.keeps_body = head.method == b"POST"
         head.handler = handler
         head.edition = None  # sessions begin and end: nothing is remembered
@@ -164,7 +148,7 @@ class AccountPages:
     ) -> None:
         # there is no session yet that a form could be bound to; `_is_own` guards this one
         page = pages.sign_in("", then, self.sign_in_pages(then), reason)
-        _show(http_request, page, status)
+        _PAGES.show(http_request, page, status)
 
     async def _sign_in(self, http_request: HttpRequest) -> None:
         form = _form_of(http_request)
@@ -172,7 +156,7 @@ class AccountPages:
         principal = self._admit(form.get("token", "").strip().encode("latin-1", "replace"))
         cookie = None if principal is None else self.sessions.begin(Visitor(principal))
         if cookie is not None:
-            _go(http_request, then, cookie)
+            _PAGES.redirect(http_request, then, cookie)
         # only wrong ones are counted: whoever guesses keeps nobody with a token out
         elif wait := self._wrong.take(time.monotonic()):
             self._ask_to_sign_in(http_request, then, f"Too many attempts: wait {wait:.0f} s", 429)
@@ -194,7 +178,7 @@ class AccountPages:
             return
         # the same browser has to come back: a session that somebody else began is not taken over
         mine = self.sessions.begin_sign_in(msgspec.structs.replace(pending, then=then))
-        _show(http_request, pages.forward(address, provider.label), 200, mine)
+        _PAGES.show(http_request, pages.forward(address, provider.label), 200, mine)
 
     @property
     def _signed_in(self) -> str:
@@ -219,11 +203,11 @@ class AccountPages:
         if cookie is None:
             self._ask_to_sign_in(http_request, then, "Only people have accounts here.", 403)
         else:
-            _go(http_request, then, cookie, self.sessions.end_sign_in(pending))
+            _PAGES.redirect(http_request, then, cookie, self.sessions.end_sign_in(pending))
 
     async def _sign_out(self, http_request: HttpRequest) -> None:
         if self._is_guarded(http_request, _form_of(http_request)):
-            _go(http_request, "/accounts", self.sessions.end())
+            _PAGES.redirect(http_request, "/accounts", self.sessions.end())
 
     def _is_guarded(
         self, http_request: HttpRequest, form: Mapping[str, str]
@@ -233,7 +217,7 @@ class AccountPages:
         if session is None:
             self._ask_to_sign_in(http_request, "/accounts")
         elif not secrets.compare_digest(form.get("csrf", "").encode(), session.csrf.encode()):
-            _show(http_request, pages.message("Not done", "This form is out of date."), 403)
+            _PAGES.show(http_request, pages.message("Not done", "This form is out of date."), 403)
             return None
         return session
 
@@ -249,7 +233,7 @@ class AccountPages:
         page = pages.overview(
             session.csrf, str(session.person), rows, is_admin=session.visitor.is_admin
         )
-        _show(http_request, page)
+        _PAGES.show(http_request, page)
 
     def _servers(self, session: BrowserSession) -> Mapping[str, ServerConfig]:
         """The servers at which a person may have an account: those that they may see."""
@@ -275,7 +259,7 @@ class AccountPages:
         target = self._gateway.connections.links.read(ticket)
         if target is None:
             text = "This link is too old, or was changed. Call the tool again to get a new one."
-            _show(http_request, pages.message("Not connected", text), 410)
+            _PAGES.show(http_request, pages.message("Not connected", text), 410)
             return
         session = self.sessions.find(http_request.head)
         if session is None:
@@ -288,13 +272,13 @@ class AccountPages:
             return
         config = self._servers(session).get(server)
         if config is None:
-            _show(http_request, pages.message("Not connected", "There is no such server."), 404)
+            _PAGES.show(http_request, pages.no_server(), 404)
         elif names := keys_of(config):
-            _show(http_request, pages.keys(session.csrf, server, str(person), names))
+            _PAGES.show(http_request, pages.keys(session.csrf, server, str(person), names))
         else:
             place = urlsplit(config.url).hostname if isinstance(config, HttpServer) else server
             page = pages.consent(session.csrf, server, str(person), place or server, ticket)
-            _show(http_request, page)
+            _PAGES.show(http_request, page)
 
     async def _refuse_other(self, http_request: HttpRequest, person: Person, server: str) -> None:
         reason = "the link was for somebody else"
@@ -302,7 +286,7 @@ class AccountPages:
         await anyio.to_thread.run_sync(partial(note, allow=False))
         text = "This link was made for somebody else. Nothing was connected."
         more = "If somebody sent it to you, tell the person who runs this gateway."
-        _show(http_request, pages.message("Not for you", text, more), 403)
+        _PAGES.show(http_request, pages.message("Not for you", text, more), 403)
 
     async def _connect(self, http_request: HttpRequest) -> None:
         form = _form_of(http_request)
@@ -317,23 +301,23 @@ class AccountPages:
                 return
         config = self._servers(session).get(server)
         if config is None:
-            _show(http_request, pages.message("Not connected", "There is no such server."), 404)
+            _PAGES.show(http_request, pages.no_server(), 404)
         elif names := keys_of(config):
-            _show(http_request, pages.keys(session.csrf, server, str(person), names))
+            _PAGES.show(http_request, pages.keys(session.csrf, server, str(person), names))
         elif not isinstance(config, HttpServer):
-            _show(http_request, pages.message(server, "This server needs no account."))
+            _PAGES.show(http_request, pages.message(server, "This server needs no account."))
         else:
             await self._begin_login(http_request, person, server)
 
     async def _begin_login(self, http_request: HttpRequest, person: Person, server: str) -> None:
         login = await self._logins.begin(person, server, f"{self.base}/accounts/callback")
         if isinstance(login, str):
-            _show(http_request, pages.message("Not connected", login), 502)
+            _PAGES.show(http_request, pages.message("Not connected", login), 502)
             return
         place = urlsplit(login.page).hostname or server
         # the browser may come back to another replica
         mine = self.sessions.begin_login(login.state, login.replica)
-        _show(http_request, pages.forward(login.page, place), 200, mine)
+        _PAGES.show(http_request, pages.forward(login.page, place), 200, mine)
 
     async def _finish_login(self, http_request: HttpRequest) -> None:
         """The redirect from an authorization server: it counts only in the browser that left."""
@@ -341,7 +325,7 @@ class AccountPages:
         state = head.query.get("state", [""])[0]
         session = self.sessions.find(head)
         if session is None:
-            _show(http_request, pages.message("Not connected", NOT_BEGUN), 400)
+            _PAGES.show(http_request, pages.message("Not connected", NOT_BEGUN), 400)
             return
         address = f"{self.base}{head.url.decode('latin-1')}"
         replica = self.sessions.find_login(head, state)
@@ -350,9 +334,9 @@ class AccountPages:
             await self._refuse_other(http_request, session.person, outcome.server)
         elif outcome.reason is None:
             text = f"Your account is connected with {outcome.server}. You can close this page."
-            _show(http_request, pages.message("Connected", text))
+            _PAGES.show(http_request, pages.message("Connected", text))
         else:
-            _show(http_request, pages.message("Not connected", outcome.reason), 400)
+            _PAGES.show(http_request, pages.message("Not connected", outcome.reason), 400)
 
     async def _store_keys(self, http_request: HttpRequest) -> None:
         form = _form_of(http_request)
@@ -364,11 +348,11 @@ class AccountPages:
         values = {name: form.get(f"key-{name}", "").strip() for name in names}
         if not values or not all(0 < len(value) <= _LONGEST_KEY for value in values.values()):
             page = pages.keys(session.csrf, server, str(session.person), names, "A key is missing.")
-            _show(http_request, page, 400)
+            _PAGES.show(http_request, page, 400)
             return
         await self._people.of(session.person).connect_keys(server, values)
         text = f"Your key is stored for {server}. You can close this page."
-        _show(http_request, pages.message("Connected", text))
+        _PAGES.show(http_request, pages.message("Connected", text))
 
     async def _disconnect(self, http_request: HttpRequest) -> None:
         form = _form_of(http_request)
@@ -377,10 +361,11 @@ class AccountPages:
         server = form.get("server", "")
         if server in self._people.servers:
             await self._people.of(session.person).disconnect(server)
-        _go(http_request, "/accounts")
+        _PAGES.redirect(http_request, "/accounts")
 
     async def _style(self, http_request: HttpRequest) -> None:
-        http_request.respond(200, (pages.STYLE,), kind=b"text/css; charset=utf-8", extra=[*_SAFE])
+        headers = _PAGES.headers()
+        http_request.respond(200, (pages.STYLE,), kind=b"text/css; charset=utf-8", extra=headers)
 
 
 def open_accounts(front: "HttpFront", base: str) -> None:
@@ -428,8 +413,7 @@ def open_accounts(front: "HttpFront", base: str) -> None:
 
 
 def _form_of(http_request: HttpRequest) -> dict[str, str]:
-    kind = http_request.head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if kind != _FORM:
+    if not is_form(http_request.head):
         return {}
     try:
         values = parse_qs(http_request.body.decode("utf-8", "replace"), max_num_fields=64)
@@ -442,19 +426,3 @@ def _own_path(path: str) -> str:
     """A path of ours to go on to; anything else is the overview, not a stranger's page."""
     # it becomes a header: with a line break in it, a link could set a cookie
     return path if _OWN_PATH.fullmatch(path) else "/accounts"
-
-
-def _go(http_request: HttpRequest, path: str, *extra: tuple[bytes, bytes]) -> None:
-    location = (b"location", path.encode("ascii", "ignore"))
-    http_request.respond(HTTPStatus.SEE_OTHER, (b"",), kind=_HTML, extra=_headers(location, *extra))
-
-
-def _show(
-    http_request: HttpRequest, page: Markup, status: int = 200, *extra: tuple[bytes, bytes]
-) -> None:
-    data = page.encode("utf-8", "replace")
-    http_request.respond(status, (data,), kind=_HTML, extra=_headers(*extra))
-
-
-def _headers(*more: tuple[bytes, bytes]) -> Headers:
-    return [*_SAFE, *more]

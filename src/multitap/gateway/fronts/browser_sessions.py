@@ -5,13 +5,14 @@ Nothing is kept here: any replica that shares the key can go on with what anothe
 
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import TypeVar
 
 import msgspec
 
 from multitap.gateway.connections import as_text, from_text
+from multitap.http.server.pages import cookies, set_cookie
 from multitap.http.server.request import RequestHead
 from multitap.principal import NO_PERSON, Person, Principal
 from multitap.trust.single_use import Seal
@@ -93,7 +94,7 @@ class BrowserSessions:
 
     def find(self, head: RequestHead) -> BrowserSession | None:
         """The session of a request; None if nobody has signed in, or may no longer come in."""
-        for value in self._values(head, self._prefix):
+        for value in cookies(head.headers, self._prefix):
             session = self._open(value, _SESSION, BrowserSession, SESSION_LIFE)
             if session is not None and self._is_valid(session.visitor):
                 return session
@@ -118,7 +119,7 @@ class BrowserSessions:
 
     def find_sign_in(self, head: RequestHead, state: str) -> PendingSignIn | None:
         """The sign-in with a state that this browser has begun, if it has."""
-        for value in self._values(head, self._name(state)):
+        for value in cookies(head.headers, self._name(state)):
             pending = self._open(value, _PENDING, PendingSignIn, SIGN_IN_LIFE)
             if pending is not None and secrets.compare_digest(
                 pending.state.encode(), state.encode()
@@ -136,7 +137,7 @@ class BrowserSessions:
 
     def find_login(self, head: RequestHead, state: str) -> str | None:
         """The replica that has a login which this browser has begun, if it has."""
-        for value in self._values(head, self._name(state)):
+        for value in cookies(head.headers, self._name(state)):
             login = self._open(value, _LOGIN, tuple[str, str], SIGN_IN_LIFE)
             if login is not None and login[0] == state:
                 return login[1]
@@ -145,12 +146,6 @@ class BrowserSessions:
     def _name(self, state: str) -> str:
         # several tabs may sign in at the same time
         return f"{self._prefix}-{state[:8]}"
-
-    def _values(self, head: RequestHead, name: str) -> Iterator[str]:
-        for pair in head.headers.get(b"cookie", b"").decode("latin-1").split(";"):
-            label, _, value = pair.strip().partition("=")
-            if label == name:
-                yield value
 
     @cached_property
     def _seal(self) -> Seal:
@@ -170,6 +165,4 @@ class BrowserSessions:
 
     def _header(self, name: str, value: str, seconds: float) -> tuple[bytes, bytes]:
         # Lax, not Strict: people come back from authorization servers of other sites
-        parts = [f"{name}={value}", "Path=/", f"Max-Age={seconds:.0f}"]
-        parts += ["HttpOnly", "SameSite=Lax", *(["Secure"] if self._is_secure else [])]
-        return b"set-cookie", "; ".join(parts).encode()
+        return set_cookie(name, value, seconds, same_site="Lax", is_secure=self._is_secure)

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import anyio
@@ -10,7 +10,8 @@ from anyio import to_thread
 
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.tokens import TokenSources
-from multitap.http.server.request import Headers, Rejected
+from multitap.http.server.pages import Pages, set_cookie
+from multitap.http.server.request import Rejected
 from multitap.limits import Rate, RateLimit
 from multitap.trust.single_use import Issued, bind
 from multitap.trust.tokens import AccessTokens
@@ -125,44 +126,23 @@ class TooManyAttempts(MultitapError):
         self.wait = wait
 
 
-COOKIE = b"multitap_console"
+COOKIE = "multitap_console"
 MARK = b"x-multitap-console"
 """A header that a page of another origin cannot send without asking us first."""
-FORM = b"application/x-www-form-urlencoded"
 
-_POLICY = (
-    "default-src 'none'",
+PAGES = Pages(
     "script-src 'self'",
     "style-src 'self'",
     "img-src 'self' data: blob:",
     "media-src data: blob:",
     "connect-src 'self'",
-    "form-action 'self'",
-    "base-uri 'none'",
-    "frame-ancestors 'none'",
     # no string can become markup, even through a bug in our scripts
     "require-trusted-types-for 'script'",
     "trusted-types 'none'",
 )
-SAFE: tuple[tuple[bytes, bytes], ...] = (
-    (b"content-security-policy", "; ".join(_POLICY).encode()),
-    (b"referrer-policy", b"no-referrer"),
-    # the content must not remain on disk after the browser is closed
-    (b"cache-control", b"no-store"),
-    (b"x-frame-options", b"DENY"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
-)
-"""Headers of every response."""
 
 _OWN_SITES = frozenset({b"", b"none", b"same-origin"})
 """Values of `Sec-Fetch-Site` for requests of our own pages or of a person."""
-
-
-def safe(*more: tuple[bytes, bytes]) -> Headers:
-    """The headers of a response."""
-    return [*SAFE, *more]
 
 
 def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> Rejected | None:
@@ -193,24 +173,11 @@ def foreign(method: bytes, headers: Mapping[bytes, bytes], *, is_form: bool) -> 
     return None if is_own and site in _OWN_SITES else _DENIED
 
 
-_DENIED = Rejected(403, "pages of other origins may not use the console", SAFE)
+_DENIED = Rejected(403, "pages of other origins may not use the console", PAGES.safe)
 
 
-def cookies(headers: Mapping[bytes, bytes]) -> Iterable[bytes]:
-    """All values of the cookie: another port of this host may have set one, too."""
-    for pair in headers.get(b"cookie", b"").split(b";"):
-        name, _, value = pair.strip().partition(b"=")
-        if name == COOKIE:
-            yield value.strip()
-
-
-def set_cookie(value: str, seconds: float, *, is_secure: bool) -> tuple[bytes, bytes]:
+def console_cookie(value: str, seconds: float, *, is_secure: bool) -> tuple[bytes, bytes]:
     """The header that sets a browser's cookie; zero seconds delete it."""
-    parts = [
-        f"{COOKIE.decode()}={value}",
-        "Path=/console",
-        f"Max-Age={int(seconds)}",
-        "HttpOnly",
-        "SameSite=Strict",
-    ]
-    return b"set-cookie", "; ".join([*parts, "Secure"] if is_secure else parts).encode()
+    return set_cookie(
+        COOKIE, value, seconds, path="/console", same_site="Strict", is_secure=is_secure
+    )

@@ -12,19 +12,18 @@ from multitap.errors import MultitapError
 from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.accounts import AccountPages
 from multitap.gateway.fronts.tokens import Admitted
+from multitap.http.server.pages import cookies, is_form
 from multitap.http.server.request import JSON, HttpRequest, Rejected, RequestHead, ToDo
-from multitap.markup import Markup
 from multitap.principal import token_principal
 from multitap.screens.page import pages
 from multitap.screens.page.access import (
-    FORM,
+    COOKIE,
     LIFE,
+    PAGES,
     ConsoleKeys,
     TooManyAttempts,
-    cookies,
+    console_cookie,
     foreign,
-    safe,
-    set_cookie,
 )
 from multitap.screens.page.page_feed import PageFeed
 
@@ -32,7 +31,6 @@ LARGEST = 16 * 1024 * 1024
 """Bytes of a result that is sent to a page; a browser would stall with more."""
 API = b"/console/api/"
 
-_HTML = b"text/html; charset=utf-8"
 _KINDS = {
     ".css": b"text/css; charset=utf-8",
     ".js": b"text/javascript; charset=utf-8",
@@ -58,7 +56,7 @@ class Console:
         self._keys = keys
         self._feed = PageFeed(control, control.gateway.tasks)
         self._api = ControlApi(
-            control, "console", largest=LARGEST, headers=safe(), check=self._check
+            control, "console", largest=LARGEST, headers=PAGES.headers(), check=self._check
         )
         self._files = _static_files()
         self._pages: Mapping[bytes, Handler] = {
@@ -155,14 +153,17 @@ class Console:
         return self._feed.is_watched
 
     def _token_of(self, head: RequestHead) -> str | None:
-        token_ids = map(self._keys.is_admitted, cookies(head.headers))
+        token_ids = map(
+            self._keys.is_admitted,
+            (value.encode("latin-1") for value in cookies(head.headers, COOKIE)),
+        )
         return next((token_id for token_id in token_ids if token_id is not None), None)
 
     def _refuse_locked(self, http_request: HttpRequest) -> None:
         head = http_request.head
         if head.method == b"GET" and self._is_page(head.path):
             page = pages.locked_page(providers=self._sign_in_pages(head.path))
-            _show(http_request, page, 401)
+            PAGES.show(http_request, page, 401)
         else:
             self._api.refuse(
                 http_request, ControlFailure("the console is locked", kind="denied"), 401
@@ -172,45 +173,47 @@ class Console:
         head = http_request.head
         if head.method == b"GET":
             text = head.query.get("key", [""])[0]
-        elif head.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() == FORM:
+        elif is_form(head):
             # any bytes can be decoded so, and a wrong key is refused anyway
             text = parse_qs(http_request.body.decode("latin-1")).get("key", [""])[0]
         else:
             text = ""
         if not text:
-            _show(http_request, pages.locked_page(), 401)
+            PAGES.show(http_request, pages.locked_page(), 401)
             return
         try:
             token = await self._keys.exchange(text)
         except TooManyAttempts as exc:
             wait = (b"retry-after", b"%d" % (int(exc.wait) + 1))
-            _show(http_request, pages.locked_page(str(exc)), 429, wait)
+            PAGES.show(http_request, pages.locked_page(str(exc)), 429, wait)
             return
         if token is None:
             reason = "This link was used already, or is too old."
-            _show(http_request, pages.locked_page(reason), 401)
+            PAGES.show(http_request, pages.locked_page(reason), 401)
             return
         # TLS ends here or at a proxy; without it, `Secure` would make browsers drop the cookie
         is_forwarded = head.headers.get(b"x-forwarded-proto") == b"https"
         is_secure = head.peer.is_secure or is_forwarded
-        cookie = set_cookie(token, LIFE, is_secure=is_secure)
-        _show(http_request, pages.entered_page(), 200, cookie)
+        cookie = console_cookie(token, LIFE, is_secure=is_secure)
+        PAGES.show(http_request, pages.entered_page(), 200, cookie)
 
     async def _place(self, http_request: HttpRequest) -> None:
         place = http_request.head.path.rpartition(b"/")[2].decode()
         name = place if place in pages.PLACES else "servers"
-        _show(http_request, await pages.place_page(self._control, name))
+        PAGES.show(http_request, await pages.place_page(self._control, name))
 
     def _file(self, http_request: HttpRequest) -> None:
         kind, data = self._files[http_request.head.path]
-        http_request.respond(200, (data,), kind=kind, extra=safe())
+        http_request.respond(200, (data,), kind=kind, extra=PAGES.headers())
 
     async def _events(self, http_request: HttpRequest) -> None:
         # nothing is awaited between this check and the count in `pour`
         if self._feed.is_full:
-            http_request.say(503, "too many pages are open", extra=safe((b"retry-after", b"5")))
+            http_request.say(
+                503, "too many pages are open", extra=PAGES.headers((b"retry-after", b"5"))
+            )
             return
-        http_request.stream(safe())
+        http_request.stream(PAGES.headers())
         await self._feed.pour(http_request.write)
         http_request.end()
 
@@ -219,22 +222,15 @@ class Console:
         if admitted.is_admin and self.accounts is not None:
             gone = self.accounts.sessions.end()
         else:
-            gone = set_cookie("", 0, is_secure=False)
-        http_request.respond(200, (b"null",), kind=JSON, extra=safe(gone))
+            gone = console_cookie("", 0, is_secure=False)
+        http_request.respond(200, (b"null",), kind=JSON, extra=PAGES.headers(gone))
         if not admitted.is_admin:
             # afterwards: revoking the token closes its connections
             await self._keys.leave(admitted.principal.key)
 
 
 def _missing(http_request: HttpRequest) -> None:
-    http_request.say(404, "there is no such page", extra=safe())
-
-
-def _show(
-    http_request: HttpRequest, page: Markup, status: int = 200, *extra: tuple[bytes, bytes]
-) -> None:
-    data = page.encode("utf-8", "replace")
-    http_request.respond(status, (data,), kind=_HTML, extra=safe(*extra))
+    http_request.say(404, "there is no such page", extra=PAGES.headers())
 
 
 def _static_files() -> dict[bytes, tuple[bytes, bytes]]:

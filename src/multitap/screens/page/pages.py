@@ -7,6 +7,8 @@ from pathlib import Path
 from multitap.control.messages import GatewayState
 from multitap.control.service import ControlService
 from multitap.errors import MultitapError
+from multitap.gateway.fronts.account_pages import provider_links
+from multitap.http.server.pages import document, forward
 from multitap.markup import Content, Markup, element
 from multitap.screens.view import server_rows
 
@@ -54,10 +56,6 @@ def _status(state: GatewayState) -> Content:
 
 def locked_page(reason: str = "", providers: Iterable[tuple[str, str]] = ()) -> Markup:
     """The page for browsers without a valid key; people may sign in with one of the providers."""
-    links = [
-        element("p", element("a", f"Sign in with {label}", href=address))
-        for label, address in providers
-    ]
     alert = element("p", reason, class_="note error", role="alert") if reason else None
     form = element(
         "form",
@@ -71,7 +69,7 @@ def locked_page(reason: str = "", providers: Iterable[tuple[str, str]] = ()) -> 
         "main",
         element("h1", "The console is locked"),
         alert,
-        links,
+        provider_links(providers),
         element(
             "p",
             "Open the link that ",
@@ -88,18 +86,14 @@ def locked_page(reason: str = "", providers: Iterable[tuple[str, str]] = ()) -> 
 
 def entered_page() -> Markup:
     """A page that leads to the console and leaves the address with the key."""
-    # no redirect: after a link on another site, the browser would not send the new cookie
-    forward = element("meta", http_equiv="refresh", content="0;url=/console/servers")
     link = element("a", "Continue to the console", href="/console/servers")
-    return _page("Welcome", element("main", element("p", link), id="main"), head=forward)
+    return _page(
+        "Welcome", element("main", element("p", link), id="main"), head=forward("/console/servers")
+    )
 
 
 def _page(title: str, *content: Content, head: Content = None) -> Markup:
-    start = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("title", f"{title} - Multitap"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+    parts = [
         element("meta", name="color-scheme", content="light dark"),
         element("link", rel="icon", href="/console/static/icon.svg", type="image/svg+xml"),
         element("link", rel="stylesheet", href="/console/static/console.css"),
@@ -107,9 +101,8 @@ def _page(title: str, *content: Content, head: Content = None) -> Markup:
         # all at once: otherwise each is found only after its importer has been loaded
         *(element("link", rel="modulepreload", href=name) for name in _modules()),
         element("script", type="module", src="/console/static/console.js"),
-    )
-    body = element("body", *content)
-    return Markup(f"<!doctype html>{element('html', start, body, lang='en')}")
+    ]
+    return document(title, *content, head=parts)
 
 
 @cache

@@ -246,17 +246,35 @@ def require(loaded: Loaded, name: str) -> None:
     """
     if name in loaded.settings.servers:
         return
-    if pending := loaded.held.get(name):
-        raise pending.refusal()
-    if problems := loaded.broken.get(name):
-        raise ConfigError(problem_reason(problems[0]), hint=problems[0].hint)
-    # a file that cannot be read may be the one that names it
+    refuse_unusable(loaded, lambda server: server == name)
+    raise unknown_server(loaded, name)
+
+
+def refuse_unusable(loaded: Loaded, owns: Callable[[str], bool]) -> None:
+    """Raise an error if a server that may have something is not trusted, or its entry is wrong.
+
+    Raises:
+        Untrusted: It comes with a project that is not trusted.
+        ConfigError: Its entry cannot be used.
+    """
+    for name, pending in loaded.held.items():
+        if owns(name):
+            raise pending.refusal()
+    for name, problems in loaded.broken.items():
+        if owns(name):
+            raise ConfigError(problem_reason(problems[0]), hint=problems[0].hint)
+
+
+def unknown_server(loaded: Loaded, name: str) -> UnknownName:
+    """The error for a name that no file mentions.
+
+    Raises:
+        ConfigError: A file that may name it cannot be read.
+    """
     loaded.check()
     near = did_you_mean(name, loaded.merged.servers)
-    raise UnknownName(
-        f"no server named {name!r}",
-        hint=" ".join(filter(None, (near, "`multitap status` lists all servers"))),
-    )
+    hint = " ".join(filter(None, (near, "`multitap status` lists all servers")))
+    return UnknownName(f"no server named {name!r}", hint=hint)
 
 
 def explain_emptiness(

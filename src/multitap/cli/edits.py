@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from multitap.cli.configuration import problem_reason
+from multitap.cli.configuration import problem_reason, unknown_server
 from multitap.cli.options import CommonOptions
 from multitap.cli.target import gateways
 from multitap.cli.terminal import Colour, Exit, colour_text, note, say, short_path
@@ -37,11 +37,11 @@ from multitap.config.edit.journal import (
 )
 from multitap.config.edit.secrets import clear_secrets
 from multitap.config.layers import Layer, merge, read_document
-from multitap.config.problems import Severity, did_you_mean
+from multitap.config.problems import Severity
 from multitap.config.projects import TrustState
 from multitap.config.secrets import in_text
 from multitap.config.sources import FILE, project_folder, state_directory
-from multitap.errors import ConfigError, MultitapError, UnknownName
+from multitap.errors import ConfigError, MultitapError
 from multitap.printable import printable
 from multitap.redaction import Redactor
 from multitap.trust.lock_file import LockError, LockFile, ServerPins
@@ -186,12 +186,7 @@ def entry_places(loaded: Loaded, name: str) -> tuple[EntryPlace, ...]:
     """
     stack = loaded.merged.servers.get(name)
     if stack is None:
-        loaded.check()
-        near = did_you_mean(name, loaded.merged.servers)
-        raise UnknownName(
-            f"no server named {name!r}",
-            hint=" ".join(filter(None, (near, "`multitap status` lists all servers"))),
-        )
+        raise unknown_server(loaded, name)
     # a server that was found in a folder has no entry that could be edited
     files = {seen.source.path: seen for seen in loaded.sources if not seen.source.folder}
     places: list[EntryPlace] = []

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from multitap.catalog.catalog import Resource, Tool
-from multitap.cli.configuration import near, problem_reason
+from multitap.cli.configuration import near, refuse_unusable
 from multitap.cli.options import CommonOptions
 from multitap.cli.progress import progress
 from multitap.cli.questions import listing_handlers, prompt_handlers
@@ -28,7 +28,7 @@ from multitap.control.messages import (
     ToolLine,
 )
 from multitap.control.methods import NOBODY, ActionUser, Control
-from multitap.errors import ConfigError, Unavailable, UnknownName, ungrouped
+from multitap.errors import Unavailable, UnknownName, ungrouped
 from multitap.events import LinkState, Phase, ServerSnapshot
 from multitap.hub.calls import cap_of
 from multitap.hub.hub import Hub, open_hub
@@ -281,7 +281,7 @@ class OwnHub(Control):
             check_missing(self._loaded, hub, owns)
             raise UnknownName(f"no server has a resource {uri!r}")
         content = await hub.read(uri, server=server, context=CallContext(timeout=timeout))
-        return Delivery(Raw(content.model_dump_json(by_alias=True, exclude_none=True).encode()))
+        return Delivery.of(content)
 
     async def fill(
         self,
@@ -292,7 +292,7 @@ class OwnHub(Control):
         person: ActionUser = NOBODY,  # noqa: ARG002 - see `tool`
     ) -> Delivery:
         prompt = await self._hub.prompt(name, arguments, context=CallContext(timeout=timeout))
-        return Delivery(Raw(prompt.model_dump_json(by_alias=True, exclude_none=True).encode()))
+        return Delivery.of(prompt)
 
     async def _reach_tool(self, name: str) -> Tool:
         hub, owns = self._hub, owner_by_name(self._loaded, name)
@@ -354,16 +354,10 @@ def check_missing(loaded: Loaded, hub: Hub, owns: Owns) -> None:
             project that is not trusted.
     """
     down = [server for server in hub.snapshot().servers if server.failure and owns(server.name)]
-    for server in sorted(
-        down, key=lambda server: len(server.name), reverse=True
-    ):  # the likeliest first
+    if down:
+        server = max(down, key=lambda server: len(server.name))  # the likeliest
         raise Unavailable.because(server.name, server.failure, "it is down")
-    for name, pending in loaded.held.items():
-        if owns(name):
-            raise pending.refusal()
-    for broken, problems in loaded.broken.items():
-        if owns(broken):
-            raise ConfigError(problem_reason(problems[0]), hint=problems[0].hint)
+    refuse_unusable(loaded, owns)
     if starting := [link.name for link in hub.links.values() if not link.is_settled]:
         # the likely owner is named first
         first, *others = sorted(starting, key=owns, reverse=True)

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from multitap.cli.configuration import explain_emptiness, problem_reason
+from multitap.cli.configuration import explain_emptiness, refuse_unusable
 from multitap.cli.options import SHORTEST_WAIT, CommonOptions
 from multitap.cli.terminal import Exit, complain, is_somebody_there, note
 from multitap.config import Loaded
 from multitap.control import messages
 from multitap.control.methods import Control
 from multitap.control.places import sockets
-from multitap.errors import ConfigError, MultitapError, UnknownName
+from multitap.errors import MultitapError, UnknownName
 from multitap.events import LinkState, ServerSnapshot
 from multitap.names import Naming, likely_owners
 
@@ -334,13 +334,7 @@ def explain_unknown(live: RunningGateway | None, loaded: Loaded, name: str) -> G
         naming = loaded.settings.naming
         # bare names do not tell which server they belong to
         if naming is not Naming.BARE:
-            for held, pending in loaded.held.items():
-                if likely_owners(name, [held], naming):
-                    raise pending.refusal() from None
-            for broken, problems in loaded.broken.items():
-                if likely_owners(name, [broken], naming):
-                    problem = problems[0]
-                    raise ConfigError(problem_reason(problem), hint=problem.hint) from None
+            refuse_unusable(loaded, lambda server: bool(likely_owners(name, [server], naming)))
         loaded.check()
         explain_emptiness(loaded)
         raise

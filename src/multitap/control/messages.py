@@ -22,6 +22,8 @@ from multitap.events import Snapshot
 from multitap.hub.metrics import Stats
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from multitap.catalog.catalog import Prompt, Resource, Tool
 
 MAX_BODY = 8 * 1024 * 1024
@@ -109,6 +111,10 @@ class Delivery(msgspec.Struct, frozen=True):
     """The server's own name for it."""
     cap: int = 0
     """Characters after which its text is cut."""
+
+    @classmethod
+    def of(cls, result: "BaseModel") -> "Delivery":
+        return cls(Raw(result.model_dump_json(by_alias=True, exclude_none=True).encode()))
 
 
 class TaskLine(msgspec.Struct, frozen=True, kw_only=True):

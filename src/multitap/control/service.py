@@ -14,7 +14,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import msgspec
 from anyio import to_thread
@@ -84,6 +84,7 @@ _LONGEST_WORD = 100
 _NEW_KEY = "`multitap console --no-open` prints a new one"
 _NULL, _NO_ARGUMENTS = Raw(b"null"), Raw(b"{}")
 _arguments = msgspec.json.Decoder(dict[str, Any]).decode
+_Answer = TypeVar("_Answer")
 
 
 class LinkKeys(Protocol):
@@ -270,6 +271,16 @@ class ControlService(AccessControl, WorkerControl):
             raise UnknownName(f"the gateway has no server named {server!r}")
         return self._editor()
 
+    async def _ask_others(
+        self, question: Callable[[WorkerControl], Awaitable[_Answer]]
+    ) -> Collection[_Answer]:
+        """The answers of the other workers, if there are any."""
+        return () if self.workers is None else (await self.workers.ask(question)).values()
+
+    async def _is_answered(self, reply: Callable[[WorkerControl], Awaitable[bool]]) -> bool:
+        """Deliver a person's answer here or to another worker; False if nobody waits for it."""
+        return await reply(self) or any(await self._ask_others(reply))
+
     async def console(self) -> str:
         if self.new_link is None:
             raise MultitapError(
@@ -301,10 +312,9 @@ class ControlService(AccessControl, WorkerControl):
         # the store writes in batches: a call that just ended is only in memory yet
         if (exchange := await self.exchange_here(exchange_id)) is not None:
             return exchange
-        if self.workers is not None:
-            others = await self.workers.ask(lambda worker: worker.exchange_here(exchange_id))
-            for exchange in filter(None, others.values()):
-                return exchange
+        others = await self._ask_others(lambda worker: worker.exchange_here(exchange_id))
+        for exchange in filter(None, others):
+            return exchange
         return await self.gateway.hub.store.exchange(exchange_id)
 
     async def exchange_here(self, exchange_id: str) -> RecordedExchange | None:
@@ -316,9 +326,8 @@ class ControlService(AccessControl, WorkerControl):
 
     async def spans(self, trace_id: str = "", most: int = 20) -> list[Span]:
         spans = await self.spans_here(trace_id, most)
-        if self.workers is not None:
-            others = await self.workers.ask(lambda worker: worker.spans_here(trace_id, most))
-            spans += [span for theirs in others.values() if theirs for span in theirs]
+        for others in await self._ask_others(lambda worker: worker.spans_here(trace_id, most)):
+            spans += others
         # each worker has sent as many as were asked for; a trace is shown whole
         return sorted(spans, key=lambda span: span.start)[-most if not trace_id else 0 :]
 
@@ -440,9 +449,8 @@ class ControlService(AccessControl, WorkerControl):
 
     async def questions(self) -> list[OpenQuestion]:
         questions = await self.questions_here()
-        if self.workers is not None:
-            for others in (await self.workers.ask(lambda worker: worker.questions_here())).values():
-                questions += others
+        for others in await self._ask_others(lambda worker: worker.questions_here()):
+            questions += others
         return sorted(questions, key=lambda question: question.asked)
 
     async def questions_here(self) -> list[OpenQuestion]:
@@ -451,14 +459,8 @@ class ControlService(AccessControl, WorkerControl):
     async def answer_question(
         self, number: int, result: Raw = _NULL, error: str | None = None
     ) -> bool:
-        if await self.answer_question_here(number, result, error):
-            return True
-        return self.workers is not None and any(
-            (
-                await self.workers.ask(
-                    lambda worker: worker.answer_question_here(number, result, error)
-                )
-            ).values()
+        return await self._is_answered(
+            lambda worker: worker.answer_question_here(number, result, error)
         )
 
     async def answer_question_here(self, number: int, result: Raw, error: str | None) -> bool:
@@ -519,7 +521,7 @@ class ControlService(AccessControl, WorkerControl):
     ) -> Delivery:
         context = _context(CommandUser(person), timeout)
         content = await self.gateway.hub.read(uri, server=server, context=context)
-        return Delivery(Raw(content.model_dump_json(by_alias=True, exclude_none=True).encode()))
+        return Delivery.of(content)
 
     async def fill(
         self,
@@ -531,7 +533,7 @@ class ControlService(AccessControl, WorkerControl):
     ) -> Delivery:
         context = _context(CommandUser(person), timeout)
         prompt = await self.gateway.hub.prompt(name, arguments, context=context)
-        return Delivery(Raw(prompt.model_dump_json(by_alias=True, exclude_none=True).encode()))
+        return Delivery.of(prompt)
 
     async def login(
         self, server: str, timeout: float | None = None, *, person: ActionUser = NOBODY
@@ -543,14 +545,8 @@ class ControlService(AccessControl, WorkerControl):
         self, action: str, number: int, result: Raw = _NULL, error: str | None = None
     ) -> bool:
         # the action may run in another worker than the one that got the answer
-        if await self.answer_here(action, number, result, error):
-            return True
-        return self.workers is not None and any(
-            (
-                await self.workers.ask(
-                    lambda worker: worker.answer_here(action, number, result, error)
-                )
-            ).values()
+        return await self._is_answered(
+            lambda worker: worker.answer_here(action, number, result, error)
         )
 
     async def answer_here(self, action: str, number: int, result: Raw, error: str | None) -> bool:

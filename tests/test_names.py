@@ -71,7 +71,7 @@ def test_a_kode_name_is_never_empty_and_can_be_encoded(configuration):
 
 
 @given(configurations, namings, st.randoms())
-def test_a_name_that_was_given_stays_whoever_comes_later(configuration, naming, random):
+def test_a_name_stays_the_same_with_servers_that_come_later(configuration, naming, random):
     books = NameRegistries(configuration, naming, {}, lasting=True)
     servers = [*configuration]
     random.shuffle(servers)
@@ -83,7 +83,7 @@ def test_a_name_that_was_given_stays_whoever_comes_later(configuration, naming, 
 
 
 @given(configurations, namings, st.randoms())
-def test_what_was_decided_is_the_same_whoever_comes_first_next_time(configuration, naming, random):
+def test_names_are_the_same_next_time_in_any_order_of_servers(configuration, naming, random):
     books = NameRegistries(configuration, naming, {}, lasting=True)
     servers = [*configuration]
     random.shuffle(servers)

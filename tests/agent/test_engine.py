@@ -156,7 +156,7 @@ async def test_no_more_calls_are_made_at_a_time_than_allowed():
         pytest.param(Use("broken"), "RuntimeError: out of paper", id="failing tool"),
     ],
 )
-async def test_what_goes_wrong_with_a_tool_is_told_to_the_model(provider, use, words):
+async def test_the_model_learns_what_goes_wrong_with_a_tool(provider, use, words):
     async with engine(provider, Say(uses=(use,)), Say("I see.")) as (agent, server):
         *_, finished, end = await taken(agent, "try")
 
@@ -391,7 +391,7 @@ async def test_a_block_keeps_the_model_open():
         ({"agent": "nobody"}, UnknownName, "no agent named 'nobody'"),
     ],
 )
-async def test_an_agent_that_can_not_work_says_why(options, error, message):
+async def test_an_agent_that_cannot_work_says_why(options, error, message):
     agent = AgentEngine(**options)
     with pytest.raises(error, match=message):
         await agent.chat("hi")

@@ -84,7 +84,7 @@ def test_a_bad_skill_costs_only_itself_and_says_why(folder, text, reason):
     assert problem.place.file == broken
 
 
-def test_a_place_in_a_bad_header_is_told_by_line(folder):
+def test_a_place_in_a_bad_header_is_reported_by_line(folder):
     path = write(folder / "broken" / "SKILL.md", "---\nname: x\ndescription: 'open\n---\n")
     _, (problem,) = skills.read_skill(path)
 

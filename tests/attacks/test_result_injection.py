@@ -28,7 +28,7 @@ async def test_results_are_not_searched_unless_that_is_wanted(tmp_path):
         assert warnings(hub) == ""
 
 
-async def test_an_instruction_in_a_result_is_told_and_the_result_passes(tmp_path):
+async def test_an_instruction_in_a_result_is_reported_and_the_result_passes(tmp_path):
     async with open_hub(settings(tmp_path, scan_results=True)) as hub:
         honest = await hub.call("zoo_echo", {"text": "hello"})
         result = await hub.call("zoo_echo", {"text": ATTACK})

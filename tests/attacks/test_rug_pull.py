@@ -57,7 +57,7 @@ async def test_a_changed_tool_is_withheld_at_once_from_a_registry_server(hostile
         assert "1 tool changed and withheld: 'echo'" in warnings(hub)
 
 
-async def test_a_changed_tool_of_ones_own_server_is_told_and_stays(hostile):
+async def test_a_changed_tool_of_ones_own_server_is_reported_and_stays(hostile):
     async with open_hub(hostile("rug_pull")) as hub:
         await hub.settled()
         await pull(hub)

@@ -20,7 +20,7 @@ def scans(hub, name="zoo"):
     return [line for line in hub.snapshot().server(name).warnings if line.startswith("scan: ")]
 
 
-async def test_a_poisoned_description_is_told_and_stays_by_default(tmp_path, caplog):
+async def test_a_poisoned_description_is_reported_and_stays_by_default(tmp_path, caplog):
     caplog.set_level(logging.WARNING, "multitap")
     settings = Settings(state_dir=tmp_path, servers={"zoo": server("poison")})
     async with open_hub(settings) as hub:
@@ -44,7 +44,7 @@ async def test_a_poisoned_description_is_never_shown_where_attacks_are_blocked(t
             await hub.call("zoo_echo", {"text": "x"})
 
 
-async def test_names_that_look_like_others_are_told(tmp_path):
+async def test_names_that_look_like_others_are_reported(tmp_path):
     settings = Settings(state_dir=tmp_path, servers={"zoo": server("homoglyph")})
     async with open_hub(settings) as hub:
         await hub.settled()
@@ -55,7 +55,7 @@ async def test_names_that_look_like_others_are_told(tmp_path):
         assert all(name.isascii() for name in hub.catalog.tools)
 
 
-async def test_escapes_in_descriptions_are_told_with_visible_characters(tmp_path):
+async def test_escapes_in_descriptions_are_reported_with_visible_characters(tmp_path):
     settings = Settings(state_dir=tmp_path, servers={"zoo": server("ansi_escapes")})
     async with open_hub(settings) as hub:
         await hub.settled()
@@ -68,7 +68,7 @@ async def test_escapes_in_descriptions_are_told_with_visible_characters(tmp_path
         assert len(scans(hub)) == 2
 
 
-async def test_servers_whose_names_look_alike_are_told(tmp_path):
+async def test_servers_whose_names_look_alike_are_reported(tmp_path):
     servers = {"github": server("good"), "g\u0456thub": server("good")}
     async with open_hub(Settings(state_dir=tmp_path, servers=servers)) as hub:
         await hub.settled()

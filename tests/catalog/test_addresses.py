@@ -47,7 +47,7 @@ def test_a_renamed_address_keeps_its_scheme(uri, renamed):
 
 
 @given(configurations, st.randoms())
-def test_every_address_leads_back_to_who_listed_it_whoever_comes_first(configuration, random):
+def test_every_address_leads_back_to_its_server_in_any_order(configuration, random):
     servers = [*configuration]
     random.shuffle(servers)
     books = NameRegistries(servers, Naming.SERVER_TOOL, {}, lasting=True)

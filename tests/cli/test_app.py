@@ -195,7 +195,7 @@ def test_a_group_alone_prints_its_help(multitap, group):
     assert ended.out.rstrip() == multitap(f"{group} --help").out.rstrip()
 
 
-def test_the_version_is_told(multitap):
+def test_the_version_is_printed(multitap):
     assert re.fullmatch(r"multitap \d+\.\d+\S*\n", multitap("--version").out)
 
 

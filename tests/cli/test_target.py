@@ -277,7 +277,7 @@ def test_other_files_are_another_configuration(served, typed, tmp_path):
     assert typed(served, f"stats -c {other} --live {served.gateway.pid}").code == 0
 
 
-def test_a_gateway_follows_its_files_when_it_is_told_to(world, typed):
+def test_a_gateway_follows_its_files_on_request(world, typed):
     world.configure(one=zoo("good"))
     world.serve("--http", "127.0.0.1:0", stderr=subprocess.DEVNULL)
     world.configure(one=zoo("good"), off={"command": "x", "enabled": False})
@@ -387,7 +387,7 @@ def test_on_pipes_only_the_protocol_is_spoken_and_what_is_good_is_served(world):
     assert "Traceback" not in err
 
 
-def test_a_file_that_can_not_be_read_is_said_once_and_is_no_end(world):
+def test_a_file_that_cannot_be_read_is_said_once_and_is_no_end(world):
     (world.folder / "multitap.toml").write_text("[servers")
     process = world.start("serve", stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=PATIENCE)
@@ -516,7 +516,7 @@ def test_a_failure_is_reported_once_and_again_when_it_changes(world, typed):
     ]
 
 
-def test_what_is_degraded_is_said_once_and_shown_to_whoever_looks(world, typed):
+def test_degradation_is_reported_once_and_shown_to_anybody_who_looks(world, typed):
     world.configure(one=zoo("good"))
     state = world.folder / "state" / "multitap"
     state.mkdir(parents=True, mode=0o700)

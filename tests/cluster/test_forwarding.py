@@ -95,7 +95,7 @@ async def test_progress_travels_and_restarts_the_time(tmp_path, era):
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_deadline_travels_and_the_server_is_told(tmp_path, era):
+async def test_a_deadline_travels_and_the_server_is_reported(tmp_path, era):
     ledger = Ledger(tmp_path)
     async with two_nodes(tmp_path, zoo=zoo("good", "--era", era, env=ledger.env)) as nodes:
         _, other = await pair(nodes, "zoo")

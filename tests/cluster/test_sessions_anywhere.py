@@ -184,7 +184,7 @@ async def test_the_client_of_a_call_whose_replica_dies_is_told_so(redis_server, 
     assert alive.text == "hi"
 
 
-async def test_changes_are_told_once_wherever_the_client_listens(redis_server, two):
+async def test_changes_are_reported_once_wherever_the_client_listens(redis_server, two):
     settings = two()
     more = [one.replace(servers={**one.servers, "more": zoo("good")}) for one in settings]
     async with replicas(redis_server, *settings) as opened:

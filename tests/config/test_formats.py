@@ -138,7 +138,7 @@ def test_a_key_written_twice_is_reported_and_the_last_one_counts():
     assert yaml.parse("b: 1\nc: 2\nb: 3\n").duplicates == (("b",),)
 
 
-def test_an_anchor_may_be_used_anew():
+def test_an_anchor_may_be_used_again():
     assert yaml.parse("a: &x 1\nb: *x\nc: &x 2\nd: *x\n").data == {"a": 1, "b": 1, "c": 2, "d": 2}
 
 

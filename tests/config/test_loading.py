@@ -138,7 +138,7 @@ def test_a_host_s_entries_for_the_folder_that_is_worked_in_are_found(where, tmp_
     assert loaded.settings.servers["here"].cwd == tmp_path / "sub"
 
 
-def test_a_file_that_was_told_wrong_says_what_it_looks_like(where, tmp_path):
+def test_a_file_with_the_wrong_dialect_says_what_it_looks_like(where, tmp_path):
     (tmp_path / "mcp.json").write_text('{"servers": {"a": {"type": "stdio", "command": "x"}}}')
 
     [problem] = load(native(where, [Path("mcp.json")], dialect="cursor")).problems
@@ -166,7 +166,7 @@ def test_s3_a_project_adds_and_replaces_servers_and_changes_none_of_the_users(wh
     ]
 
 
-def test_a_file_that_cannot_be_read_is_told(where, tmp_path):
+def test_a_file_that_cannot_be_read_is_reported(where, tmp_path):
     (tmp_path / "mcp.json").symlink_to("mcp.json")
 
     [problem] = load(native(where, [Path("mcp.json")])).problems

@@ -192,7 +192,7 @@ def test_files_that_are_named_stand_alone_and_may_be_of_any_dialect(where):
     assert commands(native(named, [Path("mcp.json")])) == {"a": "1", "b": "1"}
 
 
-def test_a_named_file_can_be_told_its_dialect(where):
+def test_a_named_file_can_have_its_dialect_named(where):
     write(where.folder / "mcp.json", '{"mcpServers": {"a": {"command": "x", "timeout": 5}}}')
 
     [server] = load(native(where, [Path("mcp.json")], dialect="cline")).settings.servers.values()

@@ -173,7 +173,7 @@ def test_c8_d12_an_unset_variable_is_named_with_its_place():
         (StdioServer(command="x", args=("${U}",)), {"U": "hunter2\0"}, "`args`: not valid"),
     ],
 )
-def test_a_value_that_makes_a_server_invalid_is_told_without_being_shown(config, env, message):
+def test_a_value_that_makes_a_server_invalid_is_reported_without_being_shown(config, env, message):
     with pytest.raises(ConfigError) as caught:
         expand_server(config, Scope(env=env, folder=Path("/p"), home=Path("/h")))
 
@@ -181,7 +181,7 @@ def test_a_value_that_makes_a_server_invalid_is_told_without_being_shown(config,
     assert "hunter2" not in str(caught.value)
 
 
-def test_an_environment_file_that_is_missing_is_told():
+def test_an_environment_file_that_is_missing_is_reported():
     with pytest.raises(Unresolved, match="`env_file`: cannot read `none`: No such file"):
         expand_server(StdioServer(command="x", env_file=Path("none")), SCOPE)
 

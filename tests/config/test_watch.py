@@ -38,7 +38,7 @@ def replace(path, text):
     fresh.replace(path)
 
 
-async def test_a_written_file_is_told(tmp_path):
+async def test_a_written_file_is_reported(tmp_path):
     path = tmp_path / "multitap.toml"
     path.write_text("a")
 
@@ -58,7 +58,7 @@ async def test_a_file_is_followed_through_many_replacements(tmp_path):
             assert await next_change() == {"multitap.toml"}
 
 
-async def test_a_file_that_comes_and_goes_is_told(tmp_path):
+async def test_a_file_that_comes_and_goes_is_reported(tmp_path):
     path = tmp_path / "multitap.toml"
 
     async with watching(Source(path=path)) as next_change:
@@ -69,7 +69,7 @@ async def test_a_file_that_comes_and_goes_is_told(tmp_path):
         assert await next_change() == {"multitap.toml"}
 
 
-async def test_a_file_in_folders_that_are_not_there_yet_is_told(tmp_path):
+async def test_a_file_in_folders_that_are_not_there_yet_is_reported(tmp_path):
     path = tmp_path / "a" / "b" / "multitap.toml"
 
     async with watching(Source(path=path)) as next_change:
@@ -110,7 +110,7 @@ async def test_the_target_of_a_link_is_watched_too(tmp_path):
         assert await next_change() == {"multitap.toml"}
 
 
-async def test_servers_that_appear_in_a_folder_are_told(tmp_path):
+async def test_servers_that_appear_in_a_folder_are_reported(tmp_path):
     folder = tmp_path / "mcpservers"
     source = Source(path=folder, folder=True)
 
@@ -125,7 +125,7 @@ async def test_servers_that_appear_in_a_folder_are_told(tmp_path):
         assert await next_change() == {"config.jsonc"}
 
 
-async def test_a_neighbour_s_change_is_not_told(tmp_path):
+async def test_a_change_of_a_neighbour_is_not_reported(tmp_path):
     path = tmp_path / "multitap.toml"
     path.write_text("a")
 

@@ -168,7 +168,7 @@ def test_the_key_of_a_model_is_put_in_late():
         ({"base_url": "${WORD}"}, ConfigError, "`model.base_url` is not an address"),
     ],
 )
-def test_a_model_that_can_not_be_reached_says_which_key_is_wrong(changes, error, words):
+def test_a_model_that_cannot_be_reached_says_which_key_is_wrong(changes, error, words):
     with pytest.raises(error, match=words):
         expand_model(ModelConfig(name="m", **changes), SCOPE)
 

@@ -203,7 +203,7 @@ async def test_the_pulse_has_no_long_contents_and_they_are_found_at_once():
     assert page.records[0].exchange == kept.id
 
 
-async def test_a_server_is_switched_by_whoever_owns_its_file():
+async def test_a_server_is_switched_by_the_owner_of_its_file():
     switched = []
 
     class Editor:

@@ -106,7 +106,7 @@ async def test_a_function_says_what_its_parameters_are_for(file):
     assert tool.input_schema["properties"]["sides"]["description"] == "How many sides it has."
 
 
-async def test_skills_are_listed_read_and_told_of(file):
+async def test_skills_are_listed_read_and_described(file):
     async with ConfiguredEnvironment.load(file) as office:
         manual = await office.registry.execute("read_skill", {"name": "bluff"})
         beside = await office.registry.execute("read_skill", {"name": "bluff", "file": "faces.md"})
@@ -121,7 +121,7 @@ async def test_skills_are_listed_read_and_told_of(file):
         assert guest.instructions.endswith("- bluff: How to bluff.")
 
 
-async def test_what_is_bad_costs_only_itself_and_is_told_with_its_place(file):
+async def test_what_is_bad_costs_only_itself_and_is_reported_with_its_place(file):
     text = (
         CONFIG.replace("[model]", 'skills = ["skills", "${NO_SUCH_FOLDER}/x"]\n[model]')
         .replace('"tools.py:roll"', '"tools.py:roll", "tools.py:gone", "nowhere.py:f"')
@@ -150,7 +150,7 @@ async def test_what_is_bad_costs_only_itself_and_is_told_with_its_place(file):
     assert "needs arguments" in problems["profiles.games.prompt"].message
 
 
-async def test_two_functions_of_one_name_are_told_and_the_first_counts(file):
+async def test_two_functions_of_one_name_are_reported_and_the_first_counts(file):
     write(file, CONFIG.replace('"tools.py:roll"', '"tools.py:roll", "tools.py:roll"'))
     async with ConfiguredEnvironment.load(file) as office:
         (problem,) = office.problems
@@ -190,7 +190,7 @@ async def test_a_changed_file_changes_agents_prompts_functions_and_servers(file)
         assert (await office.world.get_prompt("ask", {"topic": "x"})).text == "Why x?"
 
 
-async def test_loading_clients_reads_the_files_anew(file):
+async def test_loading_clients_reads_the_files_again(file):
     async with ConfiguredEnvironment.load(file) as office:
         write(file, CONFIG + '\n[servers.local]\ncommand = "no-such-program"\n')
         with anyio.fail_after(20):
@@ -252,7 +252,7 @@ def test_a_function_of_a_file_is_found_with_annotations_that_are_texts(tmp_path)
     assert load_tool(f"{file}:move").call({"point": {"x": 1}}) == "2"
 
 
-def test_a_changed_file_is_run_anew(tmp_path):
+def test_a_changed_file_is_run_again(tmp_path):
     file = tmp_path / "tools.py"
     file.write_text("def f() -> str:\n    return 'one'\n")
     before = load_function(f"{file}:f")
@@ -276,7 +276,7 @@ def test_a_changed_file_is_run_anew(tmp_path):
         ("{folder}/shapeless.py:f", "cannot be a tool"),
     ],
 )
-def test_what_can_not_be_loaded_says_why(tmp_path, reference, reason):
+def test_what_cannot_be_loaded_says_why(tmp_path, reference, reason):
     (tmp_path / "syntax.py").write_text("def f(:\n")
     (tmp_path / "failing.py").write_text("raise RuntimeError('not today')\n")
     (tmp_path / "exiting.py").write_text("raise SystemExit(3)\n")

@@ -385,7 +385,7 @@ async def test_what_others_may_do_is_turned_on_by_the_settings(environment):
     assert answer.structured_content["output"] == "3.0"
 
 
-async def test_a_port_that_is_taken_is_told_and_costs_nothing_else(environment):
+async def test_a_port_that_is_taken_is_reported_and_costs_nothing_else(environment):
     async with environment(serve=Serve(transport="http", port=0)) as office:
         front = await office.start_mcp_server()
         port = int(front.url.rpartition(":")[2].partition("/")[0])

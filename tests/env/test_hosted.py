@@ -388,7 +388,7 @@ async def test_the_protocols_own_names_with_a_slash_are_understood(file, naming)
 
 
 @pytest.mark.parametrize("era", ["old", "new"])
-async def test_the_model_answers_servers_whose_client_can_not_if_that_is_on(file, era):
+async def test_the_model_answers_servers_whose_client_cannot_if_that_is_on(file, era):
     server = zoo(era="handshake")
     async with scripted_model([Say("from the model")]) as model:
         about = f'[model]\nname = "scripted"\nbase_url = "{model.openai_url}"\napi_key = "k"\n'

@@ -264,7 +264,7 @@ async def test_a_server_can_ask_what_mcp_does_not_define(pair):
     assert answers == ['{"asked": {"n": 1}}'] * 2
 
 
-async def test_changes_of_a_task_are_told_to_those_who_listen(tmp_path):
+async def test_listeners_are_notified_of_changes_of_a_task(tmp_path):
     able = {"elicitation": {"form": {}}, "extensions": {TASKS: {}}}
     command = (sys.executable, task_server.__file__, "new")
     server = StdioServer(command=command[0], args=command[1:])

@@ -330,7 +330,7 @@ async def test_a_server_that_never_takes_a_log_level_holds_up_nobody(settings, m
         await talker.heard("notifications/tools/list_changed")
 
 
-async def test_many_changes_at_once_are_told_once(settings, era):
+async def test_many_changes_at_once_are_reported_once(settings, era):
     one = LocalServer(server=cells.build("new", "one"))
     async with gate(settings(one=one)) as opened, Talker(era, opened.url) as talker:
 
@@ -354,7 +354,7 @@ async def test_many_changes_at_once_are_told_once(settings, era):
     assert len(talker.hearsay("notifications/tools/list_changed")) == 1
 
 
-async def test_what_a_client_saw_in_between_and_is_gone_again_is_told_of(settings, monkeypatch):
+async def test_a_change_that_a_client_saw_is_reported_when_it_is_undone(settings, monkeypatch):
     monkeypatch.setattr(subscriptions, "DEBOUNCE", 1.0)
     one, two = (LocalServer(server=cells.build("new", name)) for name in ("one", "two"))
     async with gate(settings(one=one)) as opened, Talker("old", opened.url) as talker:
@@ -480,7 +480,7 @@ async def test_the_verdict_of_the_server_on_arguments_counts(settings, era):
     assert refused_one.is_error
 
 
-async def test_arguments_that_are_passed_on_with_a_warning_are_told_of_once(settings, era):
+async def test_arguments_that_are_passed_on_with_a_warning_are_reported_once(settings, era):
     servers = settings(ok=LocalServer(server=adder(), check_arguments="warn"))
     async with gate(servers) as opened, Talker(era, opened.url) as talker:
         with anyio.fail_after(PATIENCE):
@@ -720,7 +720,7 @@ async def test_of_too_many_waiting_calls_the_oldest_is_given_up(settings):
     assert result.content[0].text == "accept {'name': 'Ada'}"
 
 
-async def test_a_question_that_a_client_can_not_answer_is_refused(settings, era):
+async def test_a_question_that_a_client_cannot_answer_is_refused(settings, era):
     async with asking_gate(settings) as opened, Talker(era, opened.url, able=False) as talker:
         error = await refused(talker, "old_ask")
         roots = await talker.client.call_tool("old_roots", {})
@@ -868,7 +868,7 @@ async def test_a_server_of_both_eras_can_ask_an_old_client_in_the_middle_of_a_ca
     assert answer.content[0].text == "Ada 1"
 
 
-async def test_servers_ask_for_roots_anew_when_they_change(settings, tmp_path):
+async def test_servers_ask_for_roots_again_when_they_change(settings, tmp_path):
     ledger = Ledger(tmp_path)
     server = zoo("good_legacy", env=ledger.env)
     async with gate(settings(zoo=server)) as opened, Talker("old", opened.url) as talker:

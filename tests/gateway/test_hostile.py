@@ -66,7 +66,7 @@ async def test_a_session_ends_that_nobody_uses(tmp_path):
         assert not stage.gateway.subscriptions.clients
 
 
-async def test_the_gateway_ends_in_time_whoever_is_connected(tmp_path):
+async def test_the_gateway_ends_in_time_with_any_client_connected(tmp_path):
     async with open_stage(tmp_path) as stage, stage.dial() as half, stage.dial(window=4096) as deaf:
         await half.send(b"POST /mcp HTTP/1.1\r\n")
         session = await shake_hands(deaf)

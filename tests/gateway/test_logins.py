@@ -77,7 +77,7 @@ async def test_a_client_is_asked_to_log_in_and_its_call_succeeds(tmp_path, era):
     ("able", "token"),
     [pytest.param(False, False, id="cannot"), pytest.param(True, True, id="one-of-many")],
 )
-async def test_who_is_not_asked_is_told_the_command(tmp_path, able, token):
+async def test_a_client_that_is_not_asked_learns_the_command(tmp_path, able, token):
     tokens = (Token(b"a-token-of-some-length", "ann"),) if token else ()
     async with provided() as provider, anyio.create_task_group() as tasks:
         await logged_out_after(provider, tmp_path)
@@ -92,7 +92,7 @@ async def test_who_is_not_asked_is_told_the_command(tmp_path, able, token):
             assert talker.asked == []
 
 
-async def test_who_declines_is_told_the_command_and_not_asked_again(tmp_path):
+async def test_a_client_that_declines_learns_the_command_and_is_not_asked_again(tmp_path):
     async with provided() as provider, anyio.create_task_group() as tasks:
         await logged_out_after(provider, tmp_path)
         async with (

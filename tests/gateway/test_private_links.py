@@ -137,7 +137,7 @@ async def test_a_client_that_takes_its_time_holds_up_nobody(settings):
     assert "Ada" in late.content[0].text
 
 
-async def test_who_does_not_have_its_turn_in_time_is_told_what_to_do(settings):
+async def test_a_caller_whose_turn_does_not_come_in_time_learns_what_to_do(settings):
     async with gate(settings(zoo=zoo("good_legacy"))) as opened:
         gateway, link = opened.gateway, opened.hub.links["zoo"]
         exclusive_use = ExclusiveUse(PrivateLinks(opened.hub, gateway.tasks, most=0), gateway.tasks)

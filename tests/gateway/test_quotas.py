@@ -88,7 +88,7 @@ async def test_replicas_count_together(tmp_path):
         await use(one)
 
 
-def test_a_file_that_can_not_be_read_does_not_stop_a_gateway(tmp_path, caplog):
+def test_a_file_that_cannot_be_read_does_not_stop_a_gateway(tmp_path, caplog):
     (tmp_path / "q").write_text("{")
 
     assert Quotas(Quota(calls_per_day=2), tmp_path / "q").is_limited

@@ -86,7 +86,9 @@ async def test_progress_and_questions_of_a_tool_reach_the_client_through_call_to
         ("search_tools", {"query": "x", "limit": 1000}, "limit"),
     ],
 )
-async def test_what_cannot_be_done_is_told_in_a_result(settings, era, tool, arguments, expected):
+async def test_what_cannot_be_done_is_reported_in_a_result(
+    settings, era, tool, arguments, expected
+):
     async with gate(settings()) as opened, Talker(era, opened.url) as talker:
         result = await talker.client.call_tool(tool, arguments)
 

@@ -185,7 +185,7 @@ async def test_a_call_whose_answer_is_nothing_but_junk_fails_with_that_reason(we
             await ask_on(wire, "tools/call", {}, timeout=20)
 
 
-async def test_a_launched_call_is_told_too(web):
+async def test_a_launched_call_is_reported_too(web):
     limits = Limits(message=2**16, junk=2**16)
     async with wired(web, "call", "comments", limits) as wire:
         await begin(wire)

@@ -406,7 +406,7 @@ async def test_a_resource_of_two_servers_is_read_by_the_address_of_each(settings
     )
 
 
-async def test_calls_are_measured_and_told_of(settings):
+async def test_calls_are_measured_and_published_as_events(settings):
     async with open_hub(settings("calc")) as hub:
         await hub.settled()
         with hub.events.subscribe() as events:

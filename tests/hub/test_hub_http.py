@@ -113,7 +113,7 @@ async def test_a_server_that_was_restarted_is_used_again(hub_of, era):
     assert failure.code is FailureCode.UNREACHABLE
 
 
-async def test_a_forgotten_session_is_made_anew_without_a_word(hub_of):
+async def test_a_forgotten_session_is_quietly_opened_again(hub_of):
     with running(toolbox().streamable_http_app(), 0) as port:
         server = HttpServer(url=f"http://127.0.0.1:{port}/mcp", era="handshake")
         context = hub_of(web=server)

@@ -101,7 +101,7 @@ async def gather(exits: Exits, config: StdioServer | HttpServer, env: dict[str, 
 
 @given(secrets, secrets, secrets, st.sampled_from(["up", "down"]))
 @few
-def test_a_program_can_not_make_us_repeat_its_secrets(caplog, token, variable, option, mode):
+def test_a_program_cannot_make_us_repeat_its_secrets(caplog, token, variable, option, mode):
     config = StdioServer(
         command=sys.executable,
         args=(LEAKY, "--api-key", option, mode),
@@ -120,7 +120,7 @@ def test_a_program_can_not_make_us_repeat_its_secrets(caplog, token, variable, o
 
 @given(secrets, secrets, secrets)
 @few
-def test_a_web_server_can_not_make_us_repeat_its_secrets(caplog, password, query, bearer):
+def test_a_web_server_cannot_make_us_repeat_its_secrets(caplog, password, query, bearer):
     async def echoing(request, caller):
         text = f"{request.path} {' '.join(request.headers.values())}"
         await caller.respond(text.encode(), status=500, content_type="text/plain")

@@ -158,7 +158,7 @@ async def test_lists_that_timed_out_are_fetched_again(hub_of):
         assert hub.snapshot().server("zoo").warnings == ()
 
 
-async def test_lists_that_can_not_be_fetched_again_stay_what_they_were(hub_of):
+async def test_lists_that_cannot_be_fetched_again_stay_what_they_were(hub_of):
     slow = zoo("prompts_every_other", connect_timeout=1)
     async with hub_of(zoo=slow) as hub:
         await until(lambda: hub.links["zoo"].offers and hub.links["zoo"].offers.prompts)

@@ -290,7 +290,7 @@ async def test_a_client_logs_in_by_itself_and_leaves_no_token_behind():
     assert not [secret for secret in (*provider.access, "s3cret") if secret in stored]
 
 
-async def test_a_statement_of_the_platform_is_read_anew_for_each_login(tmp_path):
+async def test_a_statement_of_the_platform_is_read_again_for_each_login(tmp_path):
     path = tmp_path / "token"
     path.write_text("first.of.all\n")
     asked = []

@@ -166,7 +166,7 @@ async def test_tools_that_come_late_are_seen(hub, server):
 
 
 @pytest.mark.parametrize("server", ["everything", *WEB])
-async def test_progress_is_told_and_gives_more_time(hub, server):
+async def test_progress_is_reported_and_gives_more_time(hub, server):
     steps = []
     context = CallContext(timeout=1.5, on_progress=lambda done, *_: steps.append(done))
 

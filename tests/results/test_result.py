@@ -111,7 +111,7 @@ def test_only_a_true_is_error_makes_a_failure(value):
     assert answer.error is None
 
 
-def test_a_failure_is_told_in_the_tools_own_words():
+def test_a_failure_has_the_words_of_the_tool():
     answer = result(text("no such file"), isError=True)
 
     assert not answer.success

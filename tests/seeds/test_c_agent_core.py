@@ -301,7 +301,7 @@ async def test_c14_a_call_carries_session_and_agent():
     assert heard == [("s1", "a1")]
 
 
-async def test_c14_the_session_reaches_the_call_log_and_whoever_watches():
+async def test_c14_the_session_reaches_the_call_log_and_watchers():
     settings = Settings(servers={"zoo": program()})
     async with open_hub(settings) as hub:
         await hub.settled()

@@ -130,7 +130,7 @@ def test_every_line_of_a_gateway_is_a_record_from_its_start_to_its_end(tmp_path)
     assert gateway.returncode == 0
 
 
-def test_a_gateway_that_can_not_start_says_so_in_a_record(tmp_path):
+def test_a_gateway_that_cannot_start_says_so_in_a_record(tmp_path):
     serve = ["serve", "--demo", "--http", "nowhere:x", "--log-format", "json"]
     ended = subprocess.run(
         [sys.executable, "-m", "multitap", *serve],

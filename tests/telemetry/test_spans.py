@@ -88,7 +88,7 @@ def test_a_foreign_trace_is_a_link_or_nothing_at_a_border():
     assert (ignored.parent, ignored.links) == (None, [])
 
 
-def test_clients_can_not_make_us_record_more_than_the_limit(monkeypatch):
+def test_clients_cannot_make_us_record_more_than_the_limit(monkeypatch):
     monkeypatch.setattr("multitap.telemetry.spans.time.monotonic", lambda: 7.5)
     spans = Spans(TraceSampling(ratio=1.0, most=3))
 
@@ -119,7 +119,7 @@ def test_the_variables_of_opentelemetry_count(environ, sampled):
         {"OTEL_TRACES_SAMPLER": "traceidratio", "OTEL_TRACES_SAMPLER_ARG": "2"},
     ],
 )
-def test_variables_that_can_not_be_used_are_named(environ):
+def test_variables_that_cannot_be_used_are_named(environ):
     with pytest.raises(ConfigError, match="OTEL_TRACES_SAMPLER"):
         sampling(0.1, 9, environ)
     with (

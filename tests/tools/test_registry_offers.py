@@ -143,7 +143,7 @@ async def test_a_hub_has_one_registry_that_follows_its_catalog(hub):
     assert set(hub.tools.for_anthropic().names.values()) == {"greet"}
 
 
-async def test_costs_are_told_by_tool_and_by_server(hub):
+async def test_costs_are_reported_by_tool_and_by_server(hub):
     hub.tools.register(greet)
     cost = hub.tools.tokens()
 

@@ -93,7 +93,7 @@ def test_who_described_a_server_decides_how_strict_its_pins_are(config, mode):
     assert pin_mode(config) == mode
 
 
-def test_what_is_seen_first_is_pinned_and_what_changes_later_is_told(places):
+def test_what_is_seen_first_is_pinned_and_what_changes_later_is_reported(places):
     pins = opened(places)
     assert not pins.judge("s", USER, "id", tools(a="one", b="two"))
     assert not written(pins)
@@ -150,7 +150,7 @@ def test_a_server_without_tools_is_not_pinned_yet(places):
     assert not pins.judge("s", USER, "id", tools(a="one"))
 
 
-def test_another_server_under_the_same_name_of_the_user_is_pinned_anew(places):
+def test_another_server_under_the_same_name_of_the_user_is_pinned_again(places):
     pins = opened(places)
     pins.judge("s", USER, "id", tools(a="one"))
 
@@ -249,7 +249,7 @@ def test_after_a_reset_the_next_list_is_the_first(places):
     assert not opened(places).judge("s", PROJECT, "id", tools(a="two"))
 
 
-def test_another_version_of_a_package_is_told(places):
+def test_another_version_of_a_package_is_reported(places):
     pins = opened(places)
     package = LockedPackage("npm", "pkg", "1.0.0", "sha512-a")
     assert pins.note_package("s", USER, package)

@@ -139,7 +139,7 @@ def test_ids_in_records_are_shown_as_names(store):
 
 
 @pytest.mark.parametrize("name", ["ci", "", "nobody", "mtap"])
-def test_what_is_not_active_can_not_be_revoked(store, name):
+def test_what_is_not_active_cannot_be_revoked(store, name):
     store.create("ci")
     store.revoke("ci")
 

@@ -194,7 +194,7 @@ def test_one_that_is_not_even_spawned_yet_counts():
     crowded(1, scene)
 
 
-def test_whoever_is_cancelled_while_waiting_takes_no_place():
+def test_a_task_that_is_cancelled_while_waiting_takes_no_place():
     async def scene(crowd):
         crowd.add("first")
         await anyio.sleep(LONG)

@@ -34,7 +34,7 @@ def words(messages):
 
 
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
-async def test_a_request_and_its_answer_are_told_as_a_pair(hub_of, era):
+async def test_a_request_and_its_answer_are_traced_as_a_pair(hub_of, era):
     seen = []
     async with hub_of(zoo("--era", era)) as hub:
         await hub.settled()
@@ -76,7 +76,7 @@ async def test_a_session_has_its_own_wire_back_when_nobody_follows(hub_of):
         assert (await hub.call("zoo_ask", {})).success  # what it asks still reaches the host
 
 
-async def test_what_the_server_asks_and_says_is_told_too(hub_of):
+async def test_requests_and_notifications_of_the_server_are_traced_too(hub_of):
     seen = []
     async with hub_of(zoo("--era", "handshake")) as hub:
         await hub.settled()
@@ -105,7 +105,7 @@ async def test_secrets_do_not_show_and_long_messages_are_cut(hub_of):
         assert message.size > MAX_TEXT
 
 
-async def test_errors_are_told_as_such(hub_of):
+async def test_errors_are_traced_as_errors(hub_of):
     seen = []
     async with hub_of(zoo("--era", "handshake")) as hub:
         await hub.settled()

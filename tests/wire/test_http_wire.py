@@ -128,7 +128,7 @@ async def damaged_event(request, caller):
         zoo.gzip_bomb,
     ],
 )
-async def test_what_goes_wrong_is_told_in_the_same_words(how):
+async def test_what_goes_wrong_is_reported_in_the_same_words(how):
     outcomes = []
     for launches in (True, False):
         async with wired(creature(call=how), "old", limits=LIMITS) as (server, wire):

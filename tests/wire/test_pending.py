@@ -43,7 +43,7 @@ def answered(message, **more):
     return msgspec.json.encode({"id": msgspec.json.decode(message)["id"], **more})
 
 
-async def test_the_outcome_is_told_once(launching):
+async def test_the_outcome_is_reported_once(launching):
     exchange, written, launch, outcomes = launching
     await launch()
     await launch()
@@ -67,7 +67,7 @@ async def test_an_error_of_the_server_is_an_outcome(launching):
     assert (outcome.code, str(outcome)) == (-7, "no")
 
 
-async def test_what_is_given_up_is_told_to_the_server_and_to_nobody_else(launching):
+async def test_only_the_server_is_notified_of_an_abandoned_request(launching):
     exchange, written, launch, outcomes = launching
     pending = await launch()
     pending.give_up()

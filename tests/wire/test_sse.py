@@ -349,7 +349,7 @@ async def test_the_server_asks_and_is_answered_by_post():
     assert listener.notifications == ["notifications/message"]
 
 
-async def test_silence_ends_with_the_deadline_and_the_server_is_told():
+async def test_silence_ends_with_the_deadline_and_the_server_is_notified():
     async def silent(legacy: Legacy, request: Request, caller: Caller):
         await caller.accept()
 
@@ -364,7 +364,7 @@ async def test_silence_ends_with_the_deadline_and_the_server_is_told():
     assert told.message["params"]["requestId"] == asked.message["id"]
 
 
-async def test_whoever_waits_when_the_wire_closes_is_told():
+async def test_closing_the_wire_ends_every_wait_with_an_error():
     async def silent(legacy: Legacy, request: Request, caller: Caller):
         await caller.accept()
 

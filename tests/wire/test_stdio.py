@@ -59,7 +59,7 @@ async def test_a_server_gets_only_its_own_three_descriptors():
     assert {int(fd) for fd in result["structuredContent"]["result"]} <= {0, 1, 2, 3}
 
 
-async def test_a_timeout_is_told_to_the_server(tmp_path):
+async def test_the_server_is_notified_of_a_timeout(tmp_path):
     async with zoo("good", env={"ZOO_DIR": str(tmp_path)}) as wire:
         with pytest.raises(AnswerTimeout) as caught:
             await tool(wire, "sleep", timeout=0.1, seconds=60)
@@ -69,7 +69,7 @@ async def test_a_timeout_is_told_to_the_server(tmp_path):
     assert len(seen["structuredContent"]["result"]) == 1
 
 
-async def test_a_cancelled_caller_is_told_to_the_server():
+async def test_the_server_is_notified_of_a_cancelled_caller():
     async with zoo("good") as wire:
         with anyio.move_on_after(0.1):
             await tool(wire, "sleep", seconds=60)
@@ -78,7 +78,7 @@ async def test_a_cancelled_caller_is_told_to_the_server():
     assert len(seen["structuredContent"]["result"]) == 1
 
 
-async def test_progress_starts_the_time_anew_up_to_the_hard_limit():
+async def test_progress_starts_the_time_again_up_to_the_hard_limit():
     reports = []
     async with zoo("good") as wire:
         params = {"name": "progress", "arguments": {"steps": 5, "interval": 0.1}}

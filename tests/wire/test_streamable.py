@@ -872,7 +872,7 @@ async def test_the_server_may_take_its_request_back():
         await listener.until(lambda: listener.cancelled)
 
 
-async def test_progress_reaches_its_call_and_starts_the_time_anew():
+async def test_progress_reaches_its_call_and_starts_the_time_again():
     reports: list[tuple[float, float | None, str | None]] = []
 
     async def slow(request: Request, caller: Caller):
@@ -1049,7 +1049,7 @@ async def test_what_cannot_be_cancelled_is_not():
     assert not server.of("notifications/cancelled")
 
 
-async def test_whoever_waits_when_the_wire_closes_is_told():
+async def test_closing_the_wire_ends_every_wait_with_an_error():
     outcomes: list[WireFault] = []
 
     async def wait(wire: StreamableWire, timeout: float | None):

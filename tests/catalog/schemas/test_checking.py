@@ -459,7 +459,7 @@ def misfit(schema, value):
         ({"n": 1, "rest": list(range(1000))}, None),
     ],
 )
-def test_a_result_that_does_not_fit_is_told_by_its_first_mistake(value, words):
+def test_a_result_that_does_not_fit_is_described_by_its_first_mistake(value, words):
     assert misfit(schema(n={"type": "integer"}), value) == words
 
 

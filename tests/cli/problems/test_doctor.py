@@ -92,7 +92,7 @@ def test_a_file_that_a_variable_needs_is_named(multitap, configure):
     assert "nowhere.env" in text
 
 
-def test_a_missing_program_is_told_with_what_to_install(multitap, configure):
+def test_a_missing_program_is_reported_with_what_to_install(multitap, configure):
     configure(missing={"command": "uvx-of-another-world"})
 
     ended = multitap("doctor")
@@ -133,7 +133,9 @@ def test_a_server_s_last_words_are_quoted(multitap, configure):
     assert "| zoo: cannot open the database\n" in multitap("doctor bad").out
 
 
-def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, configure, monkeypatch):
+def test_a_server_behind_an_address_that_nobody_answers_is_reported(
+    multitap, configure, monkeypatch
+):
     monkeypatch.setenv("ZOO_PATH", "mcp")
     configure(gone={"url": "http://user:pw@127.0.0.1:9/${ZOO_PATH}?key=abc"})
 
@@ -147,7 +149,7 @@ def test_a_server_behind_an_address_that_nobody_answers_is_told(multitap, config
     assert "pw" not in ended.out
 
 
-def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
+def test_a_server_that_wants_a_login_is_reported_with_the_command(multitap, configure, locked):
     configure(locked={"url": locked})
 
     examined, told = multitap("doctor"), multitap("status")
@@ -165,7 +167,7 @@ def test_a_server_that_wants_a_login_is_told_how(multitap, configure, locked):
     assert alone.err.endswith(f"\nhint: {hint}\n")
 
 
-def test_tools_that_cannot_be_used_are_told(multitap, configure):
+def test_tools_that_cannot_be_used_are_reported(multitap, configure):
     configure(bad="tools_bad_schema")
 
     ended = multitap("doctor bad")
@@ -179,7 +181,7 @@ def test_tools_that_cannot_be_used_are_told(multitap, configure):
         assert f"warn    schemas    {words}\n" in ended.out
 
 
-def test_tools_whose_names_a_provider_refuses_are_told(multitap, configure, home):
+def test_tools_whose_names_a_provider_refuses_are_reported(multitap, configure, home):
     configure(zoo="good")
     path = home / "multitap.toml"
     path.write_text('naming = "kode"\n' + path.read_text())
@@ -190,7 +192,7 @@ def test_tools_whose_names_a_provider_refuses_are_told(multitap, configure, home
     assert text.endswith("_ and -: zoo:echo, zoo:nonce, zoo:add and 23 more")
 
 
-def test_a_server_that_falls_over_once_it_is_up_is_told():
+def test_a_server_that_falls_over_once_it_is_up_is_reported():
     up = ServerSnapshot("shaky", "stdio", LinkState.CONNECTED, starts=3)
 
     (check,) = check_health(up)
@@ -199,13 +201,13 @@ def test_a_server_that_falls_over_once_it_is_up_is_told():
     assert check.text == "it took 3 starts to connect"
 
 
-def test_more_tools_than_a_provider_takes_are_told(multitap, configure):
+def test_more_tools_than_a_provider_takes_are_reported(multitap, configure):
     configure(many=zoo("tools_10k", "--count", "200"))
 
     assert "in total; OpenAI accepts 128\n" in multitap("doctor").out
 
 
-def test_a_broken_entry_is_told_beside_the_others(multitap, configure):
+def test_a_broken_entry_is_reported_beside_the_others(multitap, configure):
     configure(typo={"comand": "x"}, good="good", off={"command": "x", "enabled": False})
 
     ended = multitap("doctor")

@@ -85,7 +85,7 @@ def test_a_token_is_revoked_by_name_or_id(multitap):
     "line",
     ["", "'a b'", "ci --expires soon", "ci --expires 0s", "ci --rate fast", "ci --rate 0/min"],
 )
-def test_what_can_not_be_is_refused(multitap, line):
+def test_impossible_options_are_refused(multitap, line):
     ended = multitap(f"token create {line}")
 
     assert ended.code != 0
@@ -94,7 +94,7 @@ def test_what_can_not_be_is_refused(multitap, line):
     assert multitap("token list --json").json == []
 
 
-def test_without_tokens_the_way_to_one_is_told(multitap):
+def test_without_tokens_the_way_to_one_is_shown(multitap):
     assert "multitap token create" in multitap("token list").err
 
 

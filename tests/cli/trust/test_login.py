@@ -203,7 +203,7 @@ async def test_rights_can_be_asked_for(folder):
         assert TokenStore().find("guarded", provider.url).scope == "read write"
 
 
-async def test_who_refuses_is_told_so_and_stays_as_they_were(folder):
+async def test_refusing_a_login_is_reported_and_changes_nothing(folder):
     async with provided() as provider:
         configure(folder, provider.url)
         provider.refusal = "access_denied"

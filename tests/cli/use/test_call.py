@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused_with_the_key_and_the_way_out(multitap, lin
 
 
 @pytest.mark.usefixtures("good")
-def test_a_tool_s_own_error_is_told_in_its_words(multitap):
+def test_an_error_of_a_tool_is_printed_in_its_words(multitap):
     ended = multitap("call zoo_fail", "message=the disk is full")
 
     assert (ended.code, ended.out, ended.err) == (1, "", "error: the disk is full\n")

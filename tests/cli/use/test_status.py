@@ -28,7 +28,7 @@ def test_all_is_well_with_a_good_server(multitap, configure):
     assert ended.err == ""
 
 
-def test_each_trouble_is_told_in_one_line(multitap, configure):
+def test_each_trouble_is_reported_in_one_line(multitap, configure):
     configure(
         good="good",
         crashing="exit_at_start",

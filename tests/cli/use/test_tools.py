@@ -176,7 +176,7 @@ def test_a_server_that_was_changed_is_asked_again(multitap, configure, tmp_path,
         (90000, "1 day ago"),
     ],
 )
-def test_an_age_is_told_in_words(seconds, words):
+def test_an_age_is_shown_in_words(seconds, words):
     assert ago(seconds) == words
 
 

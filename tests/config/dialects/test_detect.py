@@ -84,7 +84,7 @@ def test_one_bare_server_is_named_like_its_file():
     ).settings.servers.keys() == {"sqlite"}
 
 
-def test_a_dialect_can_be_told_by_name():
+def test_a_dialect_can_be_chosen_by_name():
     assert dialect("zed") is DIALECTS["zed"]
     with pytest.raises(ConfigError) as caught:
         dialect("claud")

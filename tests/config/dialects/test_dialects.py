@@ -379,7 +379,7 @@ def test_a_real_sample_says_what_its_host_understands(name):
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_a_sample_says_the_same_when_its_dialect_is_told(name):
+def test_a_sample_reads_the_same_when_its_dialect_is_named(name):
     dialect = {"claude-user": "claude-code", "opencode-v2": "opencode", "continue-old": "continue"}
     stem = Path(name).stem
 
@@ -492,7 +492,7 @@ def test_otter_says_how_the_hub_runs():
         ),
     ],
 )
-def test_what_a_sample_says_in_vain_is_told(name, expected):
+def test_ineffective_keys_of_a_sample_are_reported(name, expected):
     told = Path(name).stem if name in UNIT_UNKNOWN else None
 
     assert said(fixture(name, told).problems) == expected

@@ -196,7 +196,7 @@ def test_a_token_says_who_somebody_is_and_what_they_see(scheme):
     ) == Admitted(BOB, "little")
 
 
-def test_strangers_can_not_fill_the_memory_with_names():
+def test_strangers_cannot_fill_the_memory_with_names():
     access = Access("127.0.0.1")
     for number in range(5000):
         decided(access, host=f"evil-{number}.example")

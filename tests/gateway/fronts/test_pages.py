@@ -144,7 +144,7 @@ async def test_open_metrics_is_written_for_those_that_ask_for_it(settings):
     assert value(samples, UP, server="good") == 1
 
 
-async def test_a_client_can_not_make_labels_of_its_own(settings):
+async def test_a_client_cannot_make_labels_of_its_own(settings):
     async with gate(settings(good=zoo())) as opened, dial(port(opened)) as line:
         assert (await line.asks(stateless(1, "evil/method"))).status == 404
         samples = await metrics(line)

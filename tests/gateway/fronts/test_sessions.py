@@ -51,7 +51,7 @@ def test_room_is_made_by_those_who_have_most(uses, holder, is_full):
 
 
 @given(st.lists(st.tuples(HOLDERS, st.integers(0, 3), st.booleans()), max_size=150))
-def test_whoever_comes_gets_in_while_anything_is_idle(steps):
+def test_every_client_gets_in_while_any_session_is_idle(steps):
     """Sessions that come one after the other; some are in use, the rest are abandoned."""
     shares, table = Shares(20, "sessions"), {}
     for at, (holder, delay, is_busy) in enumerate(steps):

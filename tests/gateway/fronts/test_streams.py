@@ -111,7 +111,7 @@ async def test_streams_of_one_session_are_not_mixed_up(settings):
         assert [one["params"]["progress"] for one in told[:-1]] == [2, 3, 4, 5, 6]
 
 
-async def test_what_happens_while_a_client_does_not_listen_is_told_when_it_comes_back(settings):
+async def test_a_client_that_comes_back_receives_what_happened_meanwhile(settings):
     async with raw_client(settings) as (opened, client):
         async with client.listens() as stream:
             await until(lambda: next(iter(opened.front.sessions)).streams.mailbox.is_connected)

@@ -365,7 +365,7 @@ async def test_a_request_through_a_proxy_of_ours_needs_a_token(store, open_gate,
         assert await line.closed() == b""
 
 
-async def test_tokens_are_needed_where_users_can_not_be_told(store, tmp_path):
+async def test_tokens_are_needed_where_users_cannot_be_identified(store, tmp_path):
     rules = AccessRules(host="127.0.0.1")
     text, _ = store.create("ci")
     with open_access(rules) as allowed:

@@ -336,14 +336,14 @@ async def stalled(request: Request, caller: Caller) -> None:
 
 
 @pytest.mark.parametrize("handler", [deaf, stalled], ids=["waiting", "reading"])
-async def test_whoever_gives_up_leaves_no_connection_behind(handler: Handler):
+async def test_giving_up_leaves_no_connection_behind(handler: Handler):
     async with served(handler) as (server, client):
         with anyio.move_on_after(0.1):
             await body_of(await ask(client, server.url))
         await server.until(lambda: server.connections and server.open == 0)
 
 
-async def test_whoever_gives_up_while_sending_leaves_no_connection_behind():
+async def test_giving_up_while_sending_leaves_no_connection_behind():
     gone = asyncio.Event()
 
     async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
@@ -368,7 +368,7 @@ async def test_whoever_gives_up_while_sending_leaves_no_connection_behind():
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_whoever_gives_up_while_connecting_leaves_nothing_behind(scheme: str):
+async def test_giving_up_while_connecting_leaves_nothing_behind(scheme: str):
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)
@@ -393,7 +393,7 @@ async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
     writer.transport.abort()
 
 
-async def test_whoever_gives_up_in_the_middle_of_a_handshake_leaves_nothing_behind():
+async def test_giving_up_in_the_middle_of_a_handshake_leaves_nothing_behind():
     ended = asyncio.Event()
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
@@ -412,7 +412,7 @@ async def test_whoever_gives_up_in_the_middle_of_a_handshake_leaves_nothing_behi
 
 
 @pytest.mark.parametrize("welcome", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["before", "after"])
-async def test_whoever_gives_up_on_a_proxy_leaves_nothing_behind(
+async def test_giving_up_on_a_proxy_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch, welcome: bytes
 ):
     async def slow(request: Request, caller: Caller):
@@ -442,7 +442,7 @@ MOODS: tuple[Callable[[bytes], list[bytes]], ...] = (
 )
 
 
-async def test_whoever_gives_up_whenever_all_others_get_their_own_answers():
+async def test_all_others_get_their_own_answers_whenever_a_caller_gives_up():
     dice = Random(8414)
 
     async def moody(request: Request, caller: Caller):
@@ -471,7 +471,7 @@ async def test_whoever_gives_up_whenever_all_others_get_their_own_answers():
     assert not pool._open
 
 
-async def test_whoever_waits_when_the_client_is_closed_is_told():
+async def test_closing_the_client_ends_every_wait_with_an_error():
     async def wait():
         with pytest.raises(RequestFailed, match="is closed"):
             await ask(client, server.url)
@@ -543,7 +543,7 @@ async def test_the_proxy_may_want_tls_itself(tmp_path: Path, monkeypatch: pytest
             assert await body_of(await ask(client, "https://far.invalid/x")) == b"hi"
 
 
-async def test_whoever_is_behind_a_proxy_has_to_be_trusted_too(
+async def test_a_server_behind_a_proxy_has_to_be_trusted_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     certified, _ = zoo.self_signed(tmp_path)

@@ -221,7 +221,7 @@ async def test_what_follows_an_answer_never_passes_for_the_next_one(setup: Setup
     assert setup.pool.take() is None
 
 
-async def test_whoever_closes_an_answer_stops_its_parsing(setup: Setup):
+async def test_closing_an_answer_stops_its_parsing(setup: Setup):
     connection, heard = await asked(setup)
     connection.data_received(TINY + END)
     heard[0].close()

@@ -158,7 +158,7 @@ async def test_a_host_may_have_no_address():
         await open_route(loop, asyncio.Protocol, NOWHERE)
 
 
-async def test_whoever_gives_up_leaves_no_attempt_behind():
+async def test_giving_up_leaves_no_attempt_behind():
     loop: Any = Resolving(SLOW, SLOW, SLOW)
     with anyio.move_on_after(0.05) as given_up:
         await open_route(loop, asyncio.Protocol, NOWHERE)

@@ -119,7 +119,7 @@ def test_a_connection_that_is_none_of_this_machine_is_unknown(users, theirs):
     assert users.is_own(("127.0.0.1", 80), theirs) is None
 
 
-def test_where_clients_connect_users_can_be_told(users):
+def test_users_can_be_identified_where_clients_connect(users):
     assert users.can_tell("127.0.0.1")
     assert users.can_tell("::1")
     assert not users.can_tell("10.9.8.7")

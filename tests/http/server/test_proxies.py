@@ -151,7 +151,7 @@ async def test_a_connection_counts_as_the_clients_that_a_proxy_names(header, add
     assert first.body.decode() == second.body.decode() == (shown or "127.0.0.1")
 
 
-async def test_a_stranger_can_not_name_a_client():
+async def test_a_stranger_cannot_name_a_client():
     others = TrustedProxies(["10.0.0.1"])
     async with open_http_server(Who(), bind("127.0.0.1", 0), proxies=others) as server:
         port = int(server.url.rpartition(":")[2])

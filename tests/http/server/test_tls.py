@@ -134,7 +134,7 @@ async def test_clients_need_a_certificate_of_the_named_authority(tmp_path):
                     await line.asks(http())
 
 
-def test_files_that_can_not_be_used_are_named(tmp_path):
+def test_files_that_cannot_be_used_are_named(tmp_path):
     one, two = issue(tmp_path, "one"), issue(tmp_path, "two")
     locked = issue(tmp_path, "locked", password=b"secret")
     text = tmp_path / "text"

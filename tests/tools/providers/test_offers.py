@@ -128,7 +128,7 @@ def test_arguments_are_read_as_models_write_them(offer, raw, arguments):
 
 
 @pytest.mark.parametrize("raw", ['{"a": 1', "a=1", "[1]", "7", '{"a": NaN}', "[" * 100_000])
-async def test_arguments_that_can_not_be_read_are_told_to_the_model(offer, raw):
+async def test_the_model_learns_which_arguments_cannot_be_read(offer, raw):
     call = offer.call("1", sent_name(offer), raw)
     done = await offer.execute(call)
 
@@ -137,7 +137,7 @@ async def test_arguments_that_can_not_be_read_are_told_to_the_model(offer, raw):
     assert "send them again as one" in done.text
 
 
-async def test_a_tool_that_is_not_there_is_told_to_the_model(offer):
+async def test_the_model_learns_that_a_tool_does_not_exist(offer):
     done = await offer.execute(offer.call("1", "add_two", {}))
 
     assert done.is_error

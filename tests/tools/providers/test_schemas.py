@@ -189,7 +189,7 @@ def test_what_alternatives_demand_is_said():
     )
 
 
-def test_gemini_hears_in_words_what_its_schemas_can_not_say():
+def test_gemini_hears_in_words_what_its_schemas_cannot_say():
     schema = {"type": "string", "format": "uri", "default": "a:b", "description": "Where."}
     offer = registered(argument({"anyOf": [schema, {"type": "null"}]})).for_gemini()
 
@@ -252,7 +252,7 @@ def test_strict_mode_has_optional_arguments_as_null():
     assert call.arguments == {"city": "Bern", "note": None}
 
 
-def test_what_can_not_be_strict_is_offered_without_and_said_so():
+def test_what_cannot_be_strict_is_offered_without_and_said_so():
     schema = argument({"type": "object", "additionalProperties": {"type": "string"}})
     offer = registered(schema).for_openai(strict=True)
 
@@ -340,7 +340,7 @@ def test_a_definition_is_converted_once():
     assert at_x(registry.for_openai()) == {"type": "string"}
 
 
-def test_arguments_that_are_no_object_can_not_be_offered():
+def test_arguments_that_are_no_object_cannot_be_offered():
     offer = registered({"type": "string"}).for_openai()
 
     assert not offer.tools

@@ -220,7 +220,7 @@ def test_the_first_sentence_is_the_summary():
         ),
     ],
 )
-def test_arguments_are_told_on_one_line(schema, line):
+def test_arguments_are_described_on_one_line(schema, line):
     assert outline(schema) == line
 
 

@@ -61,7 +61,6 @@ _MODULES = (
     "multitap.errors",
     "multitap.events",
     "multitap.agent.engine",
-    "multitap.agent.approval",
     "multitap.agent.engine",
     "multitap.agent.conversation",
 )

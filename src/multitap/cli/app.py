@@ -65,7 +65,7 @@ Use
 Serve
   serve      serve      Serve all configured servers as one MCP server
   console    console    Print a link to the web console of the running gateway
-  cluster    cluster    Show the gateways that act as one
+  cluster    cluster    Show the gateways of a cluster
   stats      stats      Show calls, errors, times and clients of the running gateway
   calls      calls      List past calls, or those that match FILTER
   reload     reload     Reload the configuration of running gateways
@@ -83,10 +83,10 @@ Trust
   trust      trust      Review what the project in PATH would run and send, and trust it
   login      login      Log in to a server
   logout     login      Forget the login to a server
-  secret     secret     Keep secrets for `${auth:NAME}` in a configuration
+  secret     secret     Store secrets for `${auth:NAME}` in a configuration
   vault      vault      Show the accounts that people connected, and change their key
   pins       pins       Review tools that changed since they were first seen
-  sandbox    sandbox    Choose how much a server is confined, and what it may use
+  sandbox    sandbox    Choose how strictly a server is confined, and what it may use
   policy     policy     Show which calls are allowed, asked about or denied
   access     access     Show who may use a shared gateway, and why; revoke access
   audit      audit      Show who called what and what was decided, newest first

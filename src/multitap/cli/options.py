@@ -189,7 +189,7 @@ live_option = click.option(
     "pid",
     type=int,
     metavar="PID",
-    help="Ask the gateway with this process id; default: one with the same files",
+    help="Use the gateway with this process id; default: the one with the same files",
 )
 no_live_option = click.option(
     "--no-live",

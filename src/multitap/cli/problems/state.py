@@ -21,7 +21,7 @@ _secrets_option = click.option(
     "--secrets",
     "with_secrets",
     is_flag=True,
-    help=f"Also secrets, logins and tokens, encrypted with a passphrase  [env: {VARIABLE}]",
+    help=f"Include secrets, logins and tokens, encrypted with a passphrase  [env: {VARIABLE}]",
 )
 
 

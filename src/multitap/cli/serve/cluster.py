@@ -20,7 +20,7 @@ _LATE = 2.5
 
 @click.group(cls=CommandGroup)
 def cluster() -> None:
-    """Show the gateways that act as one"""
+    """Show the gateways of a cluster"""
 
 
 @cluster.command("status")

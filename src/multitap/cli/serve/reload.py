@@ -64,7 +64,7 @@ def restart(options: CommonOptions, server: str | None) -> int:
     """Restart a server of the running gateway, or the gateway itself
 
     Without a name, replace the gateway in the background: calls in progress end as usual, and
-    its clients go on with the new one.
+    its clients continue with the new one.
     """
     if server is None:
         running = running_gateways()

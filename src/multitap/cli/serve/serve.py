@@ -134,7 +134,9 @@ def _log_levels(
     metavar="NAME=VALUE",
     help="Run servers whose `placement` asks for this label",
 )
-@click.option("--allow-drift", is_flag=True, help="Join a cluster with another configuration")
+@click.option(
+    "--allow-drift", is_flag=True, help="Join a cluster although the configuration differs"
+)
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),

@@ -170,7 +170,7 @@ class AddCommand(click.Command):
     "browser",
     flag_value=False,
     default=True,
-    help="For a login: print the address to visit, and read the one it leads to",
+    help="For a login: print the address to open, and ask for the one where the browser ends",
 )
 @click.option("--sandbox", is_flag=True, help="Try it and run it under `strict`")
 @click.option("-y", "--yes", is_flag=True, help="Agree to what others wrote, and do not ask")
@@ -199,7 +199,7 @@ def add(
     add [NAME] FILE               a client's file, a server.json, or an .mcpb bundle
     add 'cursor://...'            the link behind an install button
 
-    Options of this command come before such a line: everything after its first word is its own.
+    Put options before such a line: everything after its first word belongs to it.
     Give the inputs of a published server as --NAME VALUE, or with -e for a variable; you are asked
     for missing ones. What others wrote is shown first, and nothing of it starts or is sent before
     you agree. The server is started once, and added only if it works; if it wants a login, you log

@@ -74,7 +74,7 @@ def import_(options: CommonOptions, **typed: Any) -> int:
     Finds their configuration files on this machine, shows what is in them, and adds the servers to
     yours. The files stay as they are. CLIENT is one or more of claude (Desktop), claude-code,
     cursor, vscode, windsurf, zed, cline, codex, gemini, goose, continue, opencode, kode, otter,
-    agent-core and excelmanus; all of them if not given.
+    agent-core and excelmanus; all of them by default.
     """
     how = ImportOptions(**typed)
     hosts = how.hosts

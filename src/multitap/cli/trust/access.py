@@ -41,7 +41,7 @@ access.add_command(check_access)
 @access.command("list")
 @json_option
 def list_people(*, as_json: bool) -> int:
-    """List the people who signed in with an identity provider, the last one first"""
+    """List the people who signed in with an identity provider, most recent first"""
     people, accounts = People(), PersonalVault().servers_of_all()
     seen, revocations = people.all(), people.revocations()
     if as_json:
@@ -67,7 +67,7 @@ def list_people(*, as_json: bool) -> int:
 def explain_access(options: CommonOptions, who: str, *, as_json: bool) -> int:
     """Show which rules apply to a token or a person, and what they give
 
-    A person is judged by their last token. `-` reads a token from standard input, so that it does
+    For a person, their last token counts. `-` reads a token from standard input, so that it does
     not appear in the history of your shell.
     """
     who = sys.stdin.readline().strip() if who == "-" else who

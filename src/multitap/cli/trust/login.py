@@ -37,14 +37,14 @@ from multitap.trust.stored_logins import StoredLogin, TokenStore
     "browser",
     flag_value=False,
     default=True,
-    help="Print the address to visit, and read the one it leads to",
+    help="Print the address to open, and ask for the one where the browser ends",
 )
 @click.option("--scope", metavar="SCOPES", help="Ask for these rights, separated by spaces")
 @project_options
 def login(options: CommonOptions, name: str, *, browser: bool, scope: str | None) -> int:
     """Log in to a server
 
-    Opens a browser, and waits until you have agreed there. The login is kept, renewed when it
+    Opens a browser, and waits until you have agreed there. The login is stored, renewed when it
     expires, and used by running gateways at once.
     """
     config = _server(options, name)

@@ -50,7 +50,7 @@ ROUNDS = 5
 
 @click.group(cls=CommandGroup)
 def sandbox() -> None:
-    """Choose how much a server is confined, and what it may use"""
+    """Choose how strictly a server is confined, and what it may use"""
 
 
 @sandbox.command("show")
@@ -176,7 +176,7 @@ def allow(
 @dry_run_option
 @config_options
 def set_level(options: CommonOptions, name: str, level: Level, *, dry_run: bool) -> int:
-    """Choose how much a server is confined
+    """Choose how strictly a server is confined
 
     'guard' closes private places: keys, credentials, browsers, Multitap's own
     data. 'strict' closes everything that its rules do not open. 'off' does not

@@ -40,7 +40,7 @@ from multitap.trust.vault import LONGEST_VALUE, Secret, Vault
 
 @click.group(cls=CommandGroup)
 def secret() -> None:
-    """Keep secrets for `${auth:NAME}` in a configuration"""
+    """Store secrets for `${auth:NAME}` in a configuration"""
 
 
 @secret.command("set")

@@ -49,7 +49,7 @@ class TrustAnswer(msgspec.Struct, frozen=True):
 @click.option(
     "--follow/--no-follow",
     default=None,
-    help="Trust later changes of its code and entries without asking, or no longer",
+    help="Also trust later changes of its code and entries; --no-follow ends that",
 )
 @click.option("--list", "listing", is_flag=True, help="List the trusted projects")
 @click.option("--remove", is_flag=True, help="Stop trusting the project")

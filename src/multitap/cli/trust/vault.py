@@ -52,7 +52,7 @@ def list_accounts(*, as_json: bool) -> int:
 def rotate() -> int:
     """Encrypt all accounts with a new key
 
-    Running gateways go on with the new key. A key in the environment is not changed: put a new one
+    Running gateways use the new key at once. A key in the environment is not changed: put a new one
     before the old one, run this, then remove the old one.
     """
     personal = PersonalVault()

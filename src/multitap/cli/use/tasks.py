@@ -21,8 +21,8 @@ from multitap.results import ToolResult
 def tasks(options: CommonOptions, task_id: str | None, *, cancel: bool, as_json: bool) -> int:
     """List calls that run by themselves, or print the result of one
 
-    These are the tasks of clients, and what `multitap call --detach` started. They are kept for an
-    hour after their end.
+    These are the tasks of clients, and what `multitap call --detach` started. They are listed
+    for an hour after they end.
     """
     live = choose_gateway(options, load_configuration(options))
     if live is None:

@@ -41,7 +41,7 @@ def tokens(
     """Show what each tool costs in a model's context
 
     Counts names, descriptions and arguments of all tools, or of those that match PATTERN. With a
-    running gateway, also what the clients of each profile list, and what shaping saved of results.
+    running gateway, also what the clients of each profile list, and how much shaping saved.
     """
     counts: list[Figures] = []
 

@@ -28,7 +28,7 @@ _REUSE = 0.05  # seconds for which the last answers are reused: several screens 
 _MOST_CALLS = 200  # calls per worker and question; a screen shows no more
 _RENEWAL = 1.0  # seconds between two requests to all workers: one may have started since
 _FEED_PATIENCE = 4.0  # seconds after the last such request at which a feed ends
-_PAUSE = 0.05  # seconds between two messages: one may carry many events
+_PAUSE = 0.05  # seconds between two messages of a feed, or two searches for a worker
 _METHOD, _FOLLOW, _ITEMS = "control", "follow", "followed"
 
 _Answer = TypeVar("_Answer")
@@ -139,7 +139,16 @@ class WorkerPeers:
 
     async def take_key(self, digest: bytes) -> bool:
         """Use up a console key of another worker; False if none of them issued it."""
-        return any((await self.ask(lambda worker: worker.take_key_here(digest))).values())
+        # the worker that issued it may just have started, or be late with its heartbeat
+        with anyio.move_on_after(PATIENCE):
+            while True:
+                answers = await self.ask(lambda worker: worker.take_key_here(digest))
+                if any(answers.values()):
+                    return True
+                if not self.missing(answers):
+                    return False
+                await anyio.sleep(_PAUSE)
+        return False
 
     async def wait_for_token(self, token_id: str) -> None:
         """Wait until the others know a token: the browser's next request may reach any of them."""

@@ -99,7 +99,17 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_finish():
-    # modules stay for good: looking through them for garbage takes half a second after each test
+    _keep_for_good()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_collections():
+    yield
+    _keep_for_good()
+
+
+def _keep_for_good():
+    # imported modules stay: looking through them for garbage takes half a second after each test
     gc.collect()
     gc.freeze()
 
@@ -198,8 +208,14 @@ def _left_behind():
     return {
         "processes": descendants(os.getpid()),
         "descriptors": _descriptors(),
-        "threads": {thread.name for thread in threading.enumerate()},
+        "threads": {thread.name for thread in threading.enumerate() if not _is_pooled(thread)},
     }
+
+
+def _is_pooled(thread):
+    # An idle worker of anyio ends with the task that its loop began with. That is the runner, which
+    # may live as long as a module, for work that begins in the very turn in which a test is done.
+    return thread in getattr(thread, "idle_workers", ()) and not thread.root_task.done()
 
 
 def _difference(before, after):

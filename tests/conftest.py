@@ -13,6 +13,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import pytest_timeout
 import sniffio
 
 from tests.processes import descendants
@@ -28,8 +29,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("any machine")
 
 
+STUCK = 300.0
+"""Seconds in which no other thread got to run."""
 TERMINAL = pytest.StashKey[int]()
 """Where a worker's stacks go."""
+WATCHDOG = pytest.StashKey["Watchdog"]()
 
 
 def pytest_configure(config):
@@ -46,17 +50,45 @@ def pytest_configure(config):
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
 
 
+class Watchdog(threading.Thread):
+    """Ends the process when a test takes too long.
+
+    One thread for all tests: starting one for each costs more than most tests, above all where many
+    processes wait for a processor.
+    """
+
+    def __init__(self, terminal):
+        super().__init__(name="watchdog", daemon=True)
+        self._terminal = terminal
+        self.watched = None
+        """When the test has to be done, and what `pytest_timeout` then wants to know."""
+
+    def run(self):
+        while True:
+            # for code that never lets another thread run, this one included
+            faulthandler.dump_traceback_later(STUCK, exit=True, file=self._terminal)
+            threading.Event().wait(1)
+            if (watched := self.watched) is not None and time.monotonic() > watched[0]:
+                # a worker's own words about a timeout get lost, and it seems to have crashed
+                faulthandler.dump_traceback(file=self._terminal)
+                pytest_timeout.timeout_timer(*watched[1:])
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_timeout_set_timer(item, settings):
-    # a worker's own words about a timeout get lost, and all that is seen is that it crashed
-    if hasattr(item.config, "workerinput"):
-        terminal = item.config.stash[TERMINAL]
-        faulthandler.dump_traceback_later(0.95 * settings.timeout, file=terminal)
+    stash = item.config.stash
+    if WATCHDOG not in stash:
+        stash[WATCHDOG] = Watchdog(stash[TERMINAL])
+        stash[WATCHDOG].start()
+    stash[WATCHDOG].watched = time.monotonic() + settings.timeout, item, settings
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_timeout_cancel_timer():
-    faulthandler.cancel_dump_traceback_later()
+def pytest_timeout_cancel_timer(item):
+    if WATCHDOG in item.config.stash:
+        item.config.stash[WATCHDOG].watched = None
+    return True
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -18,35 +18,27 @@ WIDE = {
 
 
 @cache  # parsed where a test asks: every worker imports this file, and one of them runs it
-def modules():
-    return {path: ast.parse(path.read_bytes()) for path in sorted(SOURCE.rglob("*.py"))}
-
-
 def classes():
+    """File, name and number of methods of each class; no tree is kept, as collectors walk them."""
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
     return [
-        (path, node)
-        for path, tree in modules().items()
-        for node in ast.walk(tree)
+        (path, node.name, sum(isinstance(member, functions) for member in node.body))
+        for path in sorted(SOURCE.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_bytes()))
         if isinstance(node, ast.ClassDef)
     ]
 
 
 def test_no_class_has_more_methods_than_one_can_keep_in_mind():
-    functions = ast.FunctionDef | ast.AsyncFunctionDef
-    counts = {
-        f"{path.name}: {node.name}": sum(isinstance(one, functions) for one in node.body)
-        for path, node in classes()
-        if node.name not in WIDE
-    }
+    counts = {f"{path.name}: {name}": count for path, name, count in classes() if name not in WIDE}
 
     assert {name for name, count in counts.items() if count > MOST_METHODS} == set()
 
 
 def test_no_public_class_name_exists_twice():
     places = defaultdict(list)
-    for path, node in classes():
-        if node.name.startswith("_"):
-            continue
-        places[node.name].append(str(path.relative_to(SOURCE)))
+    for path, name, _ in classes():
+        if not name.startswith("_"):
+            places[name].append(str(path.relative_to(SOURCE)))
 
     assert {name: where for name, where in places.items() if len(where) > 1} == {}

@@ -5,7 +5,7 @@ import hashlib
 
 from multitap.authorization.clients import SignInClient, describe_target, is_local
 from multitap.authorization.grants import AccessRequest
-from multitap.http.server.pages import Pages, document, forward
+from multitap.http.server.pages import HtmlPages, document, forward
 from multitap.markup import Content, Markup, element
 
 _STYLE = (
@@ -15,7 +15,7 @@ _STYLE = (
     ".note{border-left:.25rem solid #c60;padding-left:.75rem}"
     "button,.go{font:inherit;padding:.5rem 1.2rem;margin-right:.6rem}"
 )
-PAGES = Pages(
+PAGES = HtmlPages(
     f"style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'"
 )
 

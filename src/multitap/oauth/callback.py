@@ -12,7 +12,7 @@ from multitap.errors import ConfigError
 from multitap.http.addresses import is_loopback
 from multitap.http.closed_ports import close_port
 from multitap.http.server.connections import HttpLimits
-from multitap.http.server.pages import Pages, document
+from multitap.http.server.pages import HtmlPages, document
 from multitap.http.server.peer import PeerUsers
 from multitap.http.server.request import HttpRequest, Rejected, RequestHead
 from multitap.http.server.server import bind, open_http_server, start_listening
@@ -27,7 +27,7 @@ _FIELDS = 64  # of a query
 _LIMITS = HttpLimits(
     connections=16, head=16 * 1024, body=0, request_timeout=5.0, linger=5.0, drain=1.0
 )
-_PAGES = Pages()
+_PAGES = HtmlPages()
 
 
 class Callback:

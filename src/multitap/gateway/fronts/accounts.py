@@ -31,7 +31,7 @@ from multitap.gateway.fronts.browser_sessions import (
     Visitor,
 )
 from multitap.gateway.gateway import Gateway
-from multitap.http.server.pages import Pages, is_form
+from multitap.http.server.pages import HtmlPages, is_form
 from multitap.http.server.request import HttpRequest, Rejected, RequestHead, ToDo
 from multitap.hub.people import Members
 from multitap.limits import Rate, RateLimit
@@ -46,7 +46,7 @@ ATTEMPTS = "10/min"
 _LARGEST = 64 * 1024  # bytes of a form
 _PAGE_TIMEOUT = 30.0  # seconds until an authorization server has described itself
 _LONGEST_KEY = 16 * 1024
-_PAGES = Pages("style-src 'self'")
+_PAGES = HtmlPages("style-src 'self'")
 _OWN_PATH = re.compile(
     r"/(?:accounts|console)(?:/[\w/-]{0,100})?(?:\?for=[\w%-]{0,2000})?", re.ASCII
 )

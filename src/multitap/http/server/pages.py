@@ -23,7 +23,7 @@ _SAFE = (
 )
 
 
-class Pages:
+class HtmlPages:
     """Sends pages that may load only what `policy` allows, and send forms only to us."""
 
     def __init__(self, *policy: str) -> None:

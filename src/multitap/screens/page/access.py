@@ -10,7 +10,7 @@ from anyio import to_thread
 
 from multitap.errors import MultitapError
 from multitap.gateway.fronts.tokens import TokenSources
-from multitap.http.server.pages import Pages, set_cookie
+from multitap.http.server.pages import HtmlPages, set_cookie
 from multitap.http.server.request import Rejected
 from multitap.limits import Rate, RateLimit
 from multitap.trust.single_use import Issued, bind
@@ -130,7 +130,7 @@ COOKIE = "multitap_console"
 MARK = b"x-multitap-console"
 """A header that a page of another origin cannot send without asking us first."""
 
-PAGES = Pages(
+PAGES = HtmlPages(
     "script-src 'self'",
     "style-src 'self'",
     "img-src 'self' data: blob:",

@@ -35,19 +35,9 @@ from multitap.errors import ConfigError, MultitapError
 from multitap.files import file_stamp
 from multitap.http.addresses import is_loopback
 from multitap.http.server.pages import cookies, is_form, set_cookie
-from multitap.http.server.request import (
-    JSON,
-    HttpRequest,
-    RequestHead,
-    ToDo,
-)
+from multitap.http.server.request import JSON, HttpRequest, RequestHead, ToDo
 from multitap.identity.access_tokens import ProviderDown
-from multitap.identity.sign_in import (
-    ProviderAnswered,
-    ProviderSignIn,
-    SignInRefused,
-    new_attempt,
-)
+from multitap.identity.sign_in import ProviderAnswered, ProviderSignIn, SignInRefused, new_attempt
 from multitap.identity.verifier import Verifier
 from multitap.limits import Rate, RateLimit
 from multitap.trust.single_use import Seal

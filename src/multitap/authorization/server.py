@@ -33,18 +33,8 @@ from multitap.authorization.grants import (
 )
 from multitap.authorization.id_jag import read_assertion
 from multitap.config.access import SignInSettings
-from multitap.identity.access_tokens import (
-    MissingScopes,
-    TokenRefused,
-    VerifiedToken,
-    describe,
-)
-from multitap.identity.sign_in import (
-    ProviderSignIn,
-    ProviderTokens,
-    SignedIn,
-    SignInRefused,
-)
+from multitap.identity.access_tokens import MissingScopes, TokenRefused, VerifiedToken, describe
+from multitap.identity.sign_in import ProviderSignIn, ProviderTokens, SignedIn, SignInRefused
 
 logger = logging.getLogger(__name__)
 

@@ -21,10 +21,7 @@ from multitap.cluster import peer_messages as say
 from multitap.cluster.peer_messages import PROTOCOL, Ask, Greeting, PeerMessage, encode, messages
 from multitap.cluster.relays import OwnedLink, Relay, RelayedServer
 from multitap.cluster.wires import ForwardedWire
-from multitap.errors import (
-    ConfigError,
-    OwnerUnreachable,
-)
+from multitap.errors import ConfigError, OwnerUnreachable
 from multitap.http.closed_ports import close_port
 from multitap.tasks import Tasks
 

@@ -27,12 +27,7 @@ from anyio import to_thread
 
 from multitap.config import Settings
 from multitap.control import places
-from multitap.control.joining import (
-    BackgroundPlace,
-    JoinReply,
-    JoinRequest,
-    Needs,
-)
+from multitap.control.joining import BackgroundPlace, JoinReply, JoinRequest, Needs
 from multitap.control.relay import MOVED, STOPPED
 from multitap.control.server import listen
 from multitap.errors import ConfigError, MultitapError, ungrouped

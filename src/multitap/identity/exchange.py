@@ -21,13 +21,7 @@ from multitap.identity.sign_in import ProviderTokens
 from multitap.oauth.discovery import find_issuer
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed
-from multitap.oauth.grants import (
-    JWT_BEARER,
-    TOKEN_EXCHANGE,
-    Grant,
-    TokenEndpoint,
-    id_jag_form,
-)
+from multitap.oauth.grants import JWT_BEARER, TOKEN_EXCHANGE, Grant, TokenEndpoint, id_jag_form
 from multitap.oauth.identity import configured_client
 from multitap.wire.http_origin import Challenge
 

@@ -13,13 +13,7 @@ import msgspec
 from multitap.config.access import AccessSettings
 from multitap.config.documents import is_list, is_table
 from multitap.errors import MultitapError
-from multitap.identity.access_tokens import (
-    Jwt,
-    TokenRefused,
-    VerifiedToken,
-    is_jwt,
-    read_jwt,
-)
+from multitap.identity.access_tokens import Jwt, TokenRefused, VerifiedToken, is_jwt, read_jwt
 from multitap.identity.issuer import Issuer
 from multitap.identity.people import (
     People,

@@ -119,11 +119,7 @@ class SandboxSupport(msgspec.Struct, frozen=True):
 
 
 def _probe() -> int:
-    from multitap.sandbox import (  # noqa: PLC0415 - ctypes is slow
-        calling_process,
-        landlock,
-        seccomp,
-    )
+    from multitap.sandbox import calling_process, landlock, seccomp  # noqa: PLC0415 - ctypes is slow
 
     version = landlock.version()
     if not seccomp.is_known_machine():

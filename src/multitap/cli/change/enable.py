@@ -7,14 +7,8 @@ import click
 from multitap.cli.change.entries import Assignment, setting_edit
 from multitap.cli.completion import complete_server
 from multitap.cli.configuration import load_configuration
-from multitap.cli.edits import (
-    run_edits,
-)
-from multitap.cli.options import (
-    CommonOptions,
-    EditOptions,
-    edit_options,
-)
+from multitap.cli.edits import run_edits
+from multitap.cli.options import CommonOptions, EditOptions, edit_options
 
 
 @click.command()

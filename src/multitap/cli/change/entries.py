@@ -15,19 +15,10 @@ from multitap.cli.edits import (
     entry_places,
     run_edits,
 )
-from multitap.cli.options import (
-    CommonOptions,
-    EditOptions,
-)
+from multitap.cli.options import CommonOptions, EditOptions
 from multitap.config import Document, HttpServer, Loaded, StdioServer
 from multitap.config.dialects import DIALECTS, Dialect
-from multitap.config.edit.changes import (
-    Change,
-    RemoveValue,
-    SetValue,
-    apply_changes,
-    differences,
-)
+from multitap.config.edit.changes import Change, RemoveValue, SetValue, apply_changes, differences
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.servers import write_entry
 from multitap.config.layers import Layer, merge, read_document

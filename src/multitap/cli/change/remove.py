@@ -5,30 +5,15 @@ from collections.abc import Sequence
 
 import click
 
-from multitap.cli.change.entries import (
-    chosen_places,
-    found_in_folder,
-    sandbox_folder,
-)
+from multitap.cli.change.entries import chosen_places, found_in_folder, sandbox_folder
 from multitap.cli.completion import complete_server
 from multitap.cli.configuration import load_configuration
-from multitap.cli.edits import (
-    EntryPlace,
-    pins_without,
-    run_edits,
-)
-from multitap.cli.options import (
-    CommonOptions,
-    EditOptions,
-    edit_options,
-)
+from multitap.cli.edits import EntryPlace, pins_without, run_edits
+from multitap.cli.options import CommonOptions, EditOptions, edit_options
 from multitap.cli.terminal import Exit, note
 from multitap.config import Document
 from multitap.config.dialects import Dialect
-from multitap.config.edit.changes import (
-    Change,
-    RemoveValue,
-)
+from multitap.config.edit.changes import Change, RemoveValue
 from multitap.config.edit.journal import FileEdit
 from multitap.config.edit.servers import entry_place
 

@@ -8,28 +8,13 @@ import click
 from multitap.cli.change.entries import chosen_places, found_in_folder, sandbox_folder
 from multitap.cli.completion import complete_server
 from multitap.cli.configuration import load_configuration
-from multitap.cli.edits import (
-    EditTarget,
-    EntryPlace,
-    check_servers,
-    pins_renamed,
-    run_edits,
-)
-from multitap.cli.options import (
-    CommonOptions,
-    EditOptions,
-    edit_options,
-)
+from multitap.cli.edits import EditTarget, EntryPlace, check_servers, pins_renamed, run_edits
+from multitap.cli.options import CommonOptions, EditOptions, edit_options
 from multitap.cli.terminal import Exit
 from multitap.config import Document, Loaded
 from multitap.config.dialects import Dialect
 from multitap.config.documents import is_list
-from multitap.config.edit.changes import (
-    Change,
-    RenameKey,
-    SetValue,
-    apply_changes,
-)
+from multitap.config.edit.changes import Change, RenameKey, SetValue, apply_changes
 from multitap.config.edit.journal import FileEdit
 from multitap.errors import ConfigError
 from multitap.names import plain_name

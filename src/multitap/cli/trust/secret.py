@@ -7,17 +7,10 @@ from typing import Any
 
 import click
 
-from multitap.cli.change.entries import (
-    Assignment,
-    setting_edit,
-)
+from multitap.cli.change.entries import Assignment, setting_edit
 from multitap.cli.completion import complete_server
 from multitap.cli.configuration import load_configuration, require
-from multitap.cli.edits import (
-    entry_places,
-    run_edits,
-    write_edits,
-)
+from multitap.cli.edits import entry_places, run_edits, write_edits
 from multitap.cli.options import (
     CommandGroup,
     CommonOptions,

@@ -24,14 +24,7 @@ from multitap.cli.options import (
 from multitap.cli.progress import ticker
 from multitap.cli.questions import TerminalUser
 from multitap.cli.target import Target, nobody_serves
-from multitap.cli.terminal import (
-    Exit,
-    advise,
-    complain,
-    note,
-    say_json,
-    say_text,
-)
+from multitap.cli.terminal import Exit, advise, complain, note, say_json, say_text
 from multitap.cli.use.watch import watch_option
 from multitap.control.methods import Control
 from multitap.errors import BadArguments

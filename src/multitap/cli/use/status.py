@@ -21,14 +21,7 @@ from multitap.config import Loaded, Pending, Problem, Severity
 from multitap.config.problems import serious
 from multitap.config.projects import TrustState
 from multitap.control.messages import GatewayState
-from multitap.events import (
-    Failure,
-    LinkState,
-    ServerSnapshot,
-    Snapshot,
-    Withheld,
-    pending_words,
-)
+from multitap.events import Failure, LinkState, ServerSnapshot, Snapshot, Withheld, pending_words
 
 
 class StatusLine(msgspec.Struct, frozen=True, kw_only=True):

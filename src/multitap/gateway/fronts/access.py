@@ -16,13 +16,7 @@ import msgspec
 
 from multitap.catalog.audience import Audience
 from multitap.errors import ConfigError
-from multitap.gateway.fronts.tokens import (
-    ANYBODY,
-    ActiveKeys,
-    Admitted,
-    Token,
-    TokenSources,
-)
+from multitap.gateway.fronts.tokens import ANYBODY, ActiveKeys, Admitted, Token, TokenSources
 from multitap.http.addresses import is_loopback
 from multitap.http.server.connections import address_of
 from multitap.http.server.peer import Peer, PeerUsers

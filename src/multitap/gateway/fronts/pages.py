@@ -12,13 +12,7 @@ from multitap.gateway.metrics import FAMILIES, Gauges, ShownMetrics
 from multitap.gateway.readiness import failing_servers, reasons
 from multitap.gateway.view import View
 from multitap.http.server.request import JSON, HttpRequest, RequestHead, ToDo
-from multitap.telemetry.metrics import (
-    OPEN_METRICS,
-    TEXT,
-    Samples,
-    wants_open_metrics,
-    write_text,
-)
+from multitap.telemetry.metrics import OPEN_METRICS, TEXT, Samples, wants_open_metrics, write_text
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import RpcError
 

@@ -12,11 +12,7 @@ import msgspec
 from textual.app import App
 
 from multitap.config.durations import seconds
-from multitap.control.messages import (
-    ReloadReport,
-    TaskLine,
-    ToolLine,
-)
+from multitap.control.messages import ReloadReport, TaskLine, ToolLine
 from multitap.control.overview import AuditRow, PinReview, TokenLine
 from multitap.errors import MultitapError
 from multitap.gateway.person_questions import OpenQuestion

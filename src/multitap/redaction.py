@@ -1,4 +1,7 @@
-"""Removes secrets, in any encoding, from every text that leaves a link."""
+"""Removes known secrets, in any encoding, from every text that leaves a link.
+
+What only looks like a secret, `multitap.config.secrets` recognises and masks where it is shown.
+"""
 
 import base64
 import codecs

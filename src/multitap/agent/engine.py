@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Whether a call is allowed; if not, with a reason for the model."""
 
     allowed: bool
-    words: str = ""
+    reason: str = ""
 
 
 ALLOW = Verdict(allowed=True)
@@ -56,7 +56,7 @@ ALLOW = Verdict(allowed=True)
 
 def deny(reason: str = "") -> Verdict:
     """A refusal; the reason tells the model why, or what to do instead."""
-    return Verdict(allowed=False, words=reason)
+    return Verdict(allowed=False, reason=reason)
 
 
 Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
@@ -255,7 +255,7 @@ class AgentRound(msgspec.Struct, kw_only=True, eq=False):
             verdict = await self.rules.approve(inner, tool)
         if verdict.allowed:
             return None
-        reason = f": {verdict.words}" if verdict.words else ""
+        reason = f": {verdict.reason}" if verdict.reason else ""
         return text_result(f"this was not allowed{reason}", is_error=True)
 
 

@@ -26,6 +26,7 @@ from multitap.config import (
 from multitap.config.dialects import DIALECTS, Dialect, dialect
 from multitap.config.documents import SUFFIXES, DocumentTooLarge, KeyPath
 from multitap.config.edit.changes import Change, apply_edits, parse
+from multitap.config.edit.clear_secrets import clear_secrets
 from multitap.config.edit.journal import (
     PRIVATE,
     SHARED,
@@ -35,7 +36,6 @@ from multitap.config.edit.journal import (
     PinRecord,
     Preview,
 )
-from multitap.config.edit.secrets import clear_secrets
 from multitap.config.layers import Layer, merge, read_document
 from multitap.config.problems import Severity
 from multitap.config.projects import TrustState

@@ -46,7 +46,7 @@ class RunningGateway(msgspec.Struct, frozen=True):
         return self.about.files == loaded.files
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         here = "in the background" if self.about.is_background else "on stdio"
         where = self.about.url or here
         return f"the gateway with pid {self.about.pid} ({where})"
@@ -59,7 +59,7 @@ class RunningGateway(msgspec.Struct, frozen=True):
         """
         from multitap.control.client import ControlClient, wait  # noqa: PLC0415 - asyncio
 
-        return wait(question(ControlClient(self.path, self.words)))
+        return wait(question(ControlClient(self.path, self.label)))
 
     def state(self) -> messages.GatewayState:
         return self.ask(lambda control: control.state())
@@ -81,13 +81,13 @@ class RunningGateway(msgspec.Struct, frozen=True):
         """While entered, receive the events of one server or of all."""
         from multitap.control.client import ControlClient, follow  # noqa: PLC0415 - asyncio
 
-        return follow(ControlClient(self.path, self.words).events(server))
+        return follow(ControlClient(self.path, self.label).events(server))
 
     def trace(self, server: str) -> "AbstractContextManager[Follower[TracedMessage]]":
         """While entered, receive each message to and from a server."""
         from multitap.control.client import ControlClient, follow  # noqa: PLC0415 - asyncio
 
-        return follow(ControlClient(self.path, self.words).trace(server))
+        return follow(ControlClient(self.path, self.label).trace(server))
 
 
 class Target:
@@ -203,7 +203,7 @@ def matching(options: CommonOptions, loaded: Loaded) -> tuple[RunningGateway, ..
         return tuple(sorted(same, key=lambda live: live.about.folder != here))
     named = tuple(live for live in running if live.about.pid == options.pid)
     if not named:
-        others = ", ".join(live.words for live in running) or "no gateway"
+        others = ", ".join(live.label for live in running) or "no gateway"
         raise UnknownName(f"no gateway runs with pid {options.pid}", hint=f"running: {others}")
     return named
 
@@ -225,7 +225,7 @@ def choose_gateway(options: CommonOptions, loaded: Loaded) -> RunningGateway | N
     if not running:
         return None
     first, *others = running
-    note(f"from {first.words}")
+    note(f"from {first.label}")
     # a gateway in the background has one socket for each of its views
     pids = ", ".join(str(pid) for pid in {live.about.pid for live in others} - {first.about.pid})
     if pids:
@@ -262,7 +262,7 @@ def join_background(options: CommonOptions, loaded: Loaded) -> RunningGateway | 
     path = Path(joined.reply.control)
     about = wait(ControlClient(path).about())
     live = RunningGateway(about, path, joined.connection)
-    note(f"from {live.words}")
+    note(f"from {live.label}")
     return live
 
 

@@ -104,7 +104,7 @@ class Failed(msgspec.Struct, array_like=True, tag=6):
     number: int
     kind: str
     """`rpc`, the name of a public error, or `unsent`: it provably never reached the server."""
-    words: str
+    message: str
     hint: str | None = None
     code: int = 0
     data: bytes = b""

@@ -49,7 +49,7 @@ class RelayedRequest(msgspec.Struct, array_like=True):
 class _RelayedOutcome(msgspec.Struct, array_like=True):
     result: bytes = b""
     code: int = 0
-    words: str = ""
+    message: str = ""
     data: bytes = b""
 
 
@@ -132,7 +132,7 @@ class RelayedRequests:
         outcome = _decode_outcome(reply)
         if outcome.code:
             data = msgspec.json.decode(outcome.data) if outcome.data else None
-            raise RpcError(outcome.code, outcome.words, data)
+            raise RpcError(outcome.code, outcome.message, data)
         return outcome.result
 
     async def _answer(self, note: ReplicaMessage) -> bytes:
@@ -140,7 +140,7 @@ class RelayedRequests:
         message = parse_client_message(relayed.body)
         outlet = _RelayOutlet(self._bus, note)
         handle = self._running[note.key] = CancelHandle()
-        outcome = _RelayedOutcome(code=client_errors.CANCELLED, words="Request cancelled")
+        outcome = _RelayedOutcome(code=client_errors.CANCELLED, message="Request cancelled")
         try:
             with handle:
                 outcome = await self._outcome(relayed, message, outlet)
@@ -159,11 +159,13 @@ class RelayedRequests:
                 raise RpcError(SERVER_ERROR, "the session has ended")  # noqa: TRY301 - one way out
             result = await self._work(client, relayed, message, outlet)
         except OnOtherReplica:
-            return _RelayedOutcome(code=SERVER_ERROR, words="the call has moved to another replica")
+            return _RelayedOutcome(
+                code=SERVER_ERROR, message="the call has moved to another replica"
+            )
         except Exception as exc:  # noqa: BLE001 - boundary: told to the replica that asked
             refused = client_errors.to_refusal(exc, message.method)
             data = b"" if refused.data is None else jsonrpc.encode(refused.data)
-            return _RelayedOutcome(code=refused.code, words=str(refused), data=data)
+            return _RelayedOutcome(code=refused.code, message=str(refused), data=data)
         whole = b"".join(result) if isinstance(result, tuple) else bytes(result)
         return _RelayedOutcome(whole)
 

@@ -45,7 +45,7 @@ class _LeftBehind(msgspec.Struct, array_like=True):
     """The state of a mailbox that moves to a new home."""
 
     number: int = 0
-    heard: int = 0
+    received: int = 0
     events: list[tuple[int, bytes]] = []
 
 
@@ -128,7 +128,7 @@ class SessionHomes:
                 log.add(LoggedEvent(MAILBOX, number, encoded, False, now()))
         log.on_add = keep
         if left is not None:
-            mailbox.number, mailbox.heard = max(mailbox.number, left.number), left.heard
+            mailbox.number, mailbox.heard = max(mailbox.number, left.number), left.received
         else:
             mailbox.heard = mailbox.number
         # home and route change together, without an await: no message falls in between

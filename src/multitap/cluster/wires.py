@@ -202,17 +202,15 @@ class ForwardedWire:
         pending.stir()
 
     def _fault(self, message: say.Failed) -> Exception:
-        message_, hint = message.words, message.hint
+        text, hint = message.message, message.hint
         if message.kind == "rpc":
             data = jsonrpc.decode(message.data) if message.data else None
-            return RpcError(message.code, message_, data)
+            return RpcError(message.code, text, data)
         if message.kind == "unsent":
-            return OwnerMoving(message_, sent=False)
+            return OwnerMoving(text, sent=False)
         if message.kind == "down":
-            return OwnerUnreachable(message_, sent=False, hint=hint)
-        public: Exception = _PUBLIC.get(message.kind, Unavailable)(
-            self._server, message_, hint=hint
-        )
+            return OwnerUnreachable(text, sent=False, hint=hint)
+        public: Exception = _PUBLIC.get(message.kind, Unavailable)(self._server, text, hint=hint)
         return public
 
     def _calling_off(self, pending: PendingRequest) -> Callable[[bytes], None] | None:

@@ -1,4 +1,7 @@
-"""Recognises secrets in variables, headers, URLs, arguments and calls, and masks them."""
+"""Recognises secrets in variables, headers, URLs, arguments and calls, and masks them.
+
+Secrets that are known by their value are removed by `multitap.redaction`.
+"""
 
 import base64
 import binascii

@@ -126,7 +126,7 @@ def _follow(live: RunningGateway, filters: LogsOptions) -> Exit:
             for activity in following.within(INTERVAL):
                 if passing.matches(activity.fields):
                     _print_event(activity, as_json=filters.as_json)
-    note(f"{live.words} has ended")
+    note(f"{live.label} has ended")
     return Exit.DONE
 
 
@@ -144,7 +144,7 @@ def _show_meanwhile(following: "Follower[Activity]", live: RunningGateway) -> Ca
         for activity in following.within(INTERVAL):
             say(sentence(activity))
         if following.ended:
-            note(f"{live.words} has ended")
+            note(f"{live.label} has ended")
 
     return pause
 

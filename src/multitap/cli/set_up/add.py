@@ -54,9 +54,9 @@ from multitap.config import Document, HttpServer, Loaded, StdioServer, expand_se
 from multitap.config.dialects import DIALECTS, Dialect
 from multitap.config.documents import is_list
 from multitap.config.edit.changes import Change
+from multitap.config.edit.clear_secrets import auth_variable, without_secrets
 from multitap.config.edit.drafts import ServerDraft, fill, hosts_in, paths_in, with_named_paths
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.secrets import auth_variable, without_secrets
 from multitap.config.edit.servers import entry_place, place_entries, write_entry
 from multitap.config.layers import Layer, merge, read_document
 from multitap.config.project_bounds import restrain

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from multitap.cli.set_up.add_request import AddRequest
 from multitap.config.dialects.draft import literal
 from multitap.config.documents import is_list, is_table
+from multitap.config.edit.clear_secrets import Reference, auth_variable
 from multitap.config.edit.drafts import DraftInput, ServerDraft, how_to_give
-from multitap.config.edit.secrets import Reference, auth_variable
 from multitap.errors import ConfigError
 from multitap.printable import printable
 

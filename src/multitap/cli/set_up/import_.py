@@ -26,8 +26,8 @@ from multitap.config import (
 )
 from multitap.config.dialects import Dialect, dialect
 from multitap.config.edit.changes import Change, SetValue
+from multitap.config.edit.clear_secrets import clear_secrets, without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.secrets import clear_secrets, without_secrets
 from multitap.config.edit.servers import (
     HostFile,
     ImportedServer,

@@ -21,8 +21,8 @@ from multitap.cli.options import (
 )
 from multitap.cli.terminal import Exit, note, say_json, table
 from multitap.config import HttpServer, Settings, StdioServer
+from multitap.config.edit.clear_secrets import without_secrets
 from multitap.config.edit.journal import FileEdit
-from multitap.config.edit.secrets import without_secrets
 from multitap.config.models import OAuth
 from multitap.errors import ConfigError, counted
 from multitap.principal import TOKEN_ISSUER, Person

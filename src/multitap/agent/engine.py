@@ -65,7 +65,7 @@ Approve = Callable[[ToolCall, ToolInfo], Awaitable[Verdict]]
 
 def unwrap_search(call: ToolCall) -> ToolCall:
     """The tool that a call really uses: the one behind `call_tool`."""
-    # in a loop: whoever approves must see what runs, however often it is wrapped
+    # in a loop: the person who approves must see what runs, however deep it is wrapped
     while call.name == "call_tool" and isinstance(name := call.arguments.get("name"), str):
         inner = call.arguments.get("arguments")
         call = msgspec.structs.replace(call, name=name, arguments=inner if is_object(inner) else {})

@@ -312,7 +312,7 @@ class AuthorizationEndpoints:
         if consent is None:
             _show_failure(http_request, "This page is too old.")
             return
-        # the form of another browser, or of another site: whoever sent it here is not who agreed
+        # the form of another browser, or of another site: its sender is not the person who agreed
         if browser is None or not secrets.compare_digest(browser, consent.browser):
             reason = "Your browser did not send our cookie, or the page is from another browser."
             _show_failure(http_request, reason, 403)

@@ -95,6 +95,6 @@ def _limits(claims: Mapping[str, Any]) -> tuple[str | None, str | None]:
     resource = resource[0] if is_list(resource) and len(resource) == 1 else resource
     if not isinstance(resource, str | None) or not isinstance(scope, str | None):
         raise TokenRefused("the assertion is for several resources, or its `scope` is not a text")
-    if "cnf" in claims:  # without its key, whoever copied it could use it
+    if "cnf" in claims:  # without its key, a copy could be used
         raise TokenRefused("the assertion is bound to a key, which is not supported")
     return resource, scope

@@ -385,7 +385,7 @@ class AuthorizationServer:
             "sub": sign_in.subject,
             "client_id": sign_in.client,
             "scope": " ".join(scopes),
-            # of the sign-in: whoever was logged out since then has to sign in again
+            # of the sign-in: a person who was logged out since then has to sign in again
             "iat": sign_in.signed_in,
             "exp": expires,
         }

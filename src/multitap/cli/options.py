@@ -320,7 +320,7 @@ def _collect(command: Work, *, asks: bool = False) -> Work:
             dialect=dialect,
             timeout=timeout,
             wait=wait,
-            # whoever says how long to wait wants to know how the servers are now
+            # a wait was requested: the servers' state now is wanted
             asks_servers=ctx.get_parameter_source("wait") not in _NOT_TYPED,
             # no gateway has a server that was only just typed
             live=live and typed is None,

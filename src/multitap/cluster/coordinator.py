@@ -160,7 +160,7 @@ class Channels(Protocol):
     def subscribe(
         self, *channels: str
     ) -> AbstractAsyncContextManager[AsyncIterator[Message | None]]:
-        """Within the block, iterate over messages; None means that some may have been missed."""
+        """While entered, iterate over messages; None means that some may have been missed."""
         ...
 
 
@@ -330,7 +330,7 @@ class ChannelSubscribers:
 
     @contextmanager
     def listen(self, *channels: str) -> Generator[Subscriber]:
-        """Within the block, the yielded subscriber gets the messages of these channels."""
+        """While entered, the yielded subscriber gets the messages of these channels."""
         subscriber = Subscriber()
         for channel in channels:
             self._subscribers.setdefault(channel, set()).add(subscriber)

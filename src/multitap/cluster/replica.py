@@ -100,7 +100,7 @@ class Replica:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """Current problems, in words."""
+        """Current problems."""
         concerns: list[str] = []
         health = self.coordinator.health
         if not health.is_up:

@@ -201,7 +201,7 @@ async def open_socket(path: Path, key: bytes) -> AsyncGenerator[SocketCoordinato
 async def serve_coordinator(
     path: Path, coordinator: LocalCoordinator, key: bytes
 ) -> AsyncGenerator[None]:
-    """Within the block, other processes of this user can use the coordinator.
+    """While entered, other processes of this user can use the coordinator.
 
     Args:
         key: What they have to know: confined servers are processes of this user, too.

@@ -158,7 +158,7 @@ class GatewayState(msgspec.Struct, frozen=True):
     asleep: tuple[str, ...] = ()
     """Servers that start with the first call."""
     degraded: tuple[str, ...] = ()
-    """What is degraded, in words."""
+    """What is degraded."""
 
 
 class ToolLine(msgspec.Struct, frozen=True, rename="camel"):
@@ -284,7 +284,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> str:
-        """What is not counted, in words; empty if everything is."""
+        """What is not counted; empty if everything is."""
         if not self.missing_workers:
             return ""
         return (
@@ -307,7 +307,7 @@ class ReloadReport(msgspec.Struct, frozen=True):
 
     @property
     def gap(self) -> str:
-        """The unconfirmed workers, in words; empty if all have confirmed it."""
+        """The unconfirmed workers; empty if all have confirmed it."""
         if not self.missing_workers:
             return ""
         return f"{counted(self.missing_workers, 'worker')} did not confirm the reload: reload again"

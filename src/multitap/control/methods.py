@@ -299,7 +299,7 @@ class Control:
     async def trust_review(self) -> str:
         """What untrusted projects would do; trusting is left to `multitap trust`.
 
-        A page in a browser shows it. Whoever can reach the gateway must not be able to make it
+        A page in a browser shows it. A browser that reaches the gateway must not be able to make it
         run something new.
         """
 

@@ -135,7 +135,7 @@ class AccessOverview(msgspec.Struct, frozen=True):
     tokens: tuple[TokenLine, ...] = ()
     pins: tuple[PinReview, ...] = ()
     trouble: tuple[str, ...] = ()
-    """Files that cannot be read, in words."""
+    """Files that cannot be read."""
     people: tuple[PersonLine, ...] = ()
 
 
@@ -163,7 +163,7 @@ class AuditRow(msgspec.Struct, frozen=True):
 
     @property
     def what(self) -> str:
-        """The action and its object, in words."""
+        """The action and its object."""
         record = self.record
         subject = " ".join(filter(None, (record.server, record.tool or record.subject)))
         return f"{record.kind}: {subject}" if subject else record.kind

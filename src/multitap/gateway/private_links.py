@@ -361,7 +361,7 @@ class ExclusiveUse:
     async def turn(
         self, link: Link, subject: str, context: CallContext, holder: str, deadline: Deadline
     ) -> AsyncGenerator[Link]:
-        """Within the block, the client has its turn on the session that is yielded.
+        """While entered, the client has its turn on the session that is yielded.
 
         Args:
             subject: A tool's own name, or a method.

@@ -140,12 +140,12 @@ _NUMBER = re.compile(r"\d+")
 
 
 def reasons(hub: Hub) -> tuple[str, ...]:
-    """What is degraded, in words; empty if nothing is."""
+    """What is degraded; empty if nothing is."""
     return tuple(_reasons(hub))
 
 
 def failing_servers(hub: Hub, servers: Iterable[ServerSnapshot]) -> Iterator[str]:
-    """The servers of these that keep failing, in words."""
+    """The servers of these that keep failing."""
     for server in servers:
         link = hub.links.get(server.name)
         if link is not None and _keeps_failing(link):

@@ -347,7 +347,7 @@ class ScriptRunner:
         if not able(request.capabilities, _ELICIT, form):
             return  # the calls ask somebody else, or are refused
         progress.asked = [digest for digest, _, _ in undecided]
-        # whoever asks may be killed while a person thinks: then this tells what had been done
+        # the client may be killed while a person thinks: then this says what was done
         self._record(request, progress, "waiting")
         await self._hub.store.write_audit()
         if request.is_stateless:

@@ -1,4 +1,4 @@
-"""Results for models: shaped, cut to a budget, and kept for whoever wants the rest."""
+"""Results for models: shaped, cut to a budget, with the rest kept for later."""
 
 import secrets
 import time
@@ -147,7 +147,7 @@ class ResultShaper:
             raise OnOtherReplica(replica)
         stored = self._stored.get(request.holder, _NONE).get(handle)
         view = self._view(request.client.audience)
-        # whoever may no longer see a tool must not read what it said
+        # a client that may no longer see a tool must not read its results
         if (
             stored is None
             or stored.until < self._clock()

@@ -232,7 +232,7 @@ class TaskCalls:
 
             async def work() -> Raw | bytes:
                 raw = await self._jobs.make(request, job, context, since)
-                # stored as the handshake era has it, whoever asks for it later
+                # stored in the handshake era's form, for clients of both eras
                 return plain(job.link, raw) if run.is_task else raw
 
             return work

@@ -132,7 +132,7 @@ class ClientTasks:
         return _ACK
 
     async def cancel(self, request: ClientRequest, _: Raw) -> Result:
-        # never refused by a policy: whoever started something may stop it
+        # never refused by a policy: a client may always stop what it started
         task = await self._open(request, request.params.task_id)
         if task.upstream:
             try:

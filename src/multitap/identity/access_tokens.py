@@ -187,7 +187,7 @@ def describe(claims: Mapping[str, Any], name: str, provider: OidcIssuer) -> Veri
     if missing:
         raise MissingScopes(missing)
     confirmation = claims.get("cnf", {})
-    # such as `x5t#S256`: unchecked, whoever copied the token could use it without the certificate
+    # such as `x5t#S256`: unchecked, a copied token could be used without the certificate
     if not is_table(confirmation) or confirmation.keys() - {"jkt"}:
         raise TokenRefused("the token is bound in a way that cannot be checked here")
     return VerifiedToken(

@@ -336,7 +336,7 @@ def _concerns(entry: Revocation, person: Person, token: str) -> bool:
     """Whether a decision about people or tokens concerns what somebody brought."""
     if entry.kind == "token":
         return _digest(token).hex() == entry.digest
-    # a logout may name only a session; whoever is still here brings their token again
+    # a logout may name only a session; a person who is still here brings their token again
     return entry.issuer == person[0] and entry.subject in {person[1], ""} and not entry.client
 
 

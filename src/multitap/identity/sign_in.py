@@ -204,8 +204,8 @@ class ProviderSignIn:
     ) -> SignedIn:
         """A person who signed in before, as the provider describes them with renewed tokens.
 
-        Only what it says now counts: whoever left a group is no longer in it. What it said `before`
-        is used if it can say nothing any more.
+        Only what it says now counts: a person who left a group is no longer in it. What it said
+        `before` is used if it can say nothing any more.
         """
         metadata = await self.issuer.discover()
         if tokens.id_token is not None:

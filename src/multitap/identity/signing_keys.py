@@ -32,7 +32,7 @@ _KINDS: Mapping[str, type[RSAKey] | type[ECKey] | type[OKPKey]] = {
     "EC": ECKey,
     "OKP": OKPKey,
 }
-"""Never `oct`: whoever can fetch a symmetric key can sign with it."""
+"""Never `oct`: a symmetric key that can be fetched can sign, too."""
 _KIND_OF = {"R": "RSA", "P": "RSA", "E": "EC"}
 _CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
 
@@ -141,7 +141,7 @@ def _may_sign(table: Mapping[str, Any]) -> bool:
     operations = table.get("key_ops", ["verify"])
     return (
         table.get("kty") in _KINDS
-        and "d" not in table  # a private key: whoever published it has lost it
+        and "d" not in table  # a private key: a published one is compromised
         and table.get("use", "sig") == "sig"
         and is_list(operations)
         and "verify" in operations

@@ -430,6 +430,6 @@ def _text(bearer: bytes) -> str:
 def _nobody(token: VerifiedToken) -> str:
     who = repr(token.subject or token.client)
     return (
-        f"no access rule applies to {who} of {token.provider}: ask whoever runs this gateway; "
-        "`multitap access explain` says which rules there are"
+        f"no access rule applies to {who} of {token.provider}: "
+        "ask the administrator of this gateway; `multitap access explain` shows the rules"
     )

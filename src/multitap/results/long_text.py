@@ -163,7 +163,7 @@ class KeptResult:
             self.shown = capped.text
             """The beginning, with a note on how to get the rest."""
             self.rest = counted(capped.missing, "more character")
-            """How much more there is, in words."""
+            """How much more there is."""
         else:
             self.rest = f"the result has {text.size / 1_000_000:,.1f} MB"
             note = _note(self.rest, None, result_id)

@@ -79,7 +79,7 @@ _GRANTS: Mapping[str, str] = {
     "volume-driver": "its volumes come from {}",
     "volumes-from": "it uses the volumes of the container {}",
 }
-"""Options with a value that open something, in words."""
+"""Options with a value that open something."""
 _GRANTING_FLAGS: Mapping[str, str] = {
     "env-host": "it gets all variables of its client",
     "privileged": "it has all rights of this machine (`--privileged`)",
@@ -171,7 +171,7 @@ def parse_container_run(command: Sequence[str]) -> ContainerRun | None:
 def objections(
     run: ContainerRun, workspace: Path | None, env: Iterable[str] = ()
 ) -> tuple[str, ...]:
-    """Everything of this machine that a container would get, in words; none if it gets nothing.
+    """Everything of this machine that a container would get; none if it gets nothing.
 
     Variables that it passes on (`-e NAME`) are no objection: its client has only those of its
     entry.

@@ -53,7 +53,7 @@ class ServerRow(msgspec.Struct, frozen=True, kw_only=True):
     tools: int = 0
     tokens: int = 0
     shaped: str = ""
-    """What shaping saved of its results, in words."""
+    """What shaping saved of its results."""
     calls: int = 0
     errors: int = 0
     p95: float | None = None

@@ -251,7 +251,7 @@ class HubTools(Mapping[str, ToolInfo]):
 
     @property
     def withheld(self) -> str:
-        """What the hub does not offer because nobody has trusted it, in words."""
+        """What the hub does not offer because nobody has trusted it."""
         return untrusted_words(self._hub.withheld)
 
     def _to_info(self, tool: Tool) -> ToolInfo:

@@ -95,7 +95,7 @@ def describe_variable(variable: DraftVariable) -> str:
 
 
 def describe_places(draft: ServerDraft, variable: DraftVariable) -> str:
-    """Where a variable would go, in words."""
+    """Where a variable would go."""
     target = (
         f"to {masked('url', draft.fields['url'])}" if "url" in draft.fields else "to its program"
     )

@@ -103,7 +103,7 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool)
         return Exit.DONE
     if is_jwt(who):
         digest = hashlib.sha256(who.encode()).hexdigest()
-        # by its hash: whoever reads the record must not get a token
+        # by its hash: a reader of the record must not get a token
         people.decide(Revocation(kind="token", at=now, digest=digest))
         note("revoked this token; new ones of the same person are accepted")
         return Exit.DONE
@@ -118,7 +118,7 @@ def revoke_access(options: CommonOptions, who: str, *, undo: bool, forget: bool)
 
 
 def _person(people: People, loaded: Loaded, who: str) -> PersonRecord:
-    """A person who was here, or whoever `PROVIDER:SUBJECT` says."""
+    """A person who was here, or the one that `PROVIDER:SUBJECT` names."""
     try:
         return people.find(who)
     except UnknownName:

@@ -305,7 +305,7 @@ async def _observe(
 
 
 async def _outcome(hub: Hub, name: str, arguments: Any) -> str:
-    """The outcome of a call, in words; accesses are learned even if it fails."""
+    """The outcome of a call; accesses are learned even if it fails."""
     try:
         result = await hub.call(name, arguments)
     except MultitapError as exc:

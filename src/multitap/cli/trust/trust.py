@@ -151,7 +151,7 @@ def list_trusted(*, as_json: bool) -> int:
     else:
         rows = [
             (
-                # whoever wrote the project chose these names
+                # the authors of the project chose these names
                 visible(str(root)),
                 ", ".join(
                     sorted(visible(f"{part.kind} {part.name}".strip()) for part in parts.values())

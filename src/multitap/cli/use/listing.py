@@ -92,7 +92,7 @@ def _tell_age(times: Sequence[float]) -> None:
 
 
 def ago(seconds: float) -> str:
-    """How long ago something was, in words."""
+    """How long ago something was."""
     for unit, length in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= length:
             return f"{counted(int(seconds // length), unit)} ago"

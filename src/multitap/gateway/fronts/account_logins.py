@@ -127,7 +127,7 @@ class AccountLogins:
         if flow is None:
             return LoginOutcome("", NOT_BEGUN)
         if flow.person != (back.issuer, back.subject):
-            # whoever began it learns nothing, and the one who came back connects nothing
+            # the person who began it learns nothing, and the one who came back connects nothing
             self._give_up(back.state)
             return LoginOutcome(flow.server, "", is_foreign=True)
         del self._flows[back.state]

@@ -157,7 +157,7 @@ class AccountPages:
         cookie = None if principal is None else self.sessions.begin(Visitor(principal))
         if cookie is not None:
             _PAGES.redirect(http_request, then, cookie)
-        # only wrong ones are counted: whoever guesses keeps nobody with a token out
+        # only wrong ones are counted: guesses keep nobody with a token out
         elif wait := self._wrong.take(time.monotonic()):
             self._ask_to_sign_in(http_request, then, f"Too many attempts: wait {wait:.0f} s", 429)
         else:

@@ -130,7 +130,7 @@ class TokenWatch:
         clients += self._stateless.all()
         self._end(
             frozenset(client.principal.key for client in clients if is_meant(client.principal)),
-            # whoever has no client here may still have programs
+            # a person without a client here may still have programs
             verifier.people_of(new),
         )
         people = self._gateway.hub.people

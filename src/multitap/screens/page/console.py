@@ -128,7 +128,7 @@ class Console:
         if name in _ADDING and is_admin and not settings.console.add:
             raise MultitapError(
                 "people who sign in may not add servers here",
-                hint="whoever runs the gateway allows it with `console.add = true`,"
+                hint="its administrator allows it with `console.add = true`,"
                 " or adds them with `multitap console` or `multitap add`",
             )
         if name == "switch" and arguments["on"]:

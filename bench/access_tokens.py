@@ -16,8 +16,8 @@ from multitap.gateway.fronts.access import Access
 from multitap.gateway.fronts.resource_server import ResourceServer
 from multitap.http.server.peer import Peer
 from multitap.http.server.request import RequestHead
+from multitap.identity.issuer import usable_keys
 from multitap.identity.people import People
-from multitap.identity.signing_keys import usable_keys
 from multitap.identity.verifier import Verifier
 
 ISSUER, PUBLIC = "https://login.example.com", "https://tap.example.com"

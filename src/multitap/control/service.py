@@ -22,7 +22,7 @@ from msgspec import Raw
 
 from multitap.catalog.audience import Audience
 from multitap.control.access import AccessControl
-from multitap.control.actions import CommandUser, RemoteUser
+from multitap.control.actions import CommandUser, RemoteUser, cancel_task, task_line, task_lines
 from multitap.control.editing import AdditionReview, ConfigEditor, FoundServers, NewServer
 from multitap.control.messages import (
     About,
@@ -42,7 +42,6 @@ from multitap.control.messages import (
 )
 from multitap.control.methods import NOBODY, ActionUser, WorkerControl
 from multitap.control.overview import GatewayOverview, Pulse, WorkerFigures
-from multitap.control.tasks import cancel_task, task_line, task_lines
 from multitap.errors import MultitapError, UnknownName
 from multitap.events import CallDone, Event, LinkState, Reloaded
 from multitap.gateway.client import Client, abilities

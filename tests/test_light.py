@@ -23,6 +23,9 @@ HEAVY = (
     "importlib.metadata",
     "yarl",
     "redis",
+    "numpy",
+    "onnxruntime",
+    "tokenizers",
     "multitap.cluster.gateways",
 )
 FOR_SERVERS = ("asyncio", "anyio", "sqlite3", "watchfiles")

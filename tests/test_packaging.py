@@ -42,7 +42,15 @@ def test_the_wheel_has_what_it_takes_and_nothing_else(wheel):
     assert "multitap = _multitap:main" in entries
     assert metadata["License-Expression"] == "Apache-2.0"
     assert "Typing :: Typed" in metadata.get_all("Classifier")
-    assert {*metadata.get_all("Provides-Extra")} == {"chat", "code", "otel", "redis", "tui", "all"}
+    assert {*metadata.get_all("Provides-Extra")} == {
+        "chat",
+        "code",
+        "embed",
+        "otel",
+        "redis",
+        "tui",
+        "all",
+    }
 
 
 def test_an_extra_for_all_is_all():

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from pathlib import Path
 
 import anyio
 
@@ -15,11 +16,13 @@ GOAL = 0.7
 def main():
     parser = argparse.ArgumentParser(prog="python -m bench.search", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only look; nothing is written")
-    quick = parser.parse_args().quick
+    parser.add_argument("--model", type=Path, help="a folder with a model of sentences")
+    options = parser.parse_args()
+    quick = options.quick
     recalls = measure.recalls()
     text = page.render(recalls, anyio.run(measure.tokens))
     print(text)
-    print("\n" + "\n".join(public.measured()))
+    print("\n" + "\n".join(public.measured(options.model)))
     indexing, asking, noticing = measure.speed()
     print(
         f"\n1,000 tools: indexed in {milli(indexing)}, a search {asking * 1e3:.1f} ms, "
@@ -27,6 +30,11 @@ def main():
     )
     if not quick:
         page.write(text)
+    if options.model is not None:
+        gains = page.render_gains(measure.gains(options.model))
+        print(gains)
+        if not quick:
+            page.write(gains, page.MODEL)
     held_out = recalls[corpus.PARTS.index("held out")]
     return 0 if held_out.ours[1] >= GOAL else 1
 

@@ -1,6 +1,7 @@
 """How often the right tool is found, and what it saves to search."""
 
 import time
+import zlib
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -9,6 +10,7 @@ from bench.search.plain import PlainIndex
 from multitap.tools import ToolRegistry
 from multitap.tools.providers.offers import estimate_tokens
 from multitap.tools.search import Index, search_mode
+from multitap.tools.search.embedding import Embedding
 
 DEPTHS = (1, 5, 10)
 
@@ -38,15 +40,38 @@ def recalls():
     """One for each part, then one for all requests."""
     tools, requests = corpus.tools(), corpus.requests()
     ours, plain = Index(tools), PlainIndex(tools)
-    ranks = [
-        (
-            request.part,
-            _rank(request, [hit.tool for hit in ours.search(request.words, DEPTHS[-1])]),
-            _rank(request, plain.search(request.words, DEPTHS[-1])),
-        )
-        for request in requests
-    ]
+    ranks = [(request.part, _ours(ours, request), _plain(plain, request)) for request in requests]
     return [_recall(part, ranks) for part in (*corpus.PARTS, "all")]
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What a model of sentences finds, beside words alone, on one half of the requests."""
+
+    half: str
+    rows: tuple[Recall, ...]
+    """With the model as `ours`, and words alone as `plain`."""
+
+
+def gains(folder):
+    """For both halves: the weight of the meaning was chosen on the first."""
+    tools, requests = corpus.tools(), corpus.requests()
+    words, embedding = Index(tools), Embedding(folder)
+    embedding.load()
+    both = Index(tools, embedding)
+    both.learn()
+    while embedding.has_unread:
+        embedding.read_next()
+    ranks = {0: [], 1: []}
+    for request in requests:
+        rank = request.part, _ours(both, request), _ours(words, request)
+        ranks[zlib.crc32(request.words.encode()) % 2].append(rank)
+    return [
+        Gain(
+            half, tuple(_recall(part, some) for part in (*corpus.PARTS, "all") if _has(part, some))
+        )
+        for half, some in zip(("tuned on", "other"), ranks.values(), strict=True)
+    ]
 
 
 async def tokens():
@@ -69,6 +94,18 @@ def speed(size=1_000):
     asking, _ = _timed(lambda: [index.search(request.words) for request in requests])
     noticing, _ = _timed(lambda: index.update(tools))
     return indexing, asking / len(requests), noticing
+
+
+def _ours(index, request):
+    return _rank(request, [hit.tool for hit in index.search(request.words, DEPTHS[-1])])
+
+
+def _plain(index, request):
+    return _rank(request, index.search(request.words, DEPTHS[-1]))
+
+
+def _has(part, ranks):
+    return part == "all" or any(one == part for one, _, _ in ranks)
 
 
 def _rank(request, found):

@@ -8,6 +8,7 @@ from bench.search import corpus, measure
 
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
 MARKED = re.compile(r"(<!-- search:begin -->\n).*(<!-- search:end -->)", re.DOTALL)
+MODEL = re.compile(r"(<!-- model:begin -->\n).*(<!-- model:end -->)", re.DOTALL)
 
 
 def render(recalls, tokens):
@@ -23,9 +24,33 @@ def render(recalls, tokens):
     )
 
 
-def write(text):
+def render_gains(gains):
+    """What a model of sentences finds, beside words alone."""
+    depths = measure.DEPTHS
+    columns = (
+        "requests",
+        "half",
+        "number",
+        *(f"words at {depth}" for depth in depths),
+        *(f"with the model at {depth}" for depth in depths),
+    )
+    rows = [
+        (
+            row.part,
+            gain.half,
+            str(row.requests),
+            *(f"{share:.2f}" for share in row.plain + row.ours),
+        )
+        for gain in reversed(gains)
+        for row in gain.rows
+        if gain.half == "other" or row.part == "all"
+    ]
+    return table(columns, rows)
+
+
+def write(text, place=MARKED):
     page = PAGE.read_text()
-    PAGE.write_text(MARKED.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page))
+    PAGE.write_text(place.sub(lambda found: f"{found[1]}\n{text}\n\n{found[2]}", page))
 
 
 def written():

@@ -2,6 +2,7 @@
 
 import json
 
+import anyio
 import pytest
 from mcp.server import MCPServer
 from mcp.shared.exceptions import MCPError
@@ -11,7 +12,8 @@ from multitap.config import LocalServer, Profile
 from multitap.config.models import Serve
 from multitap.events import Withheld
 from tests.gateway.talking import Talker, gate, zoo
-from tests.waiting import until_told
+from tests.tools.search.sentence_model import write_model
+from tests.waiting import until, until_told
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -226,3 +228,38 @@ async def test_a_tool_with_a_selection_is_listed_and_answered_without_structure(
         for answer in answers:
             assert json.loads(words(answer)) == [str(number) for number in range(9)]
             assert answer.structured_content is None
+
+
+NEAR = {"add": [1.0, 0.1], "plus": [1.0, 0.0], "echo": [0.0, 1.0]}
+
+
+async def until_found(talker, query, tool):
+    with anyio.fail_after(30):
+        while f"{tool}(" not in words(await talker.client.call_tool("search_tools", query)):
+            await anyio.sleep(0.01)
+
+
+async def test_a_model_of_sentences_finds_what_shares_no_word(settings, tmp_path, era):
+    folder = write_model(tmp_path / "model", NEAR)
+    query = {"query": "plus"}
+    async with gate(settings()) as opened, Talker(era, opened.url) as talker:
+        by_words = words(await talker.client.call_tool("search_tools", query))
+
+    serve = Serve(tools="search", search_model=folder)
+    async with gate(settings(serve)) as opened, Talker(era, opened.url) as talker:
+        await until_found(talker, query, "zoo_add")
+
+    assert "zoo_add(" not in by_words
+
+
+async def test_a_model_that_is_missing_or_damaged_is_named_and_words_still_find(
+    settings, tmp_path, caplog, era
+):
+    serve = Serve(tools="search", search_model=tmp_path)
+    async with gate(settings(serve)) as opened, Talker(era, opened.url) as talker:
+        await until(lambda: "serve.search_model" in caplog.text)
+        found = await talker.client.call_tool("search_tools", {"query": "sum of two numbers"})
+
+    assert str(tmp_path / "model.onnx") in caplog.text
+    assert "found by their words alone" in caplog.text
+    assert "zoo_add(" in words(found)

@@ -479,6 +479,9 @@ class Serve(ConfigModel, frozen=True, kw_only=True):
     token_budget: Count = 20_000
     """Estimated tokens that the definitions of all tools may take with `tools = "auto"`, and one
     result in search mode."""
+    search_model: Path | None = None
+    """A folder with a model of sentences, `model.onnx` and `tokenizer.json`, by which tools are
+    found by what they mean as well. Needs the extra `embed`; read when the gateway starts."""
     page_size: Count = 1000
     """Tools, resources, templates or prompts that clients get at a time when they list them. Some
     clients ask for no more than the first page."""

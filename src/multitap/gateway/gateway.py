@@ -258,6 +258,9 @@ class Gateway:
         self.logins = ClientLogins(hub, tasks)
         self.connections = AccountConnections(hub, ConnectLinks(key or os.urandom(32)))
         """Has people connect their own accounts at servers."""
+        search = ToolSearch(hub, self.view, self._complete_view.wait)
+        if hub.settings.serve.search_model is not None:
+            tasks.start_soon(search.learn, hub.settings.serve.search_model)
         self.calls = ToolCalls(
             hub,
             self.view,
@@ -266,7 +269,7 @@ class Gateway:
             self.private,
             self.parked_calls,
             self.logins,
-            ToolSearch(hub, self.view, self._complete_view.wait),
+            search,
             shaper,
             self.connections,
         )

@@ -1,6 +1,8 @@
 """Search mode for clients: three tools instead of all schemas."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -8,8 +10,8 @@ import msgspec
 from anyio import to_thread
 from msgspec import Raw
 
-from multitap.catalog.audience import Audience
-from multitap.errors import BadArguments, UnknownName
+from multitap.catalog.audience import EVERYBODY, Audience
+from multitap.errors import BadArguments, ConfigError, UnknownName
 from multitap.events import withheld_note
 from multitap.gateway.client import ClientRequest
 from multitap.gateway.eras import to_stateless
@@ -23,7 +25,10 @@ from multitap.wire.jsonrpc import EMPTY, Result
 if TYPE_CHECKING:
     # only search needs the stemmer and the index
     from multitap.tools import tool as tools
+    from multitap.tools.search import embedding as sentences
     from multitap.tools.search import finder as tool_finder
+
+logger = logging.getLogger(__name__)
 
 _NULL = b"null"
 _MOST_FINDERS = 64  # audiences whose index is kept
@@ -59,6 +64,32 @@ class ToolSearch:
         """Waits until servers have had time to come up."""
         self._finders: dict[Audience, tool_finder.ToolFinder] = {}
         self._turn = anyio.Lock()
+        self._embedding: sentences.Embedding | None = None
+        self._has_unread = anyio.Event()
+
+    async def learn(self, model: Path) -> None:
+        """Read what tools mean with a model of sentences, apart from all searches.
+
+        Until it has read them, and if it cannot, tools are found by their words alone.
+        """
+        from multitap.tools.search import embedding as sentences  # noqa: PLC0415 - see above
+
+        await self.ready()
+        embedding = sentences.Embedding(model)
+        try:
+            await to_thread.run_sync(embedding.load)
+            async with self._turn:
+                self._embedding = embedding
+                self._finders.clear()
+                await to_thread.run_sync(self._finder(EVERYBODY).learn)
+            while True:
+                while embedding.has_unread:
+                    await to_thread.run_sync(embedding.read_next)
+                self._has_unread = anyio.Event()
+                await self._has_unread.wait()
+        except ConfigError as exc:
+            hint = f"; {exc.hint}" if exc.hint else ""
+            logger.warning("%s%s; tools are found by their words alone", exc, hint)
 
     def has(self, name: str) -> bool:
         """Whether a name is one of the three search tools."""
@@ -113,7 +144,10 @@ class ToolSearch:
     async def _look(self, work: Callable[[Any], str], what: object) -> str:
         """Search in a thread, one at a time: building an index of many tools takes a while."""
         async with self._turn:
-            return await to_thread.run_sync(work, what)
+            found = await to_thread.run_sync(work, what)
+        if self._embedding is not None and self._embedding.has_unread:
+            self._has_unread.set()
+        return found
 
     def _finder(self, audience: Audience) -> "tool_finder.ToolFinder":
         """The search index of an audience; unchanged tools are not indexed again."""
@@ -131,6 +165,7 @@ class ToolSearch:
                 ],
                 lambda name: self._find_tool(audience, name),
                 lambda: withheld_note(self._hub.withheld),
+                self._embedding,
             )
         return finder
 

@@ -1,7 +1,8 @@
 """Finds the right tool among hundreds.
 
 In: tools, and a request in plain words. Out: tools ranked by fit, or three tools that replace all
-of them (`search_mode`). It must not know models or servers: it works on words alone.
+of them (`search_mode`). It must not know servers, or models that talk: it works on words, and on
+what a model of sentences makes of them.
 """
 
 from multitap.tools.search.finder import search_mode

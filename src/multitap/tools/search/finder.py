@@ -16,6 +16,7 @@ from multitap.results import ToolResult
 from multitap.results.select import shape
 from multitap.selectors import Selector
 from multitap.tools.registry import ToolRegistry
+from multitap.tools.search.embedding import Embedding
 from multitap.tools.search.index import Index, summary
 from multitap.tools.tool import (
     NOBODY,
@@ -194,6 +195,7 @@ class ToolFinder:
         listed: Lists all tools.
         find: Finds a tool by its name, whether its server is up or down.
         withheld: Says what is not offered because nobody has trusted it.
+        embedding: Compares tools by meaning as well.
     """
 
     def __init__(
@@ -201,11 +203,12 @@ class ToolFinder:
         listed: Callable[[], Iterable[ToolInfo]],
         find: Callable[[str], ToolInfo | None],
         withheld: Callable[[], str] = str,
+        embedding: Embedding | None = None,
     ) -> None:
         self._listed = listed
         self._find = find
         self._withheld = withheld
-        self._latest = Index()
+        self._latest = Index(embedding=embedding)
 
     def search(self, arguments: Arguments) -> str:
         """The best matches, or an overview if nothing matches."""
@@ -213,6 +216,10 @@ class ToolFinder:
         hits = index.search(arguments["query"], arguments.get("limit", USUAL_HITS))
         matches = "\n\n".join(_show(hit.tool) for hit in hits)
         return matches or _overview(arguments["query"], index.tools)
+
+    def learn(self) -> None:
+        """Have the embedding told which tools it has not read yet."""
+        self._index().learn()
 
     def describe(self, arguments: Arguments) -> str:
         """The full description of one tool.

@@ -1,4 +1,4 @@
-"""Ranks tools by how well they match a request: BM25 over weighted fields."""
+"""Ranks tools by how well they match a request: BM25 over weighted fields, and by their meaning."""
 
 import re
 from bisect import bisect_left
@@ -12,10 +12,12 @@ from typing import Any
 import msgspec
 
 from multitap.catalog.schemas.schema import is_list, is_object
+from multitap.tools.search.embedding import Embedding
 from multitap.tools.search.words import STOP, Stems, words_of, words_of_name, words_of_prose
 from multitap.tools.tool import HubTool, ToolInfo, server_of
 
 MAX_DESCRIPTION = 4_000
+MAX_MEANING = 1_000
 MAX_ARGUMENTS = 64
 MAX_ARGUMENT_TEXT = 300
 MAX_DEPTH = 4
@@ -83,6 +85,12 @@ def read_document(tool: ToolInfo) -> ToolDocument:
         frozenset(words_of_name(server)),
         changes=not CHANGING.isdisjoint(words_of_name(own)[:_VERB_WITHIN]),
     )
+
+
+def meaning(tool: ToolInfo) -> str:
+    """What a model of sentences reads of a tool."""
+    name = " ".join(words_of_name(own_name(tool)))
+    return f"{server_of(tool) or ''} {name}: {_description(tool)[:MAX_MEANING]}"
 
 
 def own_name(tool: ToolInfo) -> str:
@@ -255,6 +263,10 @@ ELSEWHERE = 0.6
 """The factor for a tool's score if the request names another server."""
 INTRUSIVE = 0.5
 """The factor if the request is a question and the tool changes something."""
+ALIKE = 0.7
+"""The weight of the meaning, relative to the words; both are compared with the best tool's."""
+LEAST_ALIKE = 0.25
+"""The similarity of a tool that is found although none of the words matches."""
 # More than all words together can score, so that a named tool comes first.
 NAMED = 1_000.0
 """The bonus for the exact name of a tool."""
@@ -279,9 +291,17 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class Index:
-    """A search index of tools."""
+    """A search index of tools.
 
-    def __init__(self, tools: Iterable[ToolInfo] = ()) -> None:
+    Args:
+        tools: What is searched.
+        embedding: Compares them by meaning as well, once it has read all of them.
+    """
+
+    def __init__(self, tools: Iterable[ToolInfo] = (), embedding: Embedding | None = None) -> None:
+        self._embedding = embedding
+        self._meanings: tuple[str, ...] = ()
+        self._vectors: Any = None
         self.tools: tuple[ToolInfo, ...] = ()
         self._entries: dict[_Key, _Entry] = {}
         self._documents: tuple[ToolDocument, ...] = ()
@@ -311,6 +331,8 @@ class Index:
         """The best matches, best first; fewer than `limit` if no more match."""
         request = parse_request(query, self._stems)
         scores = self._fitting(request.terms)
+        if self._embedding is not None and request.terms:
+            self._compare(scores, query[:MOST_CHARACTERS], self._embedding)
         self._doubt(scores, request)
         for name in request.names:
             for number in self._named.get(name, ()):
@@ -319,7 +341,14 @@ class Index:
         best = nsmallest(limit, scores, key=lambda number: (-scores[number], number))
         return [Hit(self.tools[number], scores[number]) for number in best]
 
+    def learn(self) -> None:
+        """Have the embedding told which tools it has not read yet."""
+        if self._embedding is not None and self._vectors is None:
+            self._vectors = self._embedding.vectors(self._meanings)
+
     def _arrange(self) -> None:
+        if self._embedding is not None:
+            self._meanings, self._vectors = tuple(map(meaning, self.tools)), None
         self._documents = tuple(entry.document for entry in self._entries.values())
         self._postings = _numbers(document.weights for document in self._documents)
         self._vocabulary = sorted(self._postings)
@@ -339,6 +368,21 @@ class Index:
         for number in scores:
             scores[number] *= (met[number] / possible) ** COVERAGE
         return scores
+
+    def _compare(self, scores: _Scores, query: str, embedding: Embedding) -> None:
+        """Add how much the tools mean what the request means, if that is known of all."""
+        self.learn()
+        if self._vectors is None:
+            return
+        similar = embedding.similarities(query, self._vectors)
+        most, best = max(similar, default=0.0), max(scores.values(), default=1.0)
+        if most < LEAST_ALIKE:
+            return
+        for number in scores:
+            scores[number] /= best
+        for number, similarity in enumerate(similar):
+            if number in scores or similarity >= LEAST_ALIKE:
+                scores[number] += ALIKE * similarity / most
 
     def _doubt(self, scores: _Scores, request: SearchRequest) -> None:
         """Lower the score of tools that are probably not meant, however well they match."""

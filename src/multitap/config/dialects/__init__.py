@@ -5,6 +5,8 @@ cannot be used. Each host is one file of `rules`; `detect` recognises the dialec
 must not know other files, the values of variables, or models.
 """
 
+from itertools import chain
+
 from multitap.config.dialects.codex import CODEX
 from multitap.config.dialects.continue_dev import CONTINUE
 from multitap.config.dialects.draft import Entry, FieldPath, Reading
@@ -63,17 +65,20 @@ def detect(document: Document) -> Dialect | None:
     """
     if not is_table(document.data):
         return None
-    shaped = [dialect for dialect in _IN_ORDER if dialect.matches(document)]
     named = [
         dialect
         for dialect in _IN_ORDER
         if any(document.path.match(pattern) for pattern in dialect.files)
     ]
     # most files of the family have no key that only one host knows, so the file name decides
-    both = [
-        dialect for dialect in named if dialect in shaped or (dialect in FAMILY and PLAIN in shaped)
-    ]
-    likeliest = next(iter(both or shaped or named), None)
+    both = (
+        dialect
+        for dialect in named
+        if dialect.matches(document) or (dialect in FAMILY and PLAIN.matches(document))
+    )
+    shaped = (dialect for dialect in _IN_ORDER if dialect.matches(document))
+    # in this order, as far as needed: a file that is named as its content says asks one dialect
+    likeliest = next(chain(both, shaped, named), None)
     if likeliest is AGENT_CORE and not named:
         return MIXED_TYPES
     return MIXED_HOSTS if likeliest is PLAIN else likeliest

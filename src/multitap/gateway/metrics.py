@@ -281,7 +281,7 @@ def _add_server(samples: Samples, link: Link) -> None:
     add(_RESTARTS, max(link.starts - 1, 0))
     add(_IN_FLIGHT, link.requests.slots.working)
     add(_QUEUE, link.requests.slots.waiting)
-    if any(link.past_sessions.counts):
+    if link.past_sessions is not None:
         add(_LINK_SESSION, link.past_sessions)
 
 

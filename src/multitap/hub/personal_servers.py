@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -14,7 +14,7 @@ from msgspec import structs
 from multitap.catalog import catalog as catalogs
 from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting, VettingResult
-from multitap.config import HttpServer, ServerConfig, StdioServer
+from multitap.config.models import HttpServer, ServerConfig, StdioServer
 from multitap.config.variables import Reference, put_values
 from multitap.errors import AuthRequired, MultitapError, RequestFailed
 from multitap.events import Event, EventBus, LinkState, ListsAnnounced, ServerLog
@@ -81,7 +81,6 @@ class CommonServers:
         self.builder = builder
         self.parts = parts
         self.on_change = on_change
-        self.vault = PersonalVault()
         self.handlers_for: Callable[[Person], Handlers] = lambda _: Handlers()
         """Makes the handlers for what a person's servers ask; by default, nothing is answered."""
         self.per_user: Mapping[str, ServerConfig] = {}
@@ -98,6 +97,11 @@ class CommonServers:
         """Whether no other program of a person may start."""
         self.on_connected: Callable[[], None] = lambda: None
         """Called when another program of a person is up."""
+
+    @cached_property
+    def vault(self) -> PersonalVault:
+        """Keeps the accounts of all people."""
+        return PersonalVault()
 
 
 class PersonalServers:

@@ -4,13 +4,14 @@ import contextlib
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 import msgspec
 from anyio import to_thread
 
-from multitap.config import HttpServer, OAuth
+from multitap.config.models import HttpServer, OAuth
 from multitap.errors import AuthRequired
 from multitap.tasks import Tasks
 from multitap.trust.stored_logins import StoredLogin, TokenStore
@@ -215,11 +216,17 @@ class Logins:
         """Authorizes one person's requests to servers that take exchanged tokens."""
         self._tasks = tasks
         self._login = login
-        self._store = TokenStore()
         self._sharing = sharing
-        self._is_watched = storage is None
-        self._storage = storage or LoginStorage(self._store, sharing)
+        self._own_storage = storage
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
+
+    @cached_property
+    def _store(self) -> TokenStore:
+        return TokenStore()
+
+    @cached_property
+    def _storage(self) -> LoginStorage:
+        return self._own_storage or LoginStorage(self._store, self._sharing)
 
     def account(self, name: str, config: HttpServer) -> "Account | None":
         """The account at a server; None if the configuration has its own credentials."""
@@ -228,7 +235,7 @@ class Logins:
             return None
         key = (config.login_name(name), config.url, config.oauth)
         if (account := self._accounts.get(key)) is None:
-            if not self._accounts and self._is_watched:
+            if not self._accounts and self._own_storage is None:
                 self._tasks.start_soon(self._watch, name="token store")
                 if self._sharing is not None:
                     self._tasks.start_soon(self._sharing.follow, self.reload)

@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -130,9 +131,10 @@ class Archive:
         self._troubles = troubles or Troubles()
         self._digests: dict[CatalogKey, bytes] = {}
         self._file = self._report(open_database(directory))
-        self._audit = AuditFile(directory)
-        self._histories = CallHistories()
-        self.author = Author(system_user(), os.getpid())
+        self._directory = directory
+        # made when they are first needed
+        self._audit: AuditFile | None = None
+        self._histories: CallHistories | None = None
         self.saved: dict[CatalogKey, tuple[float, bytes]] = {
             (server, mark): (saved_at, body)
             for server, mark, saved_at, body in self._rows(tables.SELECT_CATALOGS)
@@ -152,14 +154,21 @@ class Archive:
         """The file; None if the database is only in memory."""
         return self._file.path
 
+    @cached_property
+    def author(self) -> Author:
+        """Who writes the audit log."""
+        return Author(system_user(), os.getpid())
+
     def close(self) -> None:
-        self._audit.close()
+        if self._audit is not None:
+            self._audit.close()
         self._file.connection.close()
 
     def read(self, query: RecordQuery[_Record]) -> Page[_Record]:
         return query.page(self._matching(query))
 
     def read_history(self, span: float) -> CallHistory:
+        self._histories = self._histories or CallHistories()
         return self._histories.read(span, self._rows)
 
     def read_exchange(self, exchange_id: str) -> RecordedExchange | None:
@@ -215,11 +224,12 @@ class Archive:
         keep: int,
         batches: Sequence[AuditBatch] = (),
     ) -> None:
+        audit = self._audit = self._audit or AuditFile(self._directory)
         try:
-            self._audit.append(bodies_of(records, self.author), keep=keep, batches=batches)
+            audit.append(bodies_of(records, self.author), keep=keep, batches=batches)
         except (OSError, sqlite3.Error) as exc:
             # on any error, the entries are kept and tried again
-            raise sqlite3.OperationalError(f"the audit log {self._audit.path}: {exc}") from exc
+            raise sqlite3.OperationalError(f"the audit log {audit.path}: {exc}") from exc
 
     def write_catalogs(self, offers: Mapping[CatalogKey, StoredCatalog]) -> None:
         rows: list[Row] = []

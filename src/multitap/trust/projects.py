@@ -4,7 +4,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from secrets import token_hex
 
@@ -12,16 +12,9 @@ import msgspec
 from msgspec import structs
 from msgspec.structs import replace
 
-from multitap.config import (
-    Loaded,
-    Place,
-    Scope,
-    Search,
-    ServerConfig,
-    StdioServer,
-    expand_server,
-    load,
-)
+from multitap.config.layers import Loaded, load
+from multitap.config.models import ServerConfig, StdioServer
+from multitap.config.problems import Place
 from multitap.config.project_bounds import check_expanded, read_inside
 from multitap.config.projects import (
     PartKind,
@@ -34,11 +27,13 @@ from multitap.config.projects import (
     trust_hint,
 )
 from multitap.config.provenance import Level
+from multitap.config.sources import Search
+from multitap.config.variables import Scope, expand_server
 from multitap.errors import MultitapError, UnknownName
 from multitap.files import USER_FOLDERS
 from multitap.sandbox.learning import LearnedRules
 from multitap.sandbox.places import writable_folders
-from multitap.trust.audit import recorder
+from multitap.trust.audit import AuditWriter, recorder
 from multitap.trust.private_file import PrivateFile
 from multitap.trust.project_parts import PartBounds, ProjectPart, parts_of, server_part, skill_part
 from multitap.trust.vault import scope_for
@@ -119,16 +114,23 @@ class Projects:
     """
 
     def __init__(self, file: Path | None = None, *, trust_now: bool = False) -> None:
-        default = USER_FOLDERS.user_state_path / "trust"
-        self._kept = PrivateFile(file or default / "projects.json", ProjectsError)
-        self._record = recorder(file and file.parent)
+        self._path = file or USER_FOLDERS.user_state_path / "trust" / "projects.json"
+        self._audit_folder = file and file.parent
         self._trust_now = trust_now
         self._for_now: dict[str, dict[str, TrustedPart]] = {}
         """Parts that are trusted while this object lives, by project."""
 
     @property
     def files(self) -> tuple[Path, ...]:
-        return (self._kept.path,)
+        return (self._path,)
+
+    @cached_property
+    def _kept(self) -> PrivateFile:
+        return PrivateFile(self._path, ProjectsError)
+
+    @cached_property
+    def _record(self) -> AuditWriter:
+        return recorder(self._audit_folder)
 
     def decide(self, proposal: Proposal, /) -> TrustDecision:
         trusted = self._trusted_parts(proposal.root)

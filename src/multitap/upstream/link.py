@@ -12,7 +12,7 @@ import msgspec
 from anyio import to_thread
 from msgspec.structs import replace
 
-from multitap.config import HttpServer, ServerConfig, StdioServer
+from multitap.config.models import HttpServer, ServerConfig, StdioServer
 from multitap.config.variables import may_wait
 from multitap.errors import (
     AnswerTimeout,
@@ -130,8 +130,8 @@ class Link:
         self._attempt = Attempt()
         self.starts = 0
         """How often it was started or connected."""
-        self.past_sessions = Histogram.empty(OPERATION_BOUNDS)
-        """How long its sessions lasted that have ended."""
+        self.past_sessions: Histogram | None = None
+        """How long its sessions lasted that have ended; None if none has."""
         self._is_ordered = False
         self._lost_healthy = False
         self.availability = Availability(
@@ -283,6 +283,7 @@ class Link:
         except Exception as exc:  # noqa: BLE001 - boundary: a broken server must not affect others
             self.is_backing_off = True
             if (lasted := attempt.healthy_for) is not None:
+                self.past_sessions = self.past_sessions or Histogram.empty(OPERATION_BOUNDS)
                 self.past_sessions.observe(lasted, OPERATION_BOUNDS)
             pause = self._on_end(attempt, sole(exc), began)
         else:

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from multitap.events import Failure
-    from multitap.trust.policy import Ruling
 
 LONGEST_MESSAGE = 4000
 """Characters of an error message, whatever it quotes."""
@@ -80,20 +79,6 @@ class BadArguments(MultitapError, ValueError):
 
 class Denied(MultitapError):
     """The policy refuses the call."""
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        hint: str | None = None,
-        ruling: "Ruling | None" = None,
-        asks: bool = False,
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.ruling = ruling
-        """The decision, and the rule that it follows from."""
-        self.asks = asks
-        """Whether a person could have allowed it."""
 
 
 class HubClosed(MultitapError):

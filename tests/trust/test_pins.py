@@ -2,7 +2,7 @@
 
 import pytest
 
-from multitap.config import StdioServer, Surroundings, load, native
+from multitap.config import StdioServer, Surroundings, native
 from multitap.trust.lock_file import LockedPackage, LockFile, ServerPins
 from multitap.trust.pin_review import accept, reset, reviews
 from multitap.trust.pins import (
@@ -26,7 +26,7 @@ def where(tmp_path, monkeypatch):
 
 
 def test_pins_are_beside_the_user_s_file_and_the_project_s(where, tmp_path):
-    places = places_of(load(native(where)))
+    places = places_of(native(where))
 
     assert places.own.path == tmp_path / "config/multitap/multitap.lock"
     assert places.project.path == tmp_path / "project/multitap.lock"
@@ -37,7 +37,7 @@ def test_a_file_that_is_named_has_one_set_of_pins_however_it_is_reached(where, t
     (where.folder / "a.toml").write_text("# no servers\n")
     (where.folder / "link.toml").symlink_to("a.toml")
     found = {
-        places_of(load(native(where, [path]))).own.path
+        places_of(native(where, [path])).own.path
         for path in (
             where.folder / "a.toml",
             where.folder / "../project/a.toml",

@@ -9,7 +9,6 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from multitap.catalog.vetting import WithholdingReason
 from multitap.errors import NotAllowed, quoted
 
 if TYPE_CHECKING:
@@ -232,6 +231,13 @@ def _scheme(uri: str) -> str:
 
 
 _RESOURCE, _TEMPLATE = "resource ", "template "
+
+
+class WithholdingReason(msgspec.Struct, frozen=True):
+    """Why an offer is neither shown nor used, and what to do about it."""
+
+    words: str
+    hint: str
 
 
 class WithheldResources:

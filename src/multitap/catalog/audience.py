@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from multitap.catalog.catalog import allowed
-from multitap.config import Profile
 from multitap.config.access import ToolGrant
+from multitap.config.models import Profile
 from multitap.names import ToolNames, matches_any
 from multitap.principal import Person
 

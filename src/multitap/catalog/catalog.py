@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 
 from multitap.catalog import schemas
-from multitap.catalog.addresses import AddressDirectory, WithheldResources, fits
+from multitap.catalog.addresses import AddressDirectory, WithheldResources, WithholdingReason, fits
 from multitap.catalog.naming import NameRegistries, NameRegistry
-from multitap.catalog.vetting import Vetting, VettingResult, WithholdingReason
-from multitap.config import ServerConfig, ToolFilter
+from multitap.catalog.vetting import Vetting, VettingResult
+from multitap.config.models import ServerConfig, ToolFilter
 from multitap.errors import quoted
 from multitap.names import Naming, ToolNames, names_one_of, prefix_description
 from multitap.trust.lock_file import INSTRUCTIONS
@@ -297,7 +297,10 @@ def build_section(
     names_given = registries.tools.give(link.name, tuple(aliases.values()))
     names = {raw: names_given[word] for raw, word in aliases.items()}
     described = link.config.tool_descriptions
-    vetted = vetting.vet(link, usable, names, offers)
+    instructions = link.session.instructions if link.session is not None else None
+    vetted = vetting.vet(
+        link.name, link.config, usable, names=names, offers=offers, instructions=instructions
+    )
     tools: dict[str, Tool] = {}
     withheld: dict[str, WithheldTool] = {}
     hidden: dict[str, HiddenTool] = {}

@@ -6,19 +6,13 @@ from typing import Any
 
 import msgspec
 
+from multitap.catalog.addresses import WithholdingReason
+from multitap.config.models import ServerConfig
 from multitap.store.tables import fingerprint
 from multitap.trust.lock_file import other_parts, pinned_part
 from multitap.trust.pins import NO_DRIFT, PinDrift, Pins, pin_mode, pins_of, pins_of_others
 from multitap.trust.scanner import Finding, scan, scan_mode, scan_other
-from multitap.upstream.link import Link
 from multitap.upstream.lists import Definition, Offers
-
-
-class WithholdingReason(msgspec.Struct, frozen=True):
-    """Why a tool is neither shown nor called, and what to do about it."""
-
-    words: str
-    hint: str
 
 
 def _none() -> Mapping[str, Any]:
@@ -52,46 +46,50 @@ class Vetting:
 
     def vet(
         self,
-        link: Link,
+        server: str,
+        config: ServerConfig,
         usable: Mapping[str, Definition],
+        *,
         names: Mapping[str, str],
         offers: Offers,
+        instructions: str | None,
     ) -> VettingResult:
         """Compare what a server offers with what is pinned, and search it if attacks are blocked.
 
         Args:
-            link: The server.
+            server: The server's name.
+            config: Its configuration.
             usable: Its usable tools by its own names.
             names: Their names for callers.
             offers: Everything that it offers.
+            instructions: How it says that it is to be used.
         """
-        config = link.config
         pinning, scanning = pin_mode(config), scan_mode(config)
         if pinning == scanning == "off":
             return VettingResult({}, {})
         parts = [pinned_part(definition) for definition in usable.values()]
         pins = pins_of(zip(map(names.__getitem__, usable), parts, strict=True))
         seen = {raw: (pin.sha256, usable[raw]) for raw, pin in pins.items() if raw in usable}
-        rest = _others(link, offers)
+        rest = _others(offers, instructions)
         pinned = pins_of_others(rest)
         others = {key: (pin.sha256, rest[key]) for key, pin in pinned.items()}
         withheld: dict[str, WithholdingReason] = {}
         mute: dict[str, WithholdingReason] = {}
         if scanning == "block":
-            withheld |= self._blocked_tools(link.name, seen, scan)
-            mute |= self._blocked_tools(link.name, others, scan_other)
+            withheld |= self._blocked_tools(server, seen, scan)
+            mute |= self._blocked_tools(server, others, scan_other)
         # a list that could not be fetched does not show what was removed
         whole = not offers.missing
-        drift = self.pins.judge(link.name, config, fingerprint(config), pins, pinned, whole=whole)
+        drift = self.pins.judge(server, config, fingerprint(config), pins, pinned, whole=whole)
         if pinning == "enforce":
-            hint = f"run `multitap pins review {link.name}`"
+            hint = f"run `multitap pins review {server}`"
             apart = usable if drift.damage else drift.tools
             withheld |= {raw: WithholdingReason(drift.reason(raw), hint) for raw in apart}
             odd = [*others] if drift.damage else drift.others
             mute |= {
                 key: WithholdingReason("it has changed since it was pinned", hint) for key in odd
             }
-        report = drift.words(link.name, withheld=pinning == "enforce") if drift else ""
+        report = drift.words(server, withheld=pinning == "enforce") if drift else ""
         return VettingResult(seen, withheld, others, mute, drift, (report,) if report else ())
 
     def look(
@@ -113,12 +111,11 @@ class Vetting:
         }
 
 
-def _others(link: Link, offers: Offers) -> dict[str, dict[str, Any]]:
+def _others(offers: Offers, instructions: str | None) -> dict[str, dict[str, Any]]:
     """A server's offers besides tools."""
     lists = {
         "prompt": offers.prompts,
         "resource": offers.resources,
         "template": offers.templates,
     }
-    instructions = link.session.instructions if link.session is not None else None
     return other_parts(lists, instructions)

@@ -366,7 +366,7 @@ def _reload_gateways() -> None:
 
 
 def _entries(loaded: Loaded, server: str) -> list[tuple[LockFile, bool, ServerPins]]:
-    places = places_of(loaded)
+    places = places_of(loaded.search)
     entries = ((lock, _read(lock).get(server)) for lock in places.files)
     return [(lock, lock is not places.project, pins) for lock, pins in entries if pins is not None]
 

@@ -10,8 +10,7 @@ from anyio import to_thread
 from msgspec import Raw
 
 from multitap.catalog.catalog import Tool, allowed
-from multitap.config import Settings, ToolFilter
-from multitap.config.models import Recording
+from multitap.config.models import Recording, Settings, ToolFilter
 from multitap.config.secrets import in_call
 from multitap.errors import (
     BadAnswer,
@@ -36,7 +35,7 @@ from multitap.store import CallRecord, Store
 from multitap.store.store import FLUSH_COUNT
 from multitap.store.tables import RecordedExchange, keep_exchange
 from multitap.telemetry.spans import CURRENT, current_trace
-from multitap.trust.policy import ALLOWED, Decision, Guard, Ruling
+from multitap.trust.policy import ALLOWED, Decision, DeniedByRule, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream import tasks
 from multitap.upstream.questions import CallContext
@@ -217,7 +216,7 @@ class Calls:
             if cached is not None:
                 self._cached.keep(cached, route.cache_for, raw)
         except MultitapError as exc:
-            ruling = exc.ruling if isinstance(exc, Denied) else ruling
+            ruling = exc.ruling if isinstance(exc, DeniedByRule) else ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
                 (outcome, failure), error = _outcome(exc), _redactor(route, arguments)(str(exc))
                 if outcome is Outcome.REFUSED:

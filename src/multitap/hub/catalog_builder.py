@@ -10,7 +10,7 @@ from multitap.catalog import catalog
 from multitap.catalog.catalog import Catalog, CatalogSection
 from multitap.catalog.naming import Choices, NameRegistries, Pair
 from multitap.catalog.vetting import Vetting
-from multitap.config import ServerConfig, Settings
+from multitap.config.models import ServerConfig, Settings
 from multitap.events import LinkState, ToolsChanged
 from multitap.names import is_name_of
 from multitap.store import CatalogKey, Store, StoredCatalog, fingerprint

@@ -19,15 +19,10 @@ from msgspec.structs import replace
 
 from multitap.catalog.catalog import Catalog, CatalogSection, Tool
 from multitap.catalog.vetting import Vetting
-from multitap.config import (
-    Loaded,
-    ServerConfig,
-    Settings,
-    StdioServer,
-    expand_server,
-    settings_from,
-)
+from multitap.config.layers import Loaded, settings_from
+from multitap.config.models import ServerConfig, Settings, StdioServer
 from multitap.config.sources import state_directory
+from multitap.config.variables import expand_server
 from multitap.errors import (
     LONGEST_QUOTE,
     BadAnswer,
@@ -284,6 +279,7 @@ class Hub(ResourcesAndPrompts):
         place: Placements = local_placements,
         spans: Spans | None = None,
     ) -> None:
+        self._tasks = tasks
         self.settings = settings
         self.logs = logs
         """The folder for servers' standard error; None if it is not kept."""
@@ -304,7 +300,6 @@ class Hub(ResourcesAndPrompts):
         self.tracings: defaultdict[str, Tracing] = defaultdict(partial(Tracing, spans))
         """Lets observers follow the messages of each server, over all its links."""
         self._routes: dict[Tool, Route] = {}
-        self._long_results = KeptResults()
 
         # what links are made with
         questions = Questions(lambda: self.settings.servers, self._on_refusal)
@@ -343,8 +338,6 @@ class Hub(ResourcesAndPrompts):
         self.calls.is_traced = spans is not None
         if self.people is not None:
             self.people.common.forget_results = self.calls.forget_results
-        self.runs = TaskRuns(tasks, store.tasks)
-        """Calls that outlive their request."""
 
         if logins is not None:
             logins.on_change = self._supervisor.login_changed
@@ -532,6 +525,15 @@ class Hub(ResourcesAndPrompts):
             run.scope.cancel()  # what nobody can find again should not go on
             raise
         return StartedCall(self.runs, run)
+
+    @cached_property
+    def runs(self) -> TaskRuns:
+        """Calls that outlive their request."""
+        return TaskRuns(self._tasks, self.store.tasks)
+
+    @cached_property
+    def _long_results(self) -> KeptResults:
+        return KeptResults()
 
     @cached_property
     def tools(self) -> ToolRegistry:
@@ -753,7 +755,7 @@ async def _run_hub(
         settings, loaded, expand = files.settings, files.loaded, expand or files.expand
     state = state_directory(settings.state_dir)
     if locks is None:
-        locks = places_in(state) if loaded is None else places_of(loaded)
+        locks = places_in(state) if loaded is None else places_of(loaded.search)
     logs = logins = sandboxes = None
     with ungrouped():
         async with AsyncExitStack() as stack:

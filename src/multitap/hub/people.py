@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 
 from multitap.catalog.catalog import Catalog
-from multitap.config import ServerConfig
+from multitap.config.models import ServerConfig
 from multitap.errors import MultitapError
 from multitap.hub.personal_servers import CommonServers, PersonalServers
 from multitap.oauth.storage import LoginSharing, LoginStorage, RenewalPermit, SharedLogin

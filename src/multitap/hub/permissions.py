@@ -1,6 +1,7 @@
 """Whether a call may be made: asks people, remembers their answers, and writes the audit log."""
 
 import os
+from functools import cached_property
 from itertools import islice
 from time import time
 from typing import Any
@@ -12,7 +13,7 @@ from msgspec import Raw
 
 from multitap.config.models import Audit
 from multitap.config.policy_rules import PolicyRule
-from multitap.errors import LONGEST_QUOTE, BadArguments, Denied, MultitapError, quoted, shortened
+from multitap.errors import LONGEST_QUOTE, BadArguments, MultitapError, quoted, shortened
 from multitap.events import Outcome
 from multitap.hub.routes import Route
 from multitap.principal import ANONYMOUS, system_user
@@ -20,7 +21,7 @@ from multitap.results.result import UNREADABLE
 from multitap.store import Store
 from multitap.store.audit_log import AuditRecord
 from multitap.trust.arguments import decode_arguments, find_places
-from multitap.trust.policy import Decision, Ruling
+from multitap.trust.policy import Decision, DeniedByRule, Ruling
 from multitap.trust.shown_arguments import show_arguments
 from multitap.trust.single_use import SingleUse
 from multitap.upstream.questions import CallContext, Permit, PermitRequest
@@ -66,10 +67,13 @@ class Permissions:
         # weak: what a person allowed a client ends with the client
         self._of_clients: WeakKeyDictionary[object, list[_Subject]] = WeakKeyDictionary()
         self._of_hosts: dict[tuple[str | None, str | None], list[_Subject]] = {}
-        self.continuations = SingleUse(CONTINUATION)
-        """Permitted calls in which a server has asked its stateless client something."""
         self.waiting = 0
         """Calls that wait for a person's answer."""
+
+    @cached_property
+    def continuations(self) -> SingleUse:
+        """Permitted calls in which a server has asked its stateless client something."""
+        return SingleUse(CONTINUATION)
 
     def forget(self) -> None:
         """Forget all answers, as the rules may have changed."""
@@ -83,10 +87,10 @@ class Permissions:
             Denied: It does.
         """
         if ruling.decision is Decision.DENY:
-            raise Denied(
+            raise DeniedByRule(
                 f"the policy denies this call of {quoted(route.tool.name)}{ruling.because}",
+                ruling,
                 hint=ruling.hint,
-                ruling=ruling,
             )
 
     async def ask(
@@ -139,17 +143,17 @@ class Permissions:
             case "always":
                 self._remember(context, subject)
             case "no":
-                raise Denied(
+                raise DeniedByRule(
                     f"a person refused this call of {quoted(tool.name)}",
+                    ruling,
                     hint="do something else, or ask them why",
-                    ruling=ruling,
                 )
             case None:
-                raise Denied(
+                raise DeniedByRule(
                     f"this call of {quoted(tool.name)} needs a person's approval{ruling.because}, "
                     "and nobody can be asked here",
+                    ruling,
                     hint=ruling.hint,
-                    ruling=ruling,
                     asks=True,
                 )
 

@@ -13,18 +13,11 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio import to_thread
 
-from multitap.config import (
-    Loaded,
-    Place,
-    Problem,
-    ServerConfig,
-    Settings,
-    Severity,
-    Surroundings,
-    native,
-)
-from multitap.config.problems import serious
+from multitap.config.layers import Loaded
+from multitap.config.models import ServerConfig, Settings
+from multitap.config.problems import Place, Problem, Severity, serious
 from multitap.config.projects import TrustState
+from multitap.config.sources import Surroundings, native
 from multitap.errors import UnknownName, UntrustedWarning, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld, untrusted_words
 from multitap.hub.supervisor import Plan
@@ -119,7 +112,7 @@ class Reloader:
     async def _follow_sources(self, hub: "Hub") -> None:
         with anyio.move_on_after(HEAD_START):
             await hub.settled()
-        from multitap.config import changes  # noqa: PLC0415 - its library takes a while
+        from multitap.config.watch import changes  # noqa: PLC0415 - its library takes a while
 
         latest = self._latest
         decisions = {*latest.approval.files}

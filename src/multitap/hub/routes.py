@@ -7,8 +7,7 @@ import msgspec
 
 from multitap.catalog.catalog import Catalog, Tool, WithheldTool
 from multitap.catalog.schemas import ResultChecker, TaskSupport, task_support
-from multitap.config import ServerConfig
-from multitap.config.models import CheckArguments
+from multitap.config.models import CheckArguments, ServerConfig
 from multitap.config.problems import nearest
 from multitap.errors import NotAllowed, UnknownName, join_hints, quoted
 from multitap.trust.policy import Guard, Policy

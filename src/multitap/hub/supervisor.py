@@ -6,7 +6,7 @@ from types import MappingProxyType
 import anyio
 import msgspec
 
-from multitap.config import ServerConfig
+from multitap.config.models import ServerConfig
 from multitap.errors import UnknownName, quoted
 from multitap.events import EventBus, LinkChanged, LinkRemoved, LinkState, Warned, pending_words
 from multitap.tasks import CancelHandle, Tasks

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeVar, Unpack
 import anyio
 
 from multitap.catalog.catalog import Catalog
-from multitap.config import Settings
+from multitap.config.models import Settings
 from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
 from multitap.hub.hub import Hub, HubSource, open_hub
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import mcp_types as types
     from pydantic import BaseModel
 
-    from multitap.config import ToolFilter
+    from multitap.config.models import ToolFilter
     from multitap.tools import ToolInfo, ToolRegistry
     from multitap.tools.providers import Offer, ToolCall
     from multitap.tools.providers.offers import Answered

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from multitap.catalog.catalog import CatalogSection
 from multitap.catalog.vetting import Search
-from multitap.config import StdioServer
+from multitap.config.models import StdioServer
 from multitap.errors import quoted
 from multitap.events import LinkState, ToolSuspected
 from multitap.hub.catalog_builder import CatalogBuilder

@@ -10,8 +10,7 @@ import anyio
 import msgspec
 from yarl import URL
 
-from multitap.config import HttpServer, OAuth
-from multitap.config.models import TokenExchange
+from multitap.config.models import HttpServer, OAuth, TokenExchange
 from multitap.errors import RequestFailed
 from multitap.http.client.messages import Headers, Response
 from multitap.identity.access_tokens import ProviderDown, VerifiedToken

@@ -16,9 +16,9 @@ import msgspec
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 
-from multitap.config import OAuth
 from multitap.config.access import OidcIssuer
 from multitap.config.documents import is_list, is_table
+from multitap.config.models import OAuth
 from multitap.errors import RequestFailed
 from multitap.identity.access_tokens import (
     Jwt,

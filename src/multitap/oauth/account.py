@@ -16,7 +16,7 @@ import anyio
 import msgspec
 from yarl import URL
 
-from multitap.config import HttpServer, OAuth
+from multitap.config.models import HttpServer, OAuth
 from multitap.errors import AuthRequired, MultitapError, RequestFailed, WireFault
 from multitap.http.client.messages import Headers, Response
 from multitap.http.client.route import same_origin

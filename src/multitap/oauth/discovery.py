@@ -10,7 +10,7 @@ import anyio
 import msgspec
 from yarl import URL
 
-from multitap.config import HttpServer, OAuth
+from multitap.config.models import HttpServer, OAuth
 from multitap.errors import RequestFailed
 from multitap.http.client.client import http_client
 from multitap.http.client.messages import DEFAULTS, merge

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from msgspec.structs import replace
 
-from multitap.config import HttpServer, OAuth
+from multitap.config.models import HttpServer, OAuth
 from multitap.http.addresses import is_safe
 from multitap.oauth.account import describe_change, same_place
 from multitap.oauth.discovery import Discovery, discover

@@ -13,7 +13,7 @@ import anyio
 import msgspec
 from yarl import URL
 
-from multitap.config import OAuth
+from multitap.config.models import OAuth
 from multitap.config.project_bounds import read_inside
 from multitap.files import open_regular
 from multitap.http.addresses import is_safe

@@ -17,7 +17,7 @@ from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, Key, OKPKey, RSAKey
 from yarl import URL
 
-from multitap.config import OAuth
+from multitap.config.models import OAuth
 from multitap.oauth.discovery import IssuerMetadata, same_issuer
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed, clean

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from anyio import to_thread
 from msgspec.structs import replace
 
-from multitap.config import StdioServer
+from multitap.config.models import StdioServer
 from multitap.config.provenance import Level
 from multitap.errors import CannotStart
 from multitap.events import SandboxState

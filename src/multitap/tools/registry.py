@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from multitap.catalog.catalog import allowed
-from multitap.config import ToolFilter
+from multitap.config.models import ToolFilter
 from multitap.config.problems import nearest
 from multitap.errors import MultitapError, NotAllowed, UnknownName, join_hints, quoted
 from multitap.results import ToolResult

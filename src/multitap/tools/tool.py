@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from multitap.catalog import schemas
 from multitap.catalog.catalog import Catalog, Tool, allowed
-from multitap.config import Settings
+from multitap.config.models import Settings
 from multitap.errors import MultitapError
 from multitap.events import Withheld, untrusted_words
 from multitap.names import ToolNames

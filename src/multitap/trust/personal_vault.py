@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from multitap.config import HttpServer, ServerConfig
+from multitap.config.models import HttpServer, ServerConfig
 from multitap.config.variables import variables_of
 from multitap.files import Stamp
 from multitap.principal import Person

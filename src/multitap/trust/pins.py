@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from multitap.config.layers import Loaded
 from multitap.config.models import ServerConfig
 from multitap.config.provenance import STANDINGS
+from multitap.config.sources import Search
 from multitap.errors import counted, quoted
 from multitap.files import USER_FOLDERS, Stamp
 from multitap.trust.lock_file import (
@@ -57,16 +57,16 @@ def places_in(folder: Path) -> LockPlaces:
     return LockPlaces(lock, lock)
 
 
-def places_of(loaded: Loaded) -> LockPlaces:
+def places_of(search: Search) -> LockPlaces:
     """For a configuration: beside the user's own file, and beside the project's.
 
     Explicitly named files may be anywhere, and several may be in one folder, so their pins are kept
     with the user's data.
     """
-    project = next((source.project for source in loaded.search.sources if source.project), None)
+    project = next((source.project for source in search.sources if source.project), None)
     config = USER_FOLDERS.user_config_path
-    named = [str(source.path) for source in loaded.search.sources if source.required]
-    home = {source.path.parent for source in loaded.search.sources}
+    named = [str(source.path) for source in search.sources if source.required]
+    home = {source.path.parent for source in search.sources}
     # beside the user's file, where people look for it and may keep it under version control
     own = LockFile(config / FILE) if config in home else _lock_for(named or [str(config)])
     if project is None:

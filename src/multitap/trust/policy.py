@@ -16,6 +16,7 @@ from msgspec import Raw
 from multitap.config.models import ServerConfig, Settings
 from multitap.config.policy_rules import PolicyRule
 from multitap.config.problems import Place, Problem, Severity, did_you_mean, nearest
+from multitap.errors import Denied
 from multitap.names import ToolNames, matches_any
 from multitap.trust.arguments import Arguments, Test, decode_arguments, tests_of
 
@@ -61,6 +62,18 @@ class Ruling(msgspec.Struct, frozen=True):
 
 
 ALLOWED = Ruling(Decision.ALLOW)
+
+
+class DeniedByRule(Denied):
+    """A rule refuses the call, or the person whom it asks."""
+
+    def __init__(
+        self, message: str, ruling: Ruling, *, hint: str | None = None, asks: bool = False
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.ruling = ruling
+        self.asks = asks
+        """Whether a person could have allowed it."""
 
 
 class Clause(msgspec.Struct, frozen=True):

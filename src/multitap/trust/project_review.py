@@ -7,9 +7,19 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from multitap.config import Problem, Search, Surroundings, excelmanus, kode, load, native, otter
+from multitap.config.layers import load
+from multitap.config.problems import Problem
 from multitap.config.projects import Proposal, TrustDecision, TrustNothing, TrustState
-from multitap.config.sources import at_prompt, names_transports
+from multitap.config.sources import (
+    Search,
+    Surroundings,
+    at_prompt,
+    excelmanus,
+    kode,
+    names_transports,
+    native,
+    otter,
+)
 from multitap.errors import counted
 from multitap.sandbox.levels import MEANINGS
 from multitap.trust.project_parts import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol, assert_never
 
 import msgspec
 
-from multitap.config import HttpServer, LocalServer, ServerConfig, StdioServer
+from multitap.config.models import HttpServer, LocalServer, ServerConfig, StdioServer
 from multitap.errors import Flooded, WireClosed, WrongProtocol
 from multitap.events import Phase
 from multitap.oauth.storage import Logins, LoginSharing

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import anyio
 
-from multitap.config import ServerConfig
+from multitap.config.models import ServerConfig
 from multitap.errors import AnswerInvalid, AnswerTimeout, WireClosed
 from multitap.tasks import Latch, now
 from multitap.upstream.lists import Listing

@@ -7,7 +7,7 @@ import anyio
 import msgspec
 from msgspec import Raw
 
-from multitap.config import ServerConfig
+from multitap.config.models import ServerConfig
 from multitap.errors import AnswerInvalid, AnswerTimeout, RequestFailed, ungrouped
 from multitap.events import Warned
 from multitap.tasks import Bell, now

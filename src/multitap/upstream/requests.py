@@ -10,7 +10,7 @@ from typing import Any
 import anyio
 from msgspec import Raw
 
-from multitap.config import Limits
+from multitap.config.models import Limits
 from multitap.errors import (
     AnswerInvalid,
     AnswerTimeout,

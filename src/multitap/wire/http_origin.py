@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, Self
 import anyio
 from yarl import URL
 
-from multitap.config import HttpServer
+from multitap.config.models import HttpServer
 from multitap.config.secrets import in_headers
 from multitap.errors import AnswerInvalid, RequestFailed, WireFault
 from multitap.http.client.client import HttpClient, Lingering, PreparedHead

@@ -9,7 +9,7 @@ import anyio
 from msgspec import Raw
 from yarl import URL
 
-from multitap.config import HttpServer
+from multitap.config.models import HttpServer
 from multitap.errors import (
     AnswerInvalid,
     AnswerTimeout,

@@ -18,7 +18,7 @@ import anyio
 from msgspec import Raw
 from msgspec.structs import replace
 
-from multitap.config import StdioServer
+from multitap.config.models import StdioServer
 from multitap.errors import AnswerInvalid, CannotStart, WireClosed, WireFault, ungrouped
 from multitap.limits import FULL_READ, Pace
 from multitap.sandbox.sandboxes import Launch, Sandboxes

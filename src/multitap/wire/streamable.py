@@ -9,7 +9,7 @@ from http import HTTPStatus
 import anyio
 from msgspec import UNSET, Raw
 
-from multitap.config import HttpServer
+from multitap.config.models import HttpServer
 from multitap.errors import AnswerInvalid, RequestFailed, SessionLost, WireFault, ungrouped
 from multitap.http.client.client import http_client
 from multitap.http.client.events import Event, EventParser

@@ -204,7 +204,7 @@ class FileEditor(ConfigEditor):
             hosts = [*confined.sandbox_rules.hosts]
             settings.append(Assignment(("sandbox_rules", "hosts"), hosts))
         edit = setting_edit(loaded, addition.name, settings, self._options, EditOptions())
-        pins = add.pins_after(places_of(loaded), addition.name, trial, project=False)
+        pins = add.pins_after(places_of(loaded.search), addition.name, trial, project=False)
         with trusting_own_edits():
             write_edits(f"enable {addition.name}", [edit], pins=pins)
 

@@ -277,7 +277,7 @@ def write(
 ) -> None:
     edits = [_writing(target, addition) for addition in additions]
     secrets = {name: value for addition in additions for name, value in addition.secrets.items()}
-    places, names = places_of(loaded), [addition.name for addition in additions]
+    places, names = places_of(loaded.search), [addition.name for addition in additions]
     pins = [
         edit
         for name in names

@@ -118,7 +118,7 @@ def import_(options: CommonOptions, **typed: Any) -> int:
     if not how.yes and sys.stdin.isatty():
         question = f"Add {counted(len(new), 'server')} to {target.name}?"
         click.confirm(question, default=True, abort=True, err=True)
-    pins = pins_to_come(places_of(loaded), configs)
+    pins = pins_to_come(places_of(loaded.search), configs)
     write_edits(label, edits, secrets=secrets, pins=pins)
     _conclude(new, in_clear, secrets, target)
     return Exit.DONE

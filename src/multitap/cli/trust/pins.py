@@ -40,7 +40,7 @@ def pins() -> None:
 def list_pins(options: CommonOptions, server: str | None, *, as_json: bool) -> int:
     """List what is pinned, without starting a server"""
     loaded, servers = _choose_servers(options, server)
-    places = places_of(loaded)
+    places = places_of(loaded.search)
     pinned = {review.server: review for review in reviews(places, servers)}
     if as_json:
         say_json(
@@ -69,7 +69,7 @@ def review_pins(
     changes remain.
     """
     loaded, servers = _choose_servers(options, server)
-    places = places_of(loaded)
+    places = places_of(loaded.search)
     # looking at the servers records what they offer now
     Target(options, loaded).look(lambda control: control.state(), server=server)
     due = [review for review in reviews(places, servers) if review.is_due]
@@ -89,7 +89,7 @@ def review_pins(
 def reset_pins(options: CommonOptions, server: str) -> int:
     """Forget the pins of a server, so that its next list is pinned"""
     loaded, servers = _choose_servers(options, server)
-    if not reset(places_of(loaded), server, servers[server]):
+    if not reset(places_of(loaded.search), server, servers[server]):
         raise UnknownName(f"nothing is pinned for {server!r}", hint="`multitap pins list` shows it")
     note(f"forgot the pins of {server!r}; its next list of tools is pinned")
     return Exit.DONE

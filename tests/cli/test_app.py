@@ -254,7 +254,7 @@ def test_a_signal_ends_everything_with_its_own_exit_code(configure, tmp_path, nu
 
 
 @pytest.mark.usefixtures("home")
-@pytest.mark.parametrize("line", ["config schema", f"trace -- {GOOD}"])
+@pytest.mark.parametrize("line", ["config schema", "pins", f"trace -- {GOOD}"])
 def test_a_reader_that_has_seen_enough_is_no_traceback(line):
     with start(*line.split()) as process:
         process.stdout.close()
@@ -266,7 +266,7 @@ def test_a_reader_that_has_seen_enough_is_no_traceback(line):
 @pytest.mark.usefixtures("home")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "line", ["--help", "--version", "config schema", "tools --json", f"trace -- {GOOD}"]
+    "line", ["--help", "--version", "pins", "config schema", "tools --json", f"trace -- {GOOD}"]
 )
 def test_an_output_that_is_full_is_one_line(line, unbuffered):
     with Path("/dev/full").open("w") as full:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 from click.exceptions import NoArgsIsHelpError, NoSuchCommand
@@ -152,6 +152,13 @@ class LazyGroup(click.Group):
             raise NoSuchCommand(typed, possibilities=COMMANDS, ctx=ctx)  # suggests near ones
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except NoArgsIsHelpError as exc:  # a group alone; here, because click handles a closed pipe
+            click.echo(exc.format_message())
+            return Exit.DONE
+
     def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - only a shell asks
 
@@ -245,9 +252,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _explain_usage(exc: click.UsageError) -> Exit:
-    if isinstance(exc, NoArgsIsHelpError):  # a group alone
-        click.echo(exc.format_message())
-        return Exit.DONE
     complain(_words(exc), _advice(exc))
     return Exit.USAGE
 

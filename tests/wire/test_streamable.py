@@ -160,6 +160,14 @@ async def test_a_json_answer_comes_back_undecoded():
     assert msgspec.json.decode(raw)["echo"]["name"] == "t"
 
 
+async def test_a_byte_order_mark_before_an_answer_is_skipped():
+    async def marked(request: Request, caller: Caller):
+        await caller.respond(b"\xef\xbb\xbf" + msgspec.json.encode(result(request, said="marked")))
+
+    async with wired(creature(call=marked)) as (_, wire):
+        assert await call(wire) == {"said": "marked"}
+
+
 async def test_an_event_stream_is_an_answer_too():
     async def streaming(request: Request, caller: Caller):
         await caller.begin_events()
@@ -479,6 +487,20 @@ async def test_a_redirect_within_the_origin_is_followed_with_the_message(status:
 
     assert [one.path for one in server.requests] == ["/mcp", "/mcp/"]
     assert server.requests[1].headers["x-key"] == SECRET
+
+
+async def test_a_redirect_that_begins_later_is_followed_too():
+    async def moving(request: Request, caller: Caller):
+        if request.path == "/mcp" and len(server.requests) > 1:
+            await caller.respond(status=307, location="/mcp/")
+        else:
+            await zoo.polite(request, caller)
+
+    async with wired(moving, "new") as (server, wire):
+        answers = [(await call(wire))["echo"]["name"] for _ in range(3)]
+
+    assert answers == ["t"] * 3
+    assert [one.path for one in server.requests] == ["/mcp", "/mcp", "/mcp/", "/mcp", "/mcp/"]
 
 
 async def test_a_redirect_to_another_origin_is_named_and_not_followed():

@@ -25,6 +25,8 @@ def read_message(data: bytes) -> Envelope:
     Raises:
         AnswerInvalid: There is none, or more than one; the message quotes `data`.
     """
+    if data[:1] != b"{":
+        data = data.lstrip(_BLANK)
     try:
         message = jsonrpc.parse(data)
         if not data.isascii():

@@ -71,7 +71,7 @@ EVENTS = "text/event-stream"
 
 _REDIRECTS = 3
 _ANSWERS = 3  # answers to a wrong nonce, to another refusal, and to a new nonce after that
-_REDIRECT = frozenset({301, 302, 303, 307, 308})
+REDIRECT = frozenset({301, 302, 303, 307, 308})
 _KEEPS_METHOD = frozenset({307, 308})
 _PATIENCE = 1.0  # seconds to read the text of an error, which is optional
 _MOST_KEPT = 256
@@ -254,9 +254,9 @@ class HttpOrigin:
         request = asking._replace(headers=self._with(asking.headers, granted))
         return await self._convince(authorizer, asking, request, await self._reach(request))
 
-    async def convince(
+    async def pursue(
         self,
-        refused: Response,
+        first: Response,
         url: URL,
         headers: Headers,
         *,
@@ -265,18 +265,18 @@ class HttpOrigin:
         pending: PendingRequest,
         head: bytes,
     ) -> Response:
-        """Send a refused message again with new authorization; see `post`.
+        """Send a message again that was redirected, or refused without new authorization.
 
-        `head` is the one that it was sent with.
+        See `post`; `head` is the one that it was sent with.
         """
-        authorizer = self._authorizer
-        if authorizer is None:
-            return refused
         asking = _OutgoingRequest("POST", url, headers, extra or _NONE, message, pending)
         # the token that was refused: another request may have got a new one meanwhile
         granted = {"Authorization": sent} if (sent := _authorization_in(head)) else _NONE
         request = asking._replace(headers=merge(headers, granted))
-        return await self._convince(authorizer, asking, request, refused)
+        response = await self._reach(request, first)
+        if (authorizer := self._authorizer) is None:
+            return response
+        return await self._convince(authorizer, asking, request, response)
 
     async def _convince(
         self,
@@ -309,13 +309,15 @@ class HttpOrigin:
         self._granted = granted
         return self._grant[1]
 
-    async def _reach(self, asking: _OutgoingRequest) -> Response:
+    async def _reach(self, asking: _OutgoingRequest, response: Response | None = None) -> Response:
+        """The response after all redirects; `response` is the first one, if it is here already."""
         for _ in range(_REDIRECTS + 1):
-            head = self._head(asking.method, asking.url, asking.headers, asking.extra)
-            response = await self._client.send(
-                head, asking.message, asking.pending, in_order=asking.in_order
-            )
-            if response.status not in _REDIRECT:
+            if response is None:
+                head = self._head(asking.method, asking.url, asking.headers, asking.extra)
+                response = await self._client.send(
+                    head, asking.message, asking.pending, in_order=asking.in_order
+                )
+            if response.status not in REDIRECT:
                 return response
             location = response.header("Location")
             if location is None:
@@ -323,7 +325,7 @@ class HttpOrigin:
             self.linger(response)
             self._redirected = True
             target = _follow(asking.method, asking.url, response.status, location)
-            asking = asking._replace(url=target)
+            asking, response = asking._replace(url=target), None
         raise RequestFailed(f"{self.name} redirects in a loop", sent=True)
 
 

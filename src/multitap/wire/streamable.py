@@ -17,7 +17,7 @@ from multitap.http.client.messages import Response, merge, without
 from multitap.limits import Budget, Turns
 from multitap.tasks import Tasks
 from multitap.wire.exchange import answers, quote_data, read_message
-from multitap.wire.http_origin import EVENTS, JSON, Authorizer, ClientFactory, HttpOrigin
+from multitap.wire.http_origin import EVENTS, JSON, REDIRECT, Authorizer, ClientFactory, HttpOrigin
 from multitap.wire.http_wire import HttpWire, is_passing
 from multitap.wire.jsonrpc import Envelope, RpcError
 from multitap.wire.pending import PendingRequest
@@ -32,7 +32,7 @@ _RETRY = 1.0  # seconds before a stream is reopened, unless the server sets them
 _LONGEST_GROWTH = 30.0
 _LONGEST_ASKED = 300.0
 _OK = int(HTTPStatus.OK)  # comparing with an enum member takes 20 times as long
-_REFUSED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
+_NO_ANSWER = REDIRECT | {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}
 _RESUMES = 5  # consecutive failures after which a broken stream is not resumed
 
 
@@ -147,8 +147,8 @@ class StreamableWire(HttpWire):
             response.close()
             raise
         with pending:
-            if response.status in _REFUSED:
-                response = await self._origin.convince(
+            if response.status in _NO_ANSWER:
+                response = await self._origin.pursue(
                     response,
                     self._endpoint,
                     self._headers,

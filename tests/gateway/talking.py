@@ -2,10 +2,12 @@
 
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from itertools import product
 
 import anyio
 import httpx2
 import mcp_types as types
+import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
@@ -23,10 +25,20 @@ from tests.zoo import modes
 
 PATIENCE = 30
 MODES = {"old": "legacy", "new": "2026-07-28"}
+CELLS = [*product(("http", "stdio"), ("old", "new"), ("old", "new"))]
+"""Transport, era of the client, era of the server."""
 ROOT = types.Root(uri="file:///home/me")
 ALL_OF_IT = types.SamplingCapability(
     tools=types.SamplingToolsCapability(), context=types.SamplingContextCapability()
 )
+
+
+def rest(cell):
+    """The marks of cells for `make wide`: pipes within an era, which HTTP and pipes between eras
+    show each day.
+    """
+    transport, client, server = cell
+    return (pytest.mark.wide,) if transport == "stdio" and client == server else ()
 
 
 @dataclass(frozen=True)

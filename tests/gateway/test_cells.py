@@ -3,7 +3,6 @@
 import os
 import sys
 from contextlib import AsyncExitStack
-from itertools import product
 from pathlib import Path
 
 import anyio
@@ -17,6 +16,7 @@ from multitap import Settings
 from multitap.config import StdioServer
 from tests.gateway import cells
 from tests.gateway.talking import (
+    CELLS,
     MODES,
     PATIENCE,
     Talker,
@@ -27,7 +27,6 @@ from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtur
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
-CELLS = list(product(("http", "stdio"), ("old", "new"), ("old", "new")))
 OLD_SERVERS = [cell for cell in CELLS if cell[2] == "old"]
 
 

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import product
 
 import anyio
 import pytest
@@ -17,11 +16,10 @@ from multitap import Settings
 from multitap.config import StdioServer
 from multitap.wire.jsonrpc import TASKS
 from tests.gateway import plain_client, plain_server, task_server
-from tests.gateway.talking import gate
+from tests.gateway.talking import CELLS, gate, rest
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 
 ERAS = ("old", "new")
-CELLS = list(product(("http", "stdio"), ERAS, ERAS))
 ABLE = {"extensions": {"com.example/acme": {"mine": 1}, "io.modelcontextprotocol/ui": {}}}
 PROGRAM = (sys.executable, plain_server.__file__)
 
@@ -98,7 +96,10 @@ async def gates(tmp_path_factory):
         yield found
 
 
-@pytest.fixture(params=CELLS, ids=lambda cell: f"{cell[0]}-{cell[1]} client-{cell[2]} server")
+@pytest.fixture(
+    params=[pytest.param(cell, marks=rest(cell)) for cell in CELLS],
+    ids=lambda cell: f"{cell[0]}-{cell[1]} client-{cell[2]} server",
+)
 async def pair(request, urls, gates, tmp_path):
     transport, era, server = request.param
     async with AsyncExitStack() as stack:

@@ -17,13 +17,15 @@ from multitap.gateway.task_dialects import TaskId, TaskIds
 from multitap.principal import ANONYMOUS, local_principal
 from multitap.trust.private_file import PrivateFile
 from tests.gateway import task_server
-from tests.gateway.talking import gate
+from tests.gateway.talking import CELLS, gate, rest
 from tests.gateway.task_clients import CLIENTS, NewClient, OldClient, Refused
 from tests.waiting import until
 from tests.wire.sdk_web import served
 
-CELLS = [*product(("http", "stdio"), ("old", "new"), ("old", "new"))]
-cells = pytest.mark.parametrize(("transport", "client_era", "server_era"), CELLS)
+cells = pytest.mark.parametrize(
+    ("transport", "client_era", "server_era"),
+    [pytest.param(*cell, marks=rest(cell)) for cell in CELLS],
+)
 ENDED = ("completed", "failed", "cancelled")
 
 

@@ -167,7 +167,7 @@ HOSTILE = {
     "compares everything": "rows[?@==`1`||@==`2`||@==`3`||@==`4`||@==`5`]",
     "sorts": "sort(rows)",
     "sorts again and again": "|".join(["rows", *["sort(@)"] * 200]),
-    "reverses": "|".join(["rows", *["reverse(@)"] * 150]),
+    "reverses": "|".join(["rows", *["reverse(@)"] * 40]),
     "merges": "|".join(["{a:@,b:@}", *["merge(@,{c:@,d:@})"] * 90]),
     "pipes": "|".join(["@"] * 999),
     "literal": "`" + "[" * 900 + "]" * 900 + "`",

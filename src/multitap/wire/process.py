@@ -37,6 +37,9 @@ _WARDEN = (
     *(str(Path(__file__).parent.parent), "multitap.wire.warden"),
 )
 _PATIENCE = 5.0
+_START = 30.0
+"""Seconds for a program, and a warden before the first one, to start: on a busy machine both wait
+long for a processor, and whoever wants the program has limits of their own."""
 
 
 OnReport = Callable[[str, Any], None]
@@ -171,7 +174,7 @@ class Spawner:
                 *("spawn", number, program, list(argv), dict(env), cwd and str(cwd), orders),
                 fds=pipes,
             )
-            with anyio.fail_after(_PATIENCE):
+            with anyio.fail_after(_START):
                 await child.wait_started()
             started = True
         except OSError as exc:  # a `TimeoutError` too

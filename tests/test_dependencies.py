@@ -51,7 +51,7 @@ def imported(path):
             modules |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             modules.add(node.module.partition(".")[0])
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "import_module":
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "import_module":
             modules |= {arg.value for arg in node.args if isinstance(arg, ast.Constant)}
     return modules - sys.stdlib_module_names - {"multitap", "_multitap"}
 

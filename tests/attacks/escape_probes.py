@@ -73,13 +73,15 @@ def compete(attempt, *disturbances):
     sys.setswitchinterval(1e-5)
     thread = threading.Thread(target=disturb)
     thread.start()
-    attempts = 0
+    turns, before = 0, rounds
     try:
-        # both have to get their turns, however busy the machine is
-        while attempts < 300 or rounds < 300:
-            attempts += 1
+        # attempts between which the other had a turn: on a busy machine one thread may run alone
+        # for hundreds of them
+        while turns < 300:
             if attempt():
                 return
+            turns += rounds != before
+            before = rounds
     finally:
         over.set()
         thread.join()

@@ -17,7 +17,7 @@ from multitap.errors import ConfigError
 from tests.cluster.clients import StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import PROGRAM, free_port, needs_redis, running_redis
-from tests.waiting import wait_for
+from tests.waiting import until_told, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -55,8 +55,19 @@ def secured(certificates, port):
     )
 
 
+async def first_answer(coordinator):
+    """Wait for it: to connect takes TLS longer than our second where many want a processor."""
+
+    async def answers():
+        with suppress(CoordinatorDown):
+            return await coordinator.time() > 0
+
+    await until_told(answers)
+
+
 async def everything(coordinator):
     """Every operation that a cluster uses."""
+    await first_answer(coordinator)
     records, leases, streams = coordinator.records, coordinator.leases, coordinator.streams
     await records.write("a", b"1", ttl=5)
     assert await records.swap("a", b"1", b"2", ttl=5)
@@ -211,6 +222,7 @@ def secured_pair(certificates):
 async def test_a_coordinator_follows_a_failover(is_secured, certificates):
     with secured_pair(certificates) if is_secured else watched_pair() as (primary, second, url):
         async with open_redis(url) as found:
+            await first_answer(found)
             token = await found.leases.acquire("l", "me", ttl=60)
             # a lease that the replica never saw would be lost with the primary
             options = second if is_secured else ("-p", str(second.port))

@@ -1,9 +1,10 @@
 """Tokens at a running gateway: what each lets in, how fast it ends, and what ends with it."""
 
+import asyncio
 import json
 import logging
 import time
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
@@ -73,7 +74,9 @@ async def names(stage, text, path="/mcp"):
 
 async def until_status(stage, data, wanted):
     async def has_it():
-        return await status(stage, data) == wanted
+        # a request in progress when its token ends is cut off
+        with suppress(asyncio.IncompleteReadError):
+            return await status(stage, data) == wanted
 
     await until_told(has_it)
 
@@ -105,10 +108,13 @@ async def test_a_connection_that_is_known_does_not_outlive_its_token(store, open
         store.revoke("ci")
 
         async def refusal():
-            answer = await line.asks(asked)
-            return answer if answer.status != 200 else None
+            try:
+                answer = await line.asks(asked)
+            except asyncio.IncompleteReadError:
+                return "cut off in progress"
+            return answer.status if answer.status != 200 else None
 
-        assert (await until_told(refusal)).status == 401
+        assert await until_told(refusal) in {401, "cut off in progress"}
         assert await line.closed() == b""
 
 

@@ -85,6 +85,11 @@ def detail(app):
     return str(app.screen_stack[0].query_one("#detail").render())
 
 
+def is_open(app, window):
+    """Whether it is on top, with all that is in it."""
+    return isinstance(app.screen, window) and app.screen.is_mounted
+
+
 def text_of(app):
     """What the window on top says."""
     return app.screen.words if isinstance(app.screen, ResultWindow) else app.screen.text
@@ -139,13 +144,13 @@ async def test_a_typed_call_shows_its_result_and_a_row_with_its_times(state):
     async with opened(state) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call calculator_add a=20 b=22", "enter")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
         assert "42" in text_of(app)
 
         await pilot.press("escape", "2")
         await until(lambda: len(lines(app)) > 1 and " ok " in lines(app)[1])
         await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, TextWindow))
+        await until(lambda: is_open(app, TextWindow))
 
         assert '"a": 20' in text_of(app)
         assert "server" in text_of(app)
@@ -157,12 +162,12 @@ async def test_a_tool_is_called_by_a_form_made_from_its_schema(state):
         await pilot.press("3")
         await until(lambda: lines(app)[1].startswith("calculator_"))
         await pilot.press("c")
-        await until(lambda: isinstance(app.screen, FormWindow))
+        await until(lambda: is_open(app, FormWindow))
         await pilot.press(*"no number", "enter", *"3", "enter")
         assert "a: expected a number" in str(app.screen.query_one("#complaint").render())
 
         await pilot.press("ctrl+u", *"4", "enter", "enter")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
 
         assert "7" in text_of(app)
 
@@ -174,14 +179,14 @@ async def test_a_call_is_replayed_and_compared_with_the_last_good_one(state):
         await pilot.press("2")
         await until(lambda: lines(app)[2].strip() != "")
         await pilot.press("d")
-        await until(lambda: isinstance(app.screen, TextWindow))
+        await until(lambda: is_open(app, TextWindow))
         assert '-  "b": 1' in text_of(app)
         assert '+  "b": 2' in text_of(app)
 
         await pilot.press("escape", "r")
-        await until(lambda: isinstance(app.screen, FormWindow))
+        await until(lambda: is_open(app, FormWindow))
         await pilot.press("ctrl+s")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
 
         assert "3" in text_of(app)
         await until(lambda: app.view.recent.made == 3)
@@ -197,7 +202,7 @@ async def test_calls_of_an_earlier_run_are_listed_and_compared_with(state):
         assert lines(app)[3].strip() == ""
 
         await pilot.press("d")
-        await until(lambda: isinstance(app.screen, TextWindow))
+        await until(lambda: is_open(app, TextWindow))
 
         assert '-  "b": 8' in text_of(app)
         assert '+  "b": 0' in text_of(app)
@@ -285,7 +290,7 @@ async def test_a_replay_without_recorded_arguments_says_why_its_form_is_empty(st
         await pilot.press("2")
         await until(lambda: lines(app)[1].strip() != "")
         await pilot.press("r")
-        await until(lambda: isinstance(app.screen, FormWindow))
+        await until(lambda: is_open(app, FormWindow))
 
         words = str(app.screen.query("#words Static").first().render())
         assert "The arguments of this call were not kept" in words
@@ -352,7 +357,7 @@ async def test_every_field_of_a_form_has_an_outline(state):
     async with opened(state) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("3", "c")
-        await until(lambda: isinstance(app.screen, FormWindow))
+        await until(lambda: is_open(app, FormWindow))
 
         fields = app.screen.query("Input")
         assert len(fields) == 2
@@ -370,7 +375,7 @@ async def test_markdown_in_a_result_is_formatted_and_its_source_is_a_key_away(st
     async with opened(state, writer=LocalServer(server=server)) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call writer_report", "enter")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
         words = app.screen.query_one("#words")
 
         assert "**" not in shown(app, words)
@@ -391,9 +396,9 @@ async def test_a_question_of_a_server_is_answered_in_a_form(state):
     async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call zoo_ask", "enter")
-        await until(lambda: isinstance(app.screen, FormWindow))
+        await until(lambda: is_open(app, FormWindow))
         await pilot.press(*"Ada", "ctrl+s")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
 
         assert json.loads(text_of(app)) == {"action": "accept", "content": {"name": "Ada"}}
 
@@ -404,11 +409,11 @@ async def test_a_page_is_shown_in_full_and_opened_only_on_request(state):
     async with opened(state, zoo=zoo("good_legacy"), desktop=desktop) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call zoo_ask url=true", "enter")
-        await until(lambda: isinstance(app.screen, PageWindow))
+        await until(lambda: is_open(app, PageWindow))
         assert "https://example.com/sign-in" in str(app.screen.query_one("Static").render())
         assert visited == []
         await pilot.press("o", "a")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
 
         assert visited == ["https://example.com/sign-in"]
         assert json.loads(text_of(app)) == {"action": "accept"}
@@ -419,7 +424,7 @@ async def test_an_address_that_browsers_read_differently_is_declined(state):
     async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *f"call zoo_ask url=true page={page}", "enter")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
 
         assert json.loads(text_of(app)) == {"action": "decline"}
 
@@ -429,9 +434,9 @@ async def test_a_request_for_a_model_is_answered_or_declined_by_the_person(state
         await until(lambda: app.view.tools)
         for keys, answer in ((("H", "i", "ctrl+s"), '"text": "Hi"'), (("escape",), "declined")):
             await pilot.press("slash", *"call zoo_sample", "enter")
-            await until(lambda: isinstance(app.screen, AnswerWindow))
+            await until(lambda: is_open(app, AnswerWindow))
             await pilot.press(*keys)
-            await until(lambda: isinstance(app.screen, ResultWindow))
+            await until(lambda: is_open(app, ResultWindow))
             assert answer in text_of(app)
             await pilot.press("escape")
 
@@ -440,7 +445,7 @@ async def test_a_call_under_way_is_cancelled_with_its_window(state):
     async with opened(state, zoo=zoo("good_legacy")) as (app, pilot, gateway):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call zoo_sleep seconds=1000", "enter")
-        await until(lambda: isinstance(app.screen, WaitingWindow))
+        await until(lambda: is_open(app, WaitingWindow))
         await until(lambda: app.view.recent.in_flight == 1)
         await pilot.press("escape")
 
@@ -458,7 +463,7 @@ async def test_pictures_are_described_saved_and_shown(state, tmp_path):
     async with opened(state, zoo=zoo("good_legacy"), desktop=desktop) as (app, pilot, _):
         await until(lambda: app.view.tools)
         await pilot.press("slash", *"call zoo_blocks", "enter")
-        await until(lambda: isinstance(app.screen, ResultWindow))
+        await until(lambda: is_open(app, ResultWindow))
         await pilot.press("s", "o")
         await until(lambda: shown)
 
@@ -495,7 +500,7 @@ async def test_a_call_that_the_policy_asks_about_is_decided_in_access(home, stat
             await until(lambda: lines(app)[1].startswith("policy question"))
             assert "sums are serious" in detail(app)
             await pilot.press("enter")
-            await until(lambda: isinstance(app.screen, FormWindow))
+            await until(lambda: is_open(app, FormWindow))
             await pilot.press(*"once", "enter")
 
         assert answers[0].text == "3.0"
@@ -506,15 +511,15 @@ async def test_a_call_that_the_policy_asks_about_is_decided_in_access(home, stat
 async def test_a_token_is_created_shown_once_and_revoked(home, state):
     async with opened(state) as (app, pilot, _):
         await pilot.press("5", "n")
-        await until(lambda: isinstance(app.screen, FormWindow))
+        await until(lambda: is_open(app, FormWindow))
         await pilot.press(*"ci", "enter", "enter", *"calculator_*", "ctrl+s")
-        await until(lambda: isinstance(app.screen, TextWindow))
+        await until(lambda: is_open(app, TextWindow))
         token = text_of(app).split()[0]
         await pilot.press("escape")
         await until(lambda: lines(app)[1].split()[:3] == ["token", "ci", "active"])
         assert token not in "".join(lines(app)) + detail(app)
         await pilot.press("x")
-        await until(lambda: isinstance(app.screen, ReviewWindow))
+        await until(lambda: is_open(app, ReviewWindow))
         await pilot.press("a")
 
         await until(lambda: lines(app)[1].split()[:3] == ["token", "ci", "revoked"])
@@ -530,7 +535,7 @@ async def test_changed_tools_are_accepted_only_after_their_difference_was_seen(
         await pilot.press("5")
         await until(lambda: lines(app)[1].startswith("changed tools"))
         await pilot.press("enter")
-        await until(lambda: isinstance(app.screen, ReviewWindow))
+        await until(lambda: is_open(app, ReviewWindow))
         assert any(line.strip().startswith("+") for line in text_of(app).splitlines())
         assert "zoo_echo" not in gateway.hub.catalog.tools
         await pilot.press("a")
@@ -551,7 +556,7 @@ async def test_tasks_are_listed_opened_and_cancelled(state):
         await until(lambda: hanging.status == "cancelled")
         await until(lambda: "cancelled" in "\n".join(lines(app)))
         await pilot.press("end", "enter")
-        await until(lambda: isinstance(app.screen, TextWindow))
+        await until(lambda: is_open(app, TextWindow))
 
         assert "42" in text_of(app)
         assert done.id in text_of(app)
@@ -583,7 +588,7 @@ async def test_the_mouse_chooses_a_place_and_opens_a_row(state):
         await pilot.click("RowList#tools", offset=(2, 2))
         await pilot.click("RowList#tools", offset=(2, 2))
 
-        await until(lambda: isinstance(app.screen, TextWindow))
+        await until(lambda: is_open(app, TextWindow))
 
 
 async def test_without_colour_what_needs_attention_is_still_plain(state, monkeypatch):

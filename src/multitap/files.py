@@ -4,6 +4,7 @@ A folder can contain a pipe, a socket or a link to a device under the name of a 
 waits until somebody writes to it, which may be never, and a file may grow while it is read.
 """
 
+import fcntl
 import os
 import stat
 from errno import EFBIG, EINVAL
@@ -133,6 +134,15 @@ def is_private(place: Path) -> bool:
         return False
     is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
     return is_own and not stat.S_IMODE(status.st_mode) & 0o077
+
+
+def try_lock(handle: int) -> bool:
+    """Lock an open file for this process; False if another one has it."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def bundles_folder() -> Path:

@@ -5,7 +5,6 @@ up, and nothing is stored for requests of strangers. Each refresh token works on
 again was copied by somebody, and ends the whole sign-in.
 """
 
-import base64
 import hashlib
 import hmac
 import secrets
@@ -21,7 +20,7 @@ from anyio import to_thread
 from multitap.errors import MultitapError
 from multitap.identity.sign_in import ProviderTokens, SignInAttempt
 from multitap.trust.private_file import PrivateDatabase
-from multitap.trust.single_use import Seal
+from multitap.trust.single_use import Seal, as_text, from_text
 from multitap.trust.vault import private_folder
 
 FILE_NAME = "sign-ins.sqlite3"
@@ -228,14 +227,14 @@ class Grants:
 
     def seal(self, value: msgspec.Struct, purpose: str) -> str:
         """A text that only we can read."""
-        return _encode(self._seals()[0].seal(msgspec.json.encode(value), purpose))
+        return as_text(self._seals()[0].seal(msgspec.json.encode(value), purpose))
 
     def unseal(
         self, text: str, kind: type[_Sealed], purpose: str, life: float | None = None
     ) -> _Sealed | None:
         """The value in a text; None if it is not ours, for another purpose, or too old."""
         for seal in self._seals():
-            opened = seal.unseal(_decode(text), purpose)
+            opened = seal.unseal(from_text(text), purpose)
             if opened is not None and (life is None or opened.time + life > self.clock()):
                 return _read(opened.data, kind)
         return None
@@ -402,14 +401,3 @@ def _read(data: bytes, kind: type[_Sealed]) -> _Sealed | None:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-    except ValueError:
-        return b""

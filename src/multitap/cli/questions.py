@@ -10,9 +10,15 @@ from msgspec import Raw
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, InvalidInput, fields_of
 from multitap.cli.browser import open_page
 from multitap.cli.terminal import TypedLines, is_somebody_there, note
-from multitap.control.messages import PersonReply, ProgressStep, ServerQuestion
+from multitap.control.messages import (
+    PersonReply,
+    ProgressStep,
+    ServerQuestion,
+    cut_text,
+    sampling_answer,
+    sampling_lines,
+)
 from multitap.control.methods import ActionUser
-from multitap.errors import shorten_and_count
 from multitap.http.addresses import host_of
 from multitap.trust.shown_arguments import write_lines
 from multitap.upstream.questions import Handlers, Permission, PermitRequest, RequestOrigin
@@ -22,8 +28,6 @@ if TYPE_CHECKING:
     import mcp_types as types
     from pydantic import BaseModel
 
-LONGEST_WORDS = 4000  # characters; a longer text would scroll the question away
-MODEL = "human"
 """The model name in a sampling answer that a person typed."""
 OnProgress = Callable[[float, float | None, str | None], None]
 """Called with the progress of a call."""
@@ -116,9 +120,9 @@ def _approve(request: PermitRequest, ask: _Ask) -> Permission:
 
 def _elicit(params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
     if not is_somebody_there():
-        note(f"{_cut(params.get('message'))} (declined: {_NOBODY})")
+        note(f"{cut_text(params.get('message'))} (declined: {_NOBODY})")
         return {"action": "decline"}
-    note(_cut(params.get("message")))  # it says who asks
+    note(cut_text(params.get("message")))  # it says who asks
     try:
         if params.get("mode") == "url":
             return _visit(str(params.get("url")), ask)
@@ -146,7 +150,7 @@ def _fill(schema: Mapping[str, Any], ask: _Ask) -> dict[str, Any]:
 def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
     """Ask for one field until the answer is valid."""
     if about := field.schema.get("description"):
-        note(f"  {_cut(about)}")
+        note(f"  {cut_text(about)}")
     for number, (value, title) in enumerate(field.choices, start=1):
         note(f"    {number}. {value}" + (f": {title}" if title != value else ""))
     default_text = "" if field.default is None else f" [{_show(field.default)}]"
@@ -169,7 +173,7 @@ def _put(content: dict[str, Any], field: FormField, ask: _Ask) -> None:
 
 def _visit(url: str, ask: _Ask) -> dict[str, Any]:
     """A page that the server wants the user to visit: shown in full, opened only on request."""
-    note(f"  {_cut(url)}")
+    note(f"  {cut_text(url)}")
     if (host := host_of(url)) is None:
         # neither `file:` and handlers of other programs, nor a host that is not the one shown
         note("declined: it is not a plain web address (https, or http on this machine)")
@@ -194,10 +198,8 @@ def _sample(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]
         note(f"{server} asks for a model's answer, which is declined: {_NOBODY}")
         raise Declined(f"the request is declined: {_NOBODY}")
     note(f"{server} asks for a model's answer. You can answer in its place:")
-    if system := params.get("systemPrompt"):
-        note(f"  system: {_cut(system)}")
-    for message in params.get("messages", ()):
-        note(f"  {message.get('role')}: {_content(message.get('content'))}")
+    for line in sampling_lines(params):
+        note(f"  {line}")
     note(f"Type the answer and end it with a line of a single `{_END}`; Ctrl-D declines")
     lines: list[str] = []
     try:
@@ -206,24 +208,11 @@ def _sample(server: str, params: Mapping[str, Any], ask: _Ask) -> dict[str, Any]
     except EOFError:
         note("declined")
         raise Declined("the person at the terminal declined to answer") from None
-    return {
-        "role": "assistant",
-        "content": {"type": "text", "text": "\n".join(lines)},
-        "model": MODEL,
-        "stopReason": "endTurn",
-    }
+    return sampling_answer("\n".join(lines))
 
 
 def _agrees(ask: _Ask) -> bool:
     return ask("  agree? [y/N]: ").strip().lower() in {"y", "yes"}
-
-
-def _content(content: Any) -> str:
-    if isinstance(content, list):
-        return " ".join(map(_content, content))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
-    if isinstance(content, Mapping):
-        return _cut(content.get("text") or f"({content.get('type')})")  # pyright: ignore[reportUnknownArgumentType,reportUnknownMemberType]
-    return _cut(content)
 
 
 def _show(value: Any) -> str:
@@ -231,11 +220,7 @@ def _show(value: Any) -> str:
         return "yes" if value else "no"
     if isinstance(value, list):
         return ",".join(map(str, value))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
-    return _cut(value)
-
-
-def _cut(text: Any) -> str:
-    return shorten_and_count(str(text), LONGEST_WORDS)
+    return cut_text(value)
 
 
 def listing_handlers() -> Handlers:

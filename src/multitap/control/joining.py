@@ -3,7 +3,6 @@
 Every client's `multitap serve` imports this, so it imports little: no event loop, no hub.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -20,7 +19,7 @@ import msgspec
 
 from multitap.control import places
 from multitap.errors import ConfigError, MultitapError
-from multitap.files import USER_FOLDERS
+from multitap.files import USER_FOLDERS, try_lock
 from multitap.version import VERSION, own_program
 
 PATIENCE = 30.0
@@ -309,7 +308,7 @@ def _turn(place: BackgroundPlace, until: float) -> Generator[None]:
         ) from None
     try:
         # polled: a wait for a lock has no time limit
-        while not _is_locked(handle):
+        while not try_lock(handle):
             if time.monotonic() >= until:
                 raise MultitapError(
                     "another client has been starting the background gateway for too long",
@@ -319,14 +318,6 @@ def _turn(place: BackgroundPlace, until: float) -> Generator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _is_locked(handle: int) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _start(place: BackgroundPlace, until: float) -> None:

@@ -1,6 +1,6 @@
 """The answers of a running gateway, and its errors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -17,6 +17,7 @@ from multitap.errors import (
     UnknownName,
     UpstreamError,
     counted,
+    shorten_and_count,
 )
 from multitap.events import Snapshot
 from multitap.hub.metrics import Stats
@@ -92,6 +93,33 @@ class PersonReply(msgspec.Struct, frozen=True):
 
     result: Raw = Raw(b"null")
     error: str | None = None
+
+
+def cut_text(text: object) -> str:
+    """A text of a server, so short that it does not scroll the question away."""
+    return shorten_and_count(str(text), 4000)
+
+
+def sampling_lines(params: Mapping[str, Any]) -> Iterator[str]:
+    """What a model is asked, for a person who may answer in its place."""
+    if system := params.get("systemPrompt"):
+        yield f"system: {cut_text(system)}"
+    for message in params.get("messages") or ():
+        yield f"{message.get('role')}: {_content(message.get('content'))}"
+
+
+def _content(content: Any) -> str:
+    if isinstance(content, list):
+        return " ".join(map(_content, content))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    if isinstance(content, Mapping):
+        return cut_text(content.get("text") or f"({content.get('type')})")  # pyright: ignore[reportUnknownArgumentType,reportUnknownMemberType]
+    return cut_text(content)
+
+
+def sampling_answer(text: str) -> dict[str, Any]:
+    """The answer that a person gives in place of a model."""
+    content = {"type": "text", "text": text}
+    return {"role": "assistant", "content": content, "model": "human", "stopReason": "endTurn"}
 
 
 class ProgressStep(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ proves nothing: the page behind it asks who opens it, and goes on only for the p
 """
 
 import asyncio
-import base64
 import secrets
 import time
 from collections.abc import AsyncGenerator
@@ -21,7 +20,7 @@ from multitap.gateway.client import ClientRequest, able
 from multitap.hub.hub import Hub
 from multitap.hub.personal_servers import is_connect_only
 from multitap.principal import NO_PERSON, Person
-from multitap.trust.single_use import Seal, bind
+from multitap.trust.single_use import Seal, as_text, bind, from_text
 from multitap.upstream.questions import OnBehalfOf
 from multitap.wire.jsonrpc import RpcError, notification
 from multitap.wire.wire import OnProgress
@@ -85,19 +84,6 @@ class ConnectLinks:
         if self._seal is None:  # imports cryptography, which most gateways do not need
             self._seal = Seal(self._key)
         return self._seal
-
-
-def as_text(sealed: bytes) -> str:
-    """Sealed data for addresses and cookies, where `=` would be quoted."""
-    return base64.urlsafe_b64encode(sealed).rstrip(b"=").decode()
-
-
-def from_text(text: str) -> bytes:
-    """What `as_text` was given; empty if it cannot be."""
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
-    except ValueError:
-        return b""
 
 
 class NeedsAccount(Unavailable):

@@ -1,6 +1,5 @@
 """Checks that a token is used by the holder of the key that it is bound to (DPoP, RFC 9449)."""
 
-import base64
 import hashlib
 import hmac
 import time
@@ -12,6 +11,7 @@ from yarl import URL
 
 from multitap.config.documents import is_table
 from multitap.identity.access_tokens import TokenRefused, check_signature, read_jwt
+from multitap.trust.single_use import as_text
 
 ALGORITHMS = ("ES256", "ES384", "ES512", "RS256", "PS256", "EdDSA", "Ed25519")
 """The algorithms of proofs."""
@@ -74,7 +74,7 @@ class Proofs:
             raise ProofRefused("the signature of the DPoP proof is not valid") from None
         if claims.get("htm") != method.decode("latin-1") or not _same(claims.get("htu"), url):
             raise ProofRefused("the DPoP proof is for another request")
-        if claims.get("ath") != _encode(hashlib.sha256(token).digest()):
+        if claims.get("ath") != as_text(hashlib.sha256(token).digest()):
             raise ProofRefused("the DPoP proof is for another token")
         # last: what is not valid in all else is not remembered, so strangers cannot fill the memory
         return self._note(claims.get("iat"), claims.get("jti"), proven)
@@ -106,7 +106,3 @@ def _same(claimed: object, url: str) -> bool:
         return URL(claimed).with_query(None).with_fragment(None) == URL(url)
     except ValueError:
         return False
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

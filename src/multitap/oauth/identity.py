@@ -1,6 +1,5 @@
 """Who we are at an authorization server: a client, its signed assertions, a key for proofs."""
 
-import base64
 import hashlib
 import secrets
 import time
@@ -21,6 +20,7 @@ from multitap.config.models import OAuth
 from multitap.oauth.discovery import IssuerMetadata, same_issuer
 from multitap.oauth.endpoints import GuardedFetch
 from multitap.oauth.errors import GrantRefused, LoginFailed, clean
+from multitap.trust.single_use import as_text
 from multitap.trust.stored_logins import ClientAuth, StoredLogin
 
 _BASIC: ClientAuth = "client_secret_basic"
@@ -182,8 +182,8 @@ class ProofKey:
             "kty": "EC",
             "crv": "P-256",
             # always 32 bytes, with leading zeros (RFC 7518)
-            "x": _encode(numbers.x.to_bytes(32)),
-            "y": _encode(numbers.y.to_bytes(32)),
+            "x": as_text(numbers.x.to_bytes(32)),
+            "y": as_text(numbers.y.to_bytes(32)),
         }
 
     @property
@@ -209,7 +209,7 @@ class ProofKey:
         if nonce is not None:
             claims["nonce"] = nonce
         if token is not None:
-            claims["ath"] = _encode(hashlib.sha256(token.encode()).digest())
+            claims["ath"] = as_text(hashlib.sha256(token.encode()).digest())
         head = {"typ": "dpop+jwt", "jwk": self._public}
         return _sign(claims, self._signer, ALGORITHM, head)
 
@@ -233,7 +233,3 @@ def _load(pem: str) -> ec.EllipticCurvePrivateKey:
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise TypeError("the key of a login is an elliptic curve key")
     return key
-
-
-def _encode(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

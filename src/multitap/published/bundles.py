@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from multitap.config.edit.drafts import DraftInput, ServerDraft
 from multitap.errors import ConfigError, quoted
 from multitap.files import bundles_folder, open_regular, read_regular
-from multitap.published.server_json import as_literal, clean, option_name, server_name
+from multitap.published.server_json import as_literal, clean, option_name, server_name, table_of
 
 if TYPE_CHECKING:
     import zipfile
@@ -222,25 +222,25 @@ def read_manifest(folder: Path) -> ServerDraft:
         BadBundle: It does not say how to run the server, or is not allowed.
     """
     content = _decode(folder)
-    server = _table(content.get("server"))
+    server = table_of(content.get("server"))
     kind = server.get("type")
     if kind not in KINDS:
         raise BadBundle(f"server.type is {quoted(str(kind))}: expected node, python, binary or uv")
-    platforms = _table(content.get("compatibility")).get("platforms")
+    platforms = table_of(content.get("compatibility")).get("platforms")
     if isinstance(platforms, list) and platforms and PLATFORM not in platforms:
         raise BadBundle(f"the bundle is for {', '.join(map(clean, platforms))} only")  # pyright: ignore[reportUnknownArgumentType]
     entry = _entry(folder, server.get("entry_point"))
-    config = _table(server.get("mcp_config"))
-    override = _table(_table(config.get("platform_overrides")).get(PLATFORM))
+    config = table_of(server.get("mcp_config"))
+    override = table_of(table_of(config.get("platform_overrides")).get(PLATFORM))
     config = {**_usual(str(kind), folder, entry), **config, **override}
-    settings = dict(_settings(_table(content.get("user_config"))))
+    settings = dict(_settings(table_of(content.get("user_config"))))
     fill = _filler(folder, settings)
     command = fill(_text(config.get("command"), "command"))
     fields: dict[str, Any] = {
         "command": _program(command, folder, entry, str(kind)),
         "args": [fill(_text(word, "args")) for word in _list(config.get("args"))],
     }
-    if env := {key: fill(str(value)) for key, value in _table(config.get("env")).items()}:
+    if env := {key: fill(str(value)) for key, value in table_of(config.get("env")).items()}:
         fields["env"] = env
     name = server_name(_text(content.get("name"), "name"))
     about = clean(content.get("description"))
@@ -292,7 +292,7 @@ def _settings(table: Mapping[str, Any]) -> Iterator[tuple[str, DraftInput]]:
         raise BadBundle(f"user_config has more than {MOST} entries")
     names: set[str] = set()
     for key, value in table.items():
-        setting = _table(value)
+        setting = table_of(value)
         name = option_name(key)
         while name in names:
             name = f"{name}-2"
@@ -372,17 +372,13 @@ def _decode(folder: Path) -> Mapping[str, Any]:
         raise BadBundle(f"its {MANIFEST} is not JSON: {exc}") from None
     if not isinstance(content, dict):
         raise BadBundle(f"its {MANIFEST} is not a JSON object")
-    return _table(content)
+    return table_of(content)
 
 
 def _text(value: object, key: str) -> str:
     if not isinstance(value, str) or not value or "\0" in value:
         raise BadBundle(f"its {MANIFEST} has no usable `{key}`")
     return value
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def _list(value: Any) -> Sequence[Any]:

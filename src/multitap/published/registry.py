@@ -14,7 +14,7 @@ from yarl import URL
 from multitap.errors import ConfigError, MultitapError, Unavailable, WireFault
 from multitap.http.client.client import HttpClient, http_client
 from multitap.published.bundles import MAX_FILE
-from multitap.published.server_json import PublishedServer, read_server
+from multitap.published.server_json import PublishedServer, read_server, table_of
 
 DEFAULT = "https://registry.modelcontextprotocol.io"
 """The official registry."""
@@ -58,7 +58,7 @@ class RegistryClient:
                 for _ in range(MOST_PAGES):
                     page = await self._ask(client, f"servers?{urlencode(query)}")
                     servers += filter(None, map(_server, _list(page.get("servers"))))
-                    cursor = _table(page.get("metadata")).get("nextCursor")
+                    cursor = table_of(page.get("metadata")).get("nextCursor")
                     if not isinstance(cursor, str) or not 0 < len(cursor) <= LONGEST_CURSOR:
                         break
                     query["cursor"] = cursor
@@ -96,7 +96,7 @@ class RegistryClient:
         except ValueError as exc:
             raise Unavailable(self._base, str(exc)) from None
         try:
-            return _table(msgspec.json.decode(data))
+            return table_of(msgspec.json.decode(data))
         except (msgspec.DecodeError, RecursionError) as exc:
             raise Unavailable(self._base, f"its answer is not JSON: {exc}") from None
 
@@ -136,15 +136,15 @@ def _limit_time(base: str) -> Generator[None]:
 
 def _server(entry: Any) -> PublishedServer | None:
     """One server of an answer; None if it is malformed or deleted."""
-    table = _table(entry)
-    meta = _table(_table(table.get("_meta")).get(_OFFICIAL))
+    table = table_of(entry)
+    meta = table_of(table_of(table.get("_meta")).get(_OFFICIAL))
     status = meta.get("status")
     status = status if status in {"active", "deprecated", "deleted"} else "active"
     if status == "deleted":
         return None
     try:
         return read_server(
-            _table(table.get("server")), status, str(meta.get("statusMessage") or "")
+            table_of(table.get("server")), status, str(meta.get("statusMessage") or "")
         )
     except (ConfigError, MultitapError):
         return None
@@ -152,10 +152,6 @@ def _server(entry: Any) -> PublishedServer | None:
 
 def _list(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType]
-
-
-def _table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 TIMEOUT = 120.0  # seconds for all of it, redirects included

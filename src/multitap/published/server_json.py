@@ -80,7 +80,7 @@ class DraftInputs:
         """
         fixed = description.get("value")
         if isinstance(fixed, str):
-            return self._fill(fixed, _input_table(description.get("variables")))
+            return self._fill(fixed, table_of(description.get("variables")))
         return self._ask(name, description, multiple=multiple)
 
     def template(self, text: str, variables: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ class DraftInputs:
                 continue  # literal braces
             parts += (
                 as_literal(text[end : match.start()]),
-                self.value(match[1], _input_table(variables[match[1]])),
+                self.value(match[1], table_of(variables[match[1]])),
             )
             end = match.end()
         return "".join((*parts, as_literal(text[end:])))
@@ -127,10 +127,6 @@ class DraftInputs:
 
 def _texts(value: Any) -> tuple[str, ...]:
     return tuple(map(as_literal, value)) if isinstance(value, list) else ()  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _input_table(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 MAX_BYTES = 1024 * 1024
@@ -229,12 +225,12 @@ def _ways(content: Mapping[str, Any], name: str) -> Iterator[_Way]:
     short = server_name(name)
     for package in _list(content.get("packages")):
         try:
-            yield _package(_table(package), short)
+            yield _package(table_of(package), short)
         except (MultitapError, ValueError) as exc:
             yield str(exc), ""
     for remote in _list(content.get("remotes")):
         try:
-            yield _remote(_table(remote), short), ""
+            yield _remote(table_of(remote), short), ""
         except (MultitapError, ValueError) as exc:
             yield str(exc), ""
 
@@ -248,7 +244,7 @@ def _package(table: Mapping[str, Any], name: str) -> _Way:
     package_kind: PackageKind | None = next((name for name in KINDS if name == kind), None)
     if package_kind is None:
         raise ConfigError(f"packages of the type {quoted(str(kind))} are not supported")
-    if _table(table.get("transport")).get("type", "stdio") != "stdio":
+    if table_of(table.get("transport")).get("type", "stdio") != "stdio":
         raise ConfigError(_UNEXPRESSED)
     version = table.get("version")
     package = Package(
@@ -306,7 +302,7 @@ def _remote(table: Mapping[str, Any], name: str) -> ServerDraft:
         raise ConfigError(f"remotes of the type {quoted(str(kind))} are not supported")
     inputs = DraftInputs()
     fields: dict[str, Any] = {
-        "url": inputs.template(url, _table(table.get("variables"))),
+        "url": inputs.template(url, table_of(table.get("variables"))),
         "transport": kind,
     }
     headers = {key: inputs.value(key, header) for key, header in _named_tables(table, "headers")}
@@ -316,14 +312,14 @@ def _remote(table: Mapping[str, Any], name: str) -> ServerDraft:
 
 
 def _named_tables(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    for entry in map(_table, _list(table.get(key))):
+    for entry in map(table_of, _list(table.get(key))):
         if isinstance(name := entry.get("name"), str) and name:
             yield name, entry
 
 
 def _arguments(arguments: Any, inputs: DraftInputs) -> Iterator[object]:
     """Words of a command line; an optional value is in a list with its option."""
-    for argument in map(_table, _list(arguments)):
+    for argument in map(table_of, _list(arguments)):
         name, is_repeated = argument.get("name"), argument.get("isRepeated") is True
         has_value = any(
             key in argument for key in ("value", "default", "choices", "valueHint", "format")
@@ -352,10 +348,11 @@ def _decode(data: bytes) -> Mapping[str, Any]:
         raise ConfigError(f"it is not JSON: {exc}") from None
     if not isinstance(content, dict):
         raise ConfigError("expected a JSON object")
-    return _table(content)
+    return table_of(content)
 
 
-def _table(value: Any) -> Mapping[str, Any]:
+def table_of(value: Any) -> Mapping[str, Any]:
+    """A value if it is a table, else an empty one."""
     return value if isinstance(value, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
 
 

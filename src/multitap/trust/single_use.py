@@ -6,6 +6,7 @@ process they are remembered in `Issued`, in a cluster in records that all replic
 `ReplayGuard` accepts each message once.
 """
 
+import base64
 import hashlib
 import hmac
 import math
@@ -33,6 +34,19 @@ Clocks = Callable[[], tuple[float, float]]
 def read_clocks() -> tuple[float, float]:
     """This machine's clocks, in seconds."""
     return time.monotonic(), time.time()
+
+
+def as_text(data: bytes) -> str:
+    """Data for addresses, cookies and headers, where `=` would be quoted: base64url."""
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def from_text(text: str) -> bytes:
+    """What `as_text` was given; empty if it cannot be."""
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
+    except ValueError:
+        return b""
 
 
 def bind(*binding: str | bytes) -> bytes:

@@ -1,7 +1,6 @@
 """OAuth tokens at rest: who issued them, and for whom."""
 
 import contextlib
-import fcntl
 import hashlib
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -13,6 +12,7 @@ import anyio
 import msgspec
 
 from multitap.errors import MultitapError
+from multitap.files import try_lock
 from multitap.trust import vault
 from multitap.trust.audit import recorder
 from multitap.trust.private_file import PrivateFile
@@ -175,7 +175,7 @@ async def holding_lock(folder: Path, login: str) -> AsyncGenerator[None]:
     lock = await anyio.to_thread.run_sync(file.open_lock, path)
     try:
         # polled: a thread that waits for a lock cannot be cancelled
-        while not _taken(lock):
+        while not try_lock(lock):
             await anyio.sleep(_LOOK_AGAIN)
         yield
     finally:
@@ -185,14 +185,6 @@ async def holding_lock(folder: Path, login: str) -> AsyncGenerator[None]:
 def _keep_secrets(login: StoredLogin) -> bool:
     text = msgspec.json.encode(login.secrets).decode()
     return vault.store_in_keyring(_keyring_name(login), text)
-
-
-def _taken(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 # By URL as well: an entry that gets another address must not send it the tokens of the old one.

@@ -11,11 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from multitap.gateway.connections import as_text, from_text
 from multitap.http.server.pages import cookies, set_cookie
 from multitap.http.server.request import RequestHead
 from multitap.principal import NO_PERSON, Person, Principal
-from multitap.trust.single_use import Seal
+from multitap.trust.single_use import Seal, as_text, from_text
 
 SESSION_LIFE = 3600.0
 """Seconds after which a browser has to sign in again."""

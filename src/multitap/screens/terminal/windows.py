@@ -15,7 +15,8 @@ from textual.widgets import Input, Static, TextArea
 
 from multitap.catalog.schemas.form_fields import MOST_FIELDS, FormField, InvalidInput, fields_of
 from multitap.catalog.schemas.typed_arguments import ArgumentWord, to_arguments
-from multitap.errors import BadArguments, MultitapError, shorten_and_count
+from multitap.control.messages import cut_text, sampling_answer, sampling_lines
+from multitap.errors import BadArguments, MultitapError
 from multitap.http.addresses import host_of
 from multitap.printable import printable
 from multitap.results import ToolResult
@@ -262,9 +263,7 @@ def _takes(field: FormField) -> str:
     return field.words if kind or field.choices else "text or JSON"
 
 
-MODEL = "human"
 """The model name in a sampling answer that a person typed."""
-_LONGEST = 4000  # characters; a longer text would scroll the question away
 
 
 class PageWindow(ModalScreen[bool]):
@@ -347,16 +346,12 @@ async def ask_person(
         case "elicitation/create":
             answer = await _fill(app, server, question)
         case "sampling/createMessage":
-            window = AnswerWindow(f"{server} asks for a model's answer", sampling_words(question))
+            lines = ("You can answer in place of a model.", *sampling_lines(question))
+            window = AnswerWindow(f"{server} asks for a model's answer", "\n".join(lines))
             text = await app.push_screen_wait(window)
             if text is None:
                 return Raw(b"null"), "the person at the screen declined to answer"
-            answer = {
-                "role": "assistant",
-                "content": {"type": "text", "text": text},
-                "model": MODEL,
-                "stopReason": "endTurn",
-            }
+            answer = sampling_answer(text)
         case _:
             return Raw(b"null"), f"{method} is not supported"
     return Raw(msgspec.json.encode(answer)), None
@@ -370,7 +365,7 @@ async def _visit(
         message = f"{server} asked to open what is not a plain web address: declined"
         app.notify(printable(message), severity="warning", markup=False)
         return {"action": "decline"}
-    window = PageWindow(f"{server} asks", _cut(question.get("message")), address, host, desktop)
+    window = PageWindow(f"{server} asks", cut_text(question.get("message")), address, host, desktop)
     accepted = await app.push_screen_wait(window)
     return {"action": "accept" if accepted else "decline"}
 
@@ -381,31 +376,7 @@ async def _fill(app: App[None], server: str, question: Mapping[str, Any]) -> dic
     if len(fields_of(schema)) > MOST_FIELDS:
         app.notify(f"{printable(server)} asked too much at once: declined", severity="warning")
         return {"action": "decline"}
-    window = FormWindow(f"{server} asks", _cut(question.get("message")), schema)  # it says who asks
+    message = cut_text(question.get("message"))
+    window = FormWindow(f"{server} asks", message, schema)  # it says who asks
     filled = await app.push_screen_wait(window)
     return {"action": "decline"} if filled is None else {"action": "accept", "content": filled}
-
-
-def sampling_words(params: Mapping[str, Any]) -> str:
-    """The messages of a sampling request."""
-    system = params.get("systemPrompt")
-    messages = params.get("messages") or ()
-    return "\n".join(
-        (
-            "You can answer in place of a model.",
-            *((f"system: {_cut(system)}",) if system else ()),
-            *(f"{message.get('role')}: {_content(message.get('content'))}" for message in messages),
-        )
-    )
-
-
-def _content(content: Any) -> str:
-    if isinstance(content, list):
-        return " ".join(map(_content, content))  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
-    if isinstance(content, Mapping):
-        return _cut(content.get("text") or f"({content.get('type')})")  # pyright: ignore[reportUnknownArgumentType,reportUnknownMemberType]
-    return _cut(content)
-
-
-def _cut(text: Any) -> str:
-    return shorten_and_count(str(text), _LONGEST)

@@ -121,9 +121,9 @@ class BackgroundPlace(msgspec.Struct, frozen=True):
     """What it writes to its standard error."""
 
 
-def background_place(env: Mapping[str, str] = os.environ) -> BackgroundPlace:
-    """The place for a process with these variables."""
-    values = "\0".join(f"{name}={env[name]}" for name in WHOLE if name in env)
+def background_place() -> BackgroundPlace:
+    """The place for a process with the variables of this one."""
+    values = "\0".join(f"{name}={os.environ[name]}" for name in WHOLE if name in os.environ)
     digest = hashlib.sha256(values.encode(errors="surrogateescape")).hexdigest()[:8]
     return _place(f"{_PREFIX}{digest}")
 

@@ -104,7 +104,6 @@ class TaskCalls:
     Args:
         parked_calls: Where a call waits for a stateless client before it is a task.
         places: Remembers which sessions know tasks.
-        slow: Seconds after which a call becomes a task.
     """
 
     def __init__(
@@ -116,7 +115,6 @@ class TaskCalls:
         ids: TaskIds,
         *,
         places: TaskPlaces,
-        slow: float = SLOW,
     ) -> None:
         self._runs = runs
         self._calls = calls
@@ -124,7 +122,7 @@ class TaskCalls:
         self._parked_calls = parked_calls
         self._ids = ids
         self._places = places
-        self.slow = slow
+        self.slow = SLOW
 
     async def call(self, request: ClientRequest, route: Route, since: float | None) -> Result:
         """Call a tool for a client that takes a task instead of the result."""

@@ -3,7 +3,7 @@
 import hashlib
 import hmac
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, OKPKey, RSAKey
@@ -33,8 +33,7 @@ class ProofRefused(TokenRefused):
 class Proofs:
     """Checks proofs, and remembers those that were used."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._used: dict[bytes, float] = {}
 
     def check(
@@ -81,7 +80,7 @@ class Proofs:
 
     def _note(self, issued: object, proof_id: object, thumbprint: str) -> bytes:
         """Check that a proof is recent and used for the first time."""
-        now = self._clock()
+        now = time.time()
         if not isinstance(issued, int | float) or not abs(now - issued) <= WINDOW:
             raise ProofRefused("the DPoP proof is too old, or its clock is wrong")
         if not isinstance(proof_id, str) or not proof_id:

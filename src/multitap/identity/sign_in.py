@@ -3,7 +3,7 @@
 import hmac
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlencode
@@ -110,14 +110,12 @@ class ProviderSignIn:
         *,
         lasts: bool = True,
         resource: str | None = None,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self.issuer = issuer
         self._scopes = scopes
         self._lasts = lasts
         self._resource = resource
         self._fetch = GuardedFetch(issuer.provider.issuer)
-        self._clock = clock
 
     async def page(self, attempt: SignInAttempt, state: str) -> str:
         """The page on which a person signs in."""
@@ -243,7 +241,7 @@ class ProviderSignIn:
         is_ours = provider.client_id in audiences and (
             len(audiences) == 1 or claims.get("azp") == provider.client_id
         )
-        now = self._clock()
+        now = time.time()
         if claims.get("iss") != provider.issuer or not is_ours:
             raise SignInRefused(f"the ID token of {self.issuer.name} is for somebody else")
         if "exp" not in claims or now > claims["exp"] + provider.leeway:

@@ -1,7 +1,7 @@
 """Decides how much a server is confined, as far as this machine can."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -128,10 +128,10 @@ def _probe() -> int:
     return version
 
 
-def sandbox_support(probe: Callable[[], int] = _probe) -> SandboxSupport:
+def sandbox_support() -> SandboxSupport:
     """What this machine supports."""
     try:
-        version = probe()
+        version = _probe()
     except OSError as exc:
         return SandboxSupport(reason=f"this machine cannot confine programs: {exc.strerror}")
     gaps = {

@@ -26,6 +26,7 @@ HEAVY = (
     "numpy",
     "onnxruntime",
     "tokenizers",
+    "jq",
     "multitap.cluster.gateways",
 )
 FOR_SERVERS = ("asyncio", "anyio", "sqlite3", "watchfiles")

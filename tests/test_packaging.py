@@ -46,6 +46,7 @@ def test_the_wheel_has_what_it_takes_and_nothing_else(wheel):
         "chat",
         "code",
         "embed",
+        "jq",
         "otel",
         "redis",
         "tui",

@@ -1,9 +1,19 @@
-"""JMESPath expressions that choose parts of a value, within bounds that hold for any expression."""
+"""Expressions that choose parts of a value, within bounds that hold for any expression.
 
+JMESPath runs here. jq would hold the interpreter, give its environment away and read files, so each
+of its programs has a process to itself, which can open nothing.
+"""
+
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeGuard
 
+import msgspec
 from jmespath.exceptions import JMESPathError, JMESPathTypeError, ParseError
 from jmespath.functions import Functions
 from jmespath.parser import ParsedResult, Parser
@@ -11,6 +21,8 @@ from jmespath.visitor import Options, TreeInterpreter
 
 from multitap.errors import BadArguments, counted, quoted, shortened
 
+JQ = "jq:"
+"""How an expression of jq begins."""
 LONGEST = 2000
 """Characters of an expression."""
 _ROOM = 64 * 1024  # what a selection may have besides twice the size of its source
@@ -20,6 +32,9 @@ _SORTED = 50_000  # entries that are sorted at once: sorting cannot be interrupt
 _WASTE = 64  # how much of that may be made in all
 _SHOWN_KEYS = 12
 _SHOWN_LEVELS = 2
+_JQ_SECONDS = 2  # processor time of a program of jq
+_JQ_WAIT = 20.0  # the same by the clock, with the start of its process on a busy machine
+_JQ_ADDRESSES = 512 * 1024 * 1024  # bytes
 _SORTING = frozenset({"sort", "sort_by", "min_by", "max_by"})
 
 
@@ -31,15 +46,19 @@ class Selector:
     """One checked expression.
 
     Args:
-        expression: In JMESPath, such as `items[].{id: id, title: title}`.
+        expression: In JMESPath, such as `items[].{id: id, title: title}`; or `jq:` and a program
+            of jq, which is only read where it runs.
 
     Raises:
-        BadArguments: It is none.
+        BadArguments: It is none, or jq is not installed.
     """
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        self._parsed = _parse(expression)
+        self._program = expression.removeprefix(JQ) if expression.startswith(JQ) else None
+        self._parsed = _parse(expression) if self._program is None else None
+        if self._program is not None:
+            _check_jq(self._program)
 
     def __repr__(self) -> str:
         return f"<Selector {self.expression}>"
@@ -50,6 +69,8 @@ class Selector:
         Raises:
             SelectFailed: It does not work on this value, or takes too much time or memory.
         """
+        if self._parsed is None:
+            return _run_jq(self._program or "", value, 2 * size + _ROOM)
         try:
             return _BoundedInterpreter(2 * size + _ROOM).visit(self._parsed.parsed, value)
         except JMESPathTypeError as exc:  # its own message quotes the whole value
@@ -64,6 +85,83 @@ class Selector:
         # what Python refuses to compare or to convert, such as a number beyond every float
         except (TypeError, ValueError, ArithmeticError) as exc:
             raise SelectFailed(shortened(str(exc), 200)) from None
+
+
+class _JqOrder(msgspec.Struct, frozen=True):
+    program: str
+    text: str
+    room: int
+
+
+class _JqOutcome(msgspec.Struct, frozen=True):
+    result: msgspec.Raw = msgspec.Raw(b"null")
+    error: str = ""
+
+
+def _check_jq(program: str) -> None:
+    if not 1 <= len(program) <= LONGEST:
+        raise BadArguments(
+            f"a program of jq has 1 to {LONGEST:,} characters, not {len(program):,}",
+            path="/select",
+        )
+    if find_spec("jq") is None:
+        from multitap.installation import extra_hint  # noqa: PLC0415 - reads metadata, for this hint
+
+        raise BadArguments("jq is not installed", path="/select", hint=extra_hint("jq"))
+
+
+def _run_jq(program: str, value: Any, room: int) -> Any:
+    order = _JqOrder(program, msgspec.json.encode(value).decode(), room)
+    try:
+        process = subprocess.run(  # noqa: S603 - our own module
+            [sys.executable, "-I", "-m", __name__],
+            input=msgspec.msgpack.encode(order),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            cwd="/",
+            env={},
+            start_new_session=True,
+            timeout=_JQ_WAIT,
+        )
+        outcome = msgspec.json.decode(process.stdout, type=_JqOutcome)
+    except (subprocess.TimeoutExpired, msgspec.DecodeError):
+        raise SelectFailed("it takes too much time or memory") from None
+    if outcome.error:
+        raise SelectFailed(outcome.error)
+    return msgspec.json.decode(outcome.result)
+
+
+def main() -> None:
+    """Run one program of jq, from the standard input to the standard output."""
+    order = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=_JqOrder)
+    jq = import_module("jq")
+    for limit, most in (
+        (resource.RLIMIT_CPU, _JQ_SECONDS),
+        (resource.RLIMIT_AS, _JQ_ADDRESSES),
+        (resource.RLIMIT_CORE, 0),
+        # `import "config" as $c {search: "/home/ada/.docker"}` is a program of jq
+        (resource.RLIMIT_NOFILE, 0),
+    ):
+        resource.setrlimit(limit, (most, most))
+    sys.stdout.buffer.write(msgspec.json.encode(_evaluate(jq, order)))
+
+
+def _evaluate(jq: Any, order: _JqOrder) -> _JqOutcome:
+    values: list[bytes] = []
+    size = 0
+    try:
+        for value in jq.compile(order.program).input_text(order.text):
+            values.append(msgspec.json.encode(value))
+            size += len(values[-1])
+            if size > order.room:
+                return _JqOutcome(error="it makes more than it was given")
+    except (ValueError, RecursionError, MemoryError) as exc:
+        first, *_ = str(exc).splitlines() or ["it takes too much memory"]
+        return _JqOutcome(error=shortened(first, 200))
+    # most programs make one value; several are a list
+    result = values[0] if len(values) == 1 else b"[" + b",".join(values) + b"]"
+    return _JqOutcome(msgspec.Raw(result if values else b"null"))
 
 
 def _parse(expression: str) -> ParsedResult:
@@ -175,3 +273,7 @@ def _is_list(value: Any) -> TypeGuard[list[Any]]:
 
 def _is_object(value: Any) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
+
+
+if __name__ == "__main__":
+    main()

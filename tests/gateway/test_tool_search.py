@@ -205,7 +205,14 @@ async def test_a_model_selects_the_fields_that_it_reads(settings, era):
         missed = await talker.client.call_tool("call_tool", {**call, "select": "items[].id"})
         refused = await talker.client.call_tool("call_tool", {**call, "select": "items["})
 
+        by_jq = await talker.client.call_tool("call_tool", {**call, "select": "jq:.issues[].id"})
+        bomb = {**call, "select": "jq:[range(infinite)]"}
+        bombed = await talker.client.call_tool("call_tool", bomb)
+
         assert json.loads(words(selected)) == [str(number) for number in range(9)]
+        assert by_jq.content == selected.content
+        assert "it takes too much time or memory" in words(bombed)
+        assert "issues: list of 9" in words(bombed)
         assert selected.structured_content is None
         assert len(json.loads(words(whole))["issues"]) == 9
         assert "\n" not in words(whole)
@@ -213,7 +220,7 @@ async def test_a_model_selects_the_fields_that_it_reads(settings, era):
         assert not missed.is_error
         assert "not a JMESPath expression" in words(refused)
         # the last one was refused before the call
-        assert opened.hub.metrics.tools("github")["list_issues"].calls == 3
+        assert opened.hub.metrics.tools("github")["list_issues"].calls == 5
 
 
 async def test_a_tool_with_a_selection_is_listed_and_answered_without_structure(settings, era):

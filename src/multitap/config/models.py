@@ -264,7 +264,8 @@ class _Server(_SecretHolder, frozen=True, kw_only=True):
     """Descriptions that replace the server's own, by its own tool names."""
     select: Mapping[str, str] = {}
     """What the gateway's clients get of a tool's results: a JMESPath expression for each tool, by
-    the server's own names. With `list_issues = "[].{id: id, title: title}"`, two fields of each."""
+    the server's own names, or `jq:` and a program of jq. With `list_issues = "[].{id: id, title:
+    title}"`, two fields of each."""
     cache: Mapping[str, Duration] = {}
     """Seconds for which a result of a tool may be given again to the same caller with the same
     arguments, by the server's own names; only for tools whose annotations say that they read only

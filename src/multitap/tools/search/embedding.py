@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from multitap.errors import ConfigError, shortened
-from multitap.installation import extra_hint
 
 KEY = "serve.search_model"
 MOST = 20_000
@@ -51,6 +50,8 @@ class Embedding:
             ConfigError: A file is missing or damaged; says which.
         """
         if find_spec("onnxruntime") is None or find_spec("tokenizers") is None:
+            from multitap.installation import extra_hint  # noqa: PLC0415 - reads metadata
+
             raise ConfigError(f"{KEY} needs onnxruntime", hint=extra_hint("embed"))
         models = [self._folder / name for name in _MODELS]
         model = next((path for path in models if path.is_file()), models[0])

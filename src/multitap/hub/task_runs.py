@@ -55,7 +55,7 @@ def new_record(
     now = time.time()
     stored = bytes(arguments) if len(arguments) <= LARGEST_ARGUMENTS else b"{}"
     return TaskRecord(
-        id=secrets.token_urlsafe(12),
+        id=secrets.token_hex(12),  # people type it: one that begins with "-" would be an option
         server=server,
         tool=tool,
         name=name,

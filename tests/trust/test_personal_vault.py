@@ -5,6 +5,7 @@ import os
 import secrets
 import sqlite3
 import stat
+from contextlib import closing
 
 import keyring
 import pytest
@@ -72,7 +73,7 @@ def test_no_secret_is_readable_on_disk_and_the_files_are_private(vault):
 
 def test_a_row_that_was_moved_to_another_person_cannot_be_opened(vault):
     vault.set_key(ALICE, "tickets", URL, "token", "alice-secret")
-    with sqlite3.connect(vault.folder / FILE_NAME) as connection:
+    with closing(sqlite3.connect(vault.folder / FILE_NAME)) as connection, connection:
         connection.execute("UPDATE accounts SET subject = 'bob'")
 
     assert keys_of(vault, BOB) is None

@@ -50,6 +50,10 @@ async def test_another_replica_goes_on_and_nothing_runs_twice(redis_server, tmp_
         port = opened.port(1)
         await opened.end(0)
         changed = await ask(port, f"{code}\n1", requestState=state, inputResponses=YES)
+        middle = len(state) // 2
+        letter = "A" if state[middle] != "A" else "B"
+        forged = f"{state[:middle]}{letter}{state[middle + 1 :]}"
+        tampered = await ask(port, code, requestState=forged, inputResponses=YES)
         done = await ask(port, code, requestState=state, inputResponses=YES)
         again = await ask(port, code, requestState=state, inputResponses=YES)
 
@@ -57,6 +61,7 @@ async def test_another_replica_goes_on_and_nothing_runs_twice(redis_server, tmp_
     assert "3 calls" in paused["inputRequests"]["approval"]["params"]["message"]
     assert len(state) < 100_000
     assert before == []
+    assert "not one of ours" in tampered["error"]["message"]
     assert "another script" in changed["error"]["message"]
     assert done["result"]["content"][0]["text"] == "xxxxxxxxxx\n[10,true,true,true]"
     assert "was continued before" in again["error"]["message"]

@@ -71,6 +71,23 @@ SCRIPTS = {
     "a large result": "'x' * 5_000_000",
     "large arguments": "tool(x='x' * 5_000_000)",
     "a wait without end": "import asyncio\nawait asyncio.sleep(10**9)",
+    "sorting with a key that grows": "sorted(range(10**6), key=lambda n: 'x' * n)",
+    "grouping everything with everything": "groups = {}\nfor n in range(10**7):\n"
+    "    groups.setdefault(n % 7, []).append([n] * 100)",
+    "every pair of every pair": "import itertools\n"
+    "len(list(itertools.product(range(1000), repeat=4)))",
+    "a replaced text that grows": "text = 'a'\nwhile True:\n    text = text.replace('a', 'aa')",
+    "letters of many bytes": "text = chr(0x10ffff)\nwhile True:\n    text = text.upper() * 2",
+    "half of a letter": "tool(x=chr(0xd800))\nraise ValueError('sent')",
+    "a translation of many letters": "('ß' * 10**9).upper().casefold()",
+    "a shift without end": "1 << 10**12",
+    "a number of the machine and one more": "[0] * (2**63)",
+    "a slice of a number without end": "'abc'[2**200:2**300] * 2**200",
+    "decoded text that nests": "import json\njson.loads('[' * 10**6)",
+    "encoded text that nests": "import json\nx = []\nfor _ in range(10**5):\n    x = [x]\n"
+    "json.dumps(x)",
+    "a long date": "import datetime\ndatetime.timedelta(days=10**18)",
+    "a recursion of equal lists": "a, b = [], []\na.append(b)\nb.append(a)\nassert a != b",
     "a message to the gateway": "import sys\nsys.stdout.write('\\x00\\x00\\x00\\x01x')\n'nothing'",
 }
 
@@ -176,6 +193,11 @@ SELECTORS = [
     "length(to_string(@)) > `" + "9" * 1500 + "`",
     "*.*.*.*.*.*",
     "rows[*].[*][*][*]",
+    "jq:[range(infinite)]",
+    "jq:[.rows[], .rows[]] | [., .] | tojson | [., .] | tojson",
+    "jq:[.rows[] | [.id, .id, .id]] | [combinations]",
+    "jq:[range(1e7)] | sort_by(-.) | group_by(. % 3)",
+    'jq:import "daemon" as $settings {search: "/etc/docker"}; $settings',
 ]
 
 

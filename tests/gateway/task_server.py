@@ -7,6 +7,7 @@ computations in the file, for all its processes.
 
 import itertools
 import json
+import os
 import sys
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -69,7 +70,8 @@ class Task:
     """A call that goes on by itself."""
 
     def __init__(self, number, name, ttl):
-        self.id = f"task-{number}"  # easy to guess: nobody but us may see it
+        # easy to guess: nobody but us may see it; but its successor must not use it again
+        self.id = f"task-{os.getpid()}-{number}"
         self.name = name
         self.ttl = ttl
         self.status = "working"

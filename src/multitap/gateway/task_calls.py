@@ -252,12 +252,14 @@ class TaskCalls:
                     break
                 with anyio.move_on_after(None if asker.asked else left):
                     await run.changed.wait()
-            public_id = "" if run.record.has_ended else await self._sealed(request, run.record)
-            if not run.record.has_ended:  # while its id was sealed, either
+            if not run.record.has_ended:
+                # as it is now: it may end while its id is sealed, and then this answer, which is
+                # no place for a result, must not say so
+                state = state_of(run.record)
+                public_id = await self._sealed(request, run.record)
                 run.record = replace(run.record, public_id=public_id)
-                # before it is published: an answer with an ended task would have no result
-                description = describe(state_of(run.record), stateless=True)
                 await self._publish(run)
+                description = describe(replace(state, id=public_id), stateless=True)
                 return jsonrpc.encode({"resultType": "task", **description})
         except BaseException:
             run.scope.cancel()  # its client has left, and does not know of a task

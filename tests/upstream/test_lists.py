@@ -1,11 +1,15 @@
 """Lists of servers, page by page, with limits."""
 
 import itertools
+import json
+import sys
 
+import anyio
 import msgspec
 import pytest
 from msgspec import Raw
 
+from multitap import Settings, StdioServer, open_hub
 from multitap.errors import AnswerInvalid
 from multitap.upstream.lists import MAX_PAGES, fetch
 
@@ -83,3 +87,45 @@ async def test_items_that_are_no_list_are_named(items, words):
 
     with pytest.raises(AnswerInvalid, match=f"'tools' in the list of tools is {words}, not an"):
         await fetch(ask, "tools", 100)
+
+
+LISTED_FROM_FILE = """
+import json, sys
+def say(**message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    message = json.loads(line)
+    match message["method"]:
+        case "initialize":
+            result = {"protocolVersion": "2025-11-25", "serverInfo": {"name": "x", "version": "1"},
+                      "capabilities": {"tools": {"listChanged": True}}}
+        case "tools/list":
+            result = {"tools": json.load(open(sys.argv[1]))}
+        case _:
+            result = {"content": []}
+    if "id" in message:
+        say(id=message["id"], result=result)
+    if message["method"] == "tools/call":
+        say(method="notifications/tools/list_changed")
+"""
+
+
+async def test_only_definitions_that_differ_are_new_after_a_change(tmp_path):
+    def tool(name, least):
+        schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": least}}}
+        return {"name": name, "inputSchema": schema}
+
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([tool("same", 1), tool("odd", 1)]))
+    command = StdioServer(command=sys.executable, args=("-c", LISTED_FROM_FILE, str(tools)))
+    async with open_hub(Settings(servers={"s": command}, state_dir=tmp_path)) as hub:
+        await hub.settled()
+        before = hub.catalog
+        # Python takes 1 and True for equal, and JSON Schema does not
+        tools.write_text(json.dumps([tool("more", 1), tool("same", 1), tool("odd", True)]))
+        await hub.call("s_same", {})
+        with anyio.fail_after(20):
+            while hub.catalog is before:
+                await hub.changed.wait()
+
+        assert {*hub.catalog.tools} == {"s_more", "s_same"}
+        assert hub.catalog.tools["s_same"].definition is before.tools["s_same"].definition

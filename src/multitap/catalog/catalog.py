@@ -279,7 +279,13 @@ def allowed(names: ToolNames, filter_: ToolFilter, *, servers: Collection[str] =
 
 
 def build_section(
-    link: Link, offers: Offers, registries: NameRegistries, vetting: Vetting, policy: Policy
+    link: Link,
+    offers: Offers,
+    registries: NameRegistries,
+    vetting: Vetting,
+    policy: Policy,
+    *,
+    last: CatalogSection | None = None,
 ) -> CatalogSection:
     """Name and check what one server offers.
 
@@ -289,9 +295,10 @@ def build_section(
         registries: The owners of names.
         vetting: Decides what may be shown.
         policy: Tools that it denies for all arguments are left out.
+        last: Its last section: tools with the same definition are not checked again.
     """
     # unusable tools get no name: they must not take one from a tool that works
-    usable, warnings = _usable(offers.tools)
+    usable, warnings = _usable(offers.tools, {} if last is None else last.vetted.seen)
     aliases, odd = _words(link.config, usable)
     warnings += odd
     names_given = registries.tools.give(link.name, tuple(aliases.values()))
@@ -374,7 +381,7 @@ def _words(
 
 def reserve(server: str, config: ServerConfig, offers: Offers, registries: NameRegistries) -> None:
     """Reserve the names of a server's last offers while it is down."""
-    usable, _ = _usable(offers.tools)
+    usable, _ = _usable(offers.tools, {})
     aliases, _ = _words(config, usable)
     # otherwise a server that starts faster would take the names that callers know
     registries.tools.give(server, tuple(aliases.values()))
@@ -434,11 +441,14 @@ def build(
     )
 
 
-def _usable(definitions: Iterable[Definition]) -> tuple[dict[str, Definition], list[str]]:
+def _usable(
+    definitions: Iterable[Definition], seen: Mapping[str, tuple[str, Definition]]
+) -> tuple[dict[str, Definition], list[str]]:
     usable: dict[str, Definition] = {}
     warnings: list[str] = []
+    checked = {id(definition) for _, definition in seen.values()}
     for definition in definitions:
-        if (reason := schemas.defect(definition)) is not None:
+        if id(definition) not in checked and (reason := schemas.defect(definition)) is not None:
             warnings.append(f"tool {quoted(definition.get('name'))} is skipped: {reason}")
         elif definition["name"] in usable:
             warnings.append(

@@ -86,7 +86,7 @@ class CatalogBuilder:
             # offers are frozen, so identity says whether anything changed
             if section is None or section.offers is not offers:
                 section = catalog.build_section(
-                    link, offers, self.registries, self.vetting, self.policy
+                    link, offers, self.registries, self.vetting, self.policy, last=section
                 )
                 self._warn(link, section)
             sections[link] = section

@@ -1,7 +1,7 @@
 """What a server offers: its lists, fetched page by page with limits, and fetched again."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import anyio
 import msgspec
@@ -11,6 +11,7 @@ from multitap.config.models import ServerConfig
 from multitap.errors import AnswerInvalid, AnswerTimeout, RequestFailed, ungrouped
 from multitap.events import Warned
 from multitap.tasks import Bell, now
+from multitap.trust.lock_file import canonical
 from multitap.upstream.report import ServerReport
 from multitap.upstream.session import Session
 from multitap.wire import jsonrpc
@@ -200,7 +201,7 @@ class Listing:
         def items(key: str) -> tuple[Definition, ...]:
             if key in fetched:
                 redacted = map(self._report.redact.data, fetched[key].items)
-                return tuple(item for item in redacted if isinstance(item, dict))  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+                return _share([item for item in redacted if _is_object(item)], items_before[key])
             return items_before[key] if key in announced else ()
 
         return Offers(
@@ -343,6 +344,22 @@ def _decode(result: Raw, key: str) -> dict[str, Any]:
         kind = _KINDS.get(type(items), "null")
         raise AnswerInvalid(f"{key!r} in the list of {key} is {kind}, not an array", sent=True)
     return page
+
+
+def _is_object(value: Any) -> TypeGuard[Definition]:
+    return isinstance(value, dict)
+
+
+def _share(items: list[Definition], before: tuple[Definition, ...]) -> tuple[Definition, ...]:
+    """The items; an unchanged one is the object of before, which needs no other check."""
+    if not before:
+        return tuple(items)
+    try:
+        # by their bytes: Python takes 1 and True for equal
+        same = {canonical(item): item for item in before}
+        return tuple(same.get(canonical(item), item) for item in items)
+    except RecursionError:  # nested as deeply as can be read
+        return tuple(items)
 
 
 def _collect(items: list[Any], key: str, pages: Pages) -> None:

@@ -260,7 +260,7 @@ class Gateway:
         """Has people connect their own accounts at servers."""
         search = ToolSearch(hub, self.view, self._complete_view.wait)
         if hub.settings.serve.search_model is not None:
-            tasks.start_soon(search.learn, hub.settings.serve.search_model)
+            tasks.start_apart(search.learn, hub.settings.serve.search_model)
         self.calls = ToolCalls(
             hub,
             self.view,

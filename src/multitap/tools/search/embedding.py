@@ -94,13 +94,12 @@ class Embedding:
         Raises:
             ConfigError: The model does not work.
         """
-        text = next(iter(self._unread))
+        text, _ = self._unread.popitem()  # one step: searches add to it in other threads
         try:
             self._vectors[text] = self._read(text)
         except Exception as exc:  # noqa: BLE001 - boundary: as above
             self._session = None
             raise _damaged(self._folder, exc) from None
-        del self._unread[text]
         if len(self._vectors) > MOST:
             self._vectors.popitem(last=False)
 
@@ -108,11 +107,12 @@ class Embedding:
         """The vectors of some texts; None until all of them have been read."""
         if self._session is None or not 0 < len(texts) <= MOST:
             return None
-        missing = [text for text in texts if text not in self._vectors]
+        vectors = [self._vectors.get(text) for text in texts]
+        missing = [text for text, vector in zip(texts, vectors, strict=True) if vector is None]
         if missing:
             self._unread |= dict.fromkeys(missing)
             return None
-        return self._numpy.stack([self._vectors[text] for text in texts])
+        return self._numpy.stack(vectors)
 
     def similarities(self, request: str, vectors: Any) -> list[float]:
         """How much a request means the same as each of some texts; 1 for the same, 0 for others.

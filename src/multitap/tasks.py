@@ -144,6 +144,7 @@ class Tasks:
         is left, it is cancelled at its first wait. An error that it raises is logged, and ends
         nothing else.
         """
+        work.become_task = None
         task = _begin(self._run(work, coroutine), self._loop)
         if task.done():
             return
@@ -200,7 +201,7 @@ def _has_begun(task: asyncio.Task[None]) -> bool:
 
 
 class Work(msgspec.Struct, eq=False):
-    """The work on one request, in a task of its own; see `Tasks.begin`.
+    """The work on one request, in a task of its own where it needs one; see `Tasks.begin`.
 
     Its task always enters the coroutine, which so can rely on its `finally`.
     """
@@ -209,6 +210,8 @@ class Work(msgspec.Struct, eq=False):
     """Whether it was cancelled by `cancel`, not by the end of its owner."""
     task: asyncio.Task[None] | None = None
     """Runs it; set to None at the end, because a cancelled task keeps its last frames."""
+    become_task: Callable[[], None] | None = None
+    """Begins the task of work that has done without; None if it has one, or has ended."""
 
     def on_end(self, error: Exception | None) -> None:
         """Called at its end, with the error that ended it."""
@@ -223,6 +226,8 @@ class Work(msgspec.Struct, eq=False):
 
     def stop(self) -> None:
         """Cancel the task, once it has begun: before that it would never enter its coroutine."""
+        if (become_task := self.become_task) is not None:
+            become_task()
         if (task := self.task) is None or task.done():
             return
         if _has_begun(task):

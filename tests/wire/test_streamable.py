@@ -29,6 +29,7 @@ from multitap.errors import (
 from multitap.http.client.client import HttpClient
 from multitap.wire.http_origin import Challenge
 from multitap.wire.jsonrpc import RpcError
+from multitap.wire.request import make_request
 from multitap.wire.streamable import StreamableWire, open_streamable, pause
 from multitap.wire.wire import INBOUND_REQUESTS
 from tests.http.listener import Listener
@@ -1241,3 +1242,69 @@ async def test_an_address_that_is_none_is_refused(url: str):
     with pytest.raises(RequestFailed, match="not a valid web address"):
         async with open_streamable(HttpServer(url=url)) as wire:
             await call(wire)
+
+
+async def _json(request: Request, caller: Caller) -> None:
+    await caller.respond(result(request, ok=True))
+
+
+async def _refusal(request: Request, caller: Caller) -> None:
+    await caller.respond(error(-32602, "no", request.message["id"]))
+
+
+async def _neither(request: Request, caller: Caller) -> None:
+    await caller.respond({"jsonrpc": "2.0", "id": request.message["id"]})
+
+
+async def _events(request: Request, caller: Caller) -> None:
+    await caller.begin_events()
+    await caller.event(result(request, ok=True))
+    await caller.end_events()
+
+
+async def _late_events(request: Request, caller: Caller) -> None:
+    await caller.begin_events()
+    await caller.event(note("notifications/message", level="info", data="wait"))
+    await anyio.sleep(0.05)
+    await _late_end(request, caller)
+
+
+async def _late_end(request: Request, caller: Caller) -> None:
+    await caller.event(result(request, ok=True))
+    await caller.end_events()
+
+
+async def _failure(_: Request, caller: Caller) -> None:
+    await caller.respond(b"busy", status=503, content_type="text/plain")
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        pytest.param(_json, "result", id="JSON"),
+        pytest.param(_events, "result", id="events"),
+        pytest.param(_late_events, "result", id="events that come later"),
+        pytest.param(_refusal, "RpcError", id="an error"),
+        pytest.param(_neither, "AnswerInvalid", id="neither result nor error"),
+        pytest.param(_failure, "RequestFailed", id="a status"),
+    ],
+)
+async def test_a_request_without_a_task_is_sent_once_however_it_is_answered(answer, outcome):
+    async def handle(request: Request, caller: Caller) -> None:
+        await (zoo.polite if len(server.requests) == 1 else answer)(request, caller)
+
+    async with wired(handle, "new") as (server, wire):
+        await call(wire)  # leaves an idle connection
+        news = asyncio.Event()
+        request = make_request("tools/call", {"name": "t"}, 5.0)
+        is_begun = wire.begin(request, news.set)
+        with anyio.fail_after(5):
+            await news.wait()
+        try:
+            await wire.request(request)
+        except (WireFault, RpcError) as exc:
+            ended = type(exc).__name__
+        else:
+            ended = "result"
+
+    assert (is_begun, ended, len(server.requests)) == (True, outcome, 2)

@@ -26,7 +26,7 @@ from multitap.upstream.connect import Dial, LocalPlacement, Placement
 from multitap.upstream.link import Link
 from multitap.wire.process import child_environment
 from multitap.wire.stdio import locate
-from multitap.wire.wire import Inbound, Wire
+from multitap.wire.wire import DirectWire, Inbound, Wire
 
 _LOOSE = frozenset({"PATH", "TERM", "SHELL", "LANG", "LANGUAGE"})
 """Inherited variables that may differ: a program that is found elsewhere is another one."""
@@ -106,6 +106,8 @@ class _OwnedWire:
         # attributes, not methods: every call passes here
         self.request = wire.request
         self.notify = wire.notify
+        if isinstance(wire, DirectWire):
+            self.begin = wire.begin
 
     @property
     def fault(self) -> WireFault | None:

@@ -41,6 +41,7 @@ from multitap.gateway.tool_search import ToolSearch, refusal, text_answer
 from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
+from multitap.hub.calls import Call
 from multitap.hub.hub import Hub
 from multitap.hub.personal_servers import is_connect
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 
 Encoded = Raw | bytes
 _TASKS = jsonrpc.TASKS.encode()
+_STATELESS_KEYS = RESERVED_KEYS - {"progressToken"}
+"""Keys of `_meta` that nothing follows from but the era, and who asks."""
 _SHOWN = 20  # tools that are named once an account is connected
 _HANDSHAKE, _STATELESS = Era.HANDSHAKE, Era.STATELESS  # read once: enum attributes are slow
 
@@ -410,6 +413,44 @@ class ToolCalls:
             return self._traced(request)
         return self._counted(request, self._traced)
 
+    def begin(self, request: ClientRequest, on_news: Callable[[], None]) -> Call | None:
+        """Make a call without a task; None if it waits for more than its server.
+
+        `on_news` is called once, when `end` may have its result. Until then and afterwards,
+        `finish` can go on with it in a task.
+        """
+        params = request.params
+        if self.traces is not None or self.quotas is not None or params.request_state is not None:
+            return None
+        if (meta := params.meta) and not _STATELESS_KEYS.issuperset(meta):
+            return None
+        view = self._view(request.client.audience)
+        route = view.routes.get(params.name)
+        if (
+            route is None
+            or route.link.name in view.renaming
+            or len(params.input_responses)
+            or not self._is_plain(request, route)
+        ):
+            return None
+        context = CallContext(client=request)
+        return self._hub.calls.begin(route, params.arguments, context, on_news)
+
+    def end(self, request: ClientRequest, call: Call) -> Result | None:
+        """The result of a call that was begun, if it is here and as usual; None: `finish` it."""
+        called = self._hub.calls.end(call)
+        if called is None:
+            return None
+        request.result = called
+        try:
+            return for_client(request, call.route.link, called.raw)
+        except UNPARSABLE:
+            return None
+
+    def finish(self, request: ClientRequest, call: Call) -> Awaitable[Result]:
+        """Go on with a call that was begun; raises what `answer` raises."""
+        return self._answer(request, call=call)
+
     async def _counted(
         self, request: ClientRequest, answer: Callable[[ClientRequest], Awaitable[Result]]
     ) -> Result:
@@ -434,11 +475,19 @@ class ToolCalls:
             return traces.serve(span, request, self._answer)
         return self._answer(request)
 
-    async def _answer(self, request: ClientRequest, *, is_inner: bool = False) -> Result:  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
-        """The same; `is_inner`: a tool of our own makes the call, and shapes the result."""
+    async def _answer(  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
+        self, request: ClientRequest, *, is_inner: bool = False, call: Call | None = None
+    ) -> Result:
+        """The same.
+
+        Args:
+            request: The client's request.
+            is_inner: Whether a tool of our own makes the call, and shapes the result.
+            call: The call, if it was begun.
+        """
         params, client, since = request.params, request.client, None
         view = self._view(client.audience)
-        route = view.routes.get(params.name)
+        route = view.routes.get(params.name) if call is None else call.route
         if route is None:
             if view.answers_searches and self._search.has(params.name):
                 return await self._enter(request)
@@ -452,7 +501,7 @@ class ToolCalls:
         try:
             if route is None:
                 route = await self._find_route(request)
-            if not self._is_plain(request, route):
+            if call is None and not self._is_plain(request, route):
                 # what shapes the result, or runs in a script, waits for it
                 is_direct = not is_inner and request.script is None
                 if is_direct and self.take_task is not None and _takes_task(request):
@@ -470,8 +519,13 @@ class ToolCalls:
                 or (own_meta and not RESERVED_KEYS.issuperset(own_meta))
             ):
                 meta, extra = extra_members(request, link)
-            called = await self._hub.calls.make(
-                route, params.arguments, context, deadline=deadline, meta=meta, extra=extra
+            calls = self._hub.calls
+            called = await (
+                calls.make(
+                    route, params.arguments, context, deadline=deadline, meta=meta, extra=extra
+                )
+                if call is None
+                else calls.finish(call)
             )
         except (BadArguments, Denied) as exc:
             failed = client_errors.failed_call(exc)

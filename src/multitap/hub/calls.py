@@ -1,7 +1,7 @@
 """Makes every call: permission, argument check, deadline, request, result check, metrics."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter, time
 from typing import Any
 
@@ -39,6 +39,7 @@ from multitap.trust.policy import ALLOWED, Decision, DeniedByRule, Guard, Ruling
 from multitap.trust.scanner import scan_text, texts_in
 from multitap.upstream import tasks
 from multitap.upstream.questions import CallContext
+from multitap.upstream.session import Session
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import encode
 from multitap.wire.request import Deadline, Request
@@ -67,6 +68,42 @@ SCANNED = 256 * 1024
 """Characters of a result that are scanned for attacks, if enabled."""
 CHECKED = 256 * 1024
 """Bytes of undecoded arguments above which the server checks them."""
+
+
+class Call(msgspec.Struct, eq=False):
+    """One call, from its arguments to its record."""
+
+    route: Route
+    arguments: Mapping[str, Any] | Raw
+    context: CallContext
+    """The caller and its limits."""
+    started: float
+    """When it began, by `perf_counter`, as the other two."""
+    deadline: Deadline | None = None
+    """Its deadline, if its caller has set one."""
+    meta: bytes = b""
+    """Members of the request's `_meta`, as JSON."""
+    extra: bytes = b""
+    """Members of its parameters besides name and arguments, each after a comma."""
+    encoded: bytes | Raw = b""
+    """Its arguments as JSON."""
+    request: Request | None = None
+    """What its server is sent, once it is admitted."""
+    session: Session | None = None
+    """The session in which it was begun, until it is answered or goes on in a task."""
+    sent: float = 0.0
+    answered_at: float = 0.0
+    ruling: Ruling | None = None
+    cached: bytes | None = None
+    """The key by which its result is kept, so that it can be given again."""
+    raw: Raw | None = None
+    """The answer to one that was begun, if it takes a closer look."""
+    result: ToolResult | None = None
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether the policy has a person asked about it."""
+        return self.ruling is not None and self.ruling.decision is Decision.ASK
 
 
 class Calls:
@@ -118,7 +155,7 @@ class Calls:
         """The last calls, oldest first; screens poll them, which costs less than events."""
         return self._metrics.latest(most)
 
-    async def make(  # noqa: C901, PLR0912, PLR0915 - in one piece: every call takes this way
+    def make(
         self,
         route: Route,
         arguments: Mapping[str, Any] | Raw,
@@ -127,7 +164,7 @@ class Calls:
         deadline: Deadline | None = None,
         meta: bytes = b"",
         extra: bytes = b"",
-    ) -> ToolResult:
+    ) -> Awaitable[ToolResult]:
         """Call a tool.
 
         Args:
@@ -147,141 +184,199 @@ class Calls:
             UpstreamError: The server could not answer; the subclass says why.
             MultitapError: The call was made, but the required audit log cannot be written.
         """
-        started = perf_counter()
-        result: ToolResult | None = None
+        call = Call(route, arguments, context, perf_counter(), deadline, meta, extra)
+        return self.finish(call)
+
+    def begin(
+        self, route: Route, arguments: Raw, context: CallContext, on_news: Callable[[], None]
+    ) -> "Call | None":
+        """Make a call without a task; None if it waits for more than its server.
+
+        `on_news` is called once, when `end` may have its result. Until then and afterwards,
+        `finish` can go on with it in a task.
+        """
+        link = route.link
+        if not route.is_plain or link.task_tools or self._trail.is_required or self.is_traced:
+            return None
+        call = Call(route, arguments, context, perf_counter())
+        call.encoded = arguments
+        request = self._prepare(call)
+        call.session = link.requests.begin(request, on_news)
+        return None if call.session is None else call
+
+    def end(self, call: "Call") -> ToolResult | None:
+        """The result of a call that was begun, if it is here and as usual; None: `finish` it."""
+        request, session = call.request, call.session
+        if request is None or session is None:
+            return None
+        raw = call.route.link.requests.result(request, session)
+        if raw is None:
+            return None
+        call.answered_at, call.session = perf_counter(), None
+        result = call.result = _look_at(call.route, raw)
+        if result is None:
+            call.raw = raw
+        else:
+            self._record(call, _ERROR if result.is_error_known else _OK)
+        return result
+
+    async def finish(self, call: "Call") -> ToolResult:  # noqa: C901, PLR0912 - in one piece: every call in a task takes this way
+        """Make a call, or go on with one that was begun; raises what `make` raises."""
+        if call.result is not None:
+            return call.result
+        route, context, link = call.route, call.context, call.route.link
         # the outcome if nothing below sets another: no `except` here catches a cancellation
-        outcome, error, failure, size = _CANCELLED, None, None, 0
-        request: Request | None = None
-        encoded: bytes | Raw = b""
-        sent = answered_at = 0.0
-        ruling: Ruling | None = None
-        cached: bytes | None = None
-        tool, client = route.tool, context.client
-        slot_holder = caller = principal = None
-        if client is not None:
-            slot_holder, caller, principal = client.slot_holder, client.caller, client.principal
+        outcome, error, failure = _CANCELLED, None, None
+        result: ToolResult | None = None
         try:
-            if context.agent_id is not None:
-                self._permit(context.agent_id, tool)
-            if route.check != "off":
-                _check(route, arguments)
-            encoded = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
-            size = len(encoded)
-            if route.guard is not None or self._trail.is_required:
-                ruling = await self._judge(route, encoded, context, extra)
-                # its time starts now if a person was asked
-                deadline = None if ruling.decision is Decision.ASK else deadline
-            if deadline is None:
-                deadline = route.deadline(context, self._clock())
-            request = Request(
-                method="tools/call",
-                params=b"".join((route.head, encoded, extra)),
-                deadline=deadline,
-                name=tool.raw_name,
-                call=context,
-                slot_holder=slot_holder,
-                on_progress=context.on_progress,
-                meta=meta,
-                repeatable=route.repeatable,
-            )
-            sent = perf_counter()
-            link = route.link
-            if route.task_support != "forbidden" or context.on_task or link.task_tools:
-                _prepare_task(route, request, context)
-            raw: Raw | None = None
-            if route.cache_for and not extra and context.on_task is None:
-                cached = cache_key(route, encoded, context)
-                raw = None if cached is None else self._cached.find(cached)
-                # a result that is given again does not become younger
-                cached = cached if raw is None else None
-            try:
-                raw = raw or await link.request(request)
-            except ServerError as exc:
-                if not _may_take_task(exc, request, context):
-                    raise
-                link.task_tools.add(tool.raw_name)
-                request.takes_task = True
-                raw = await link.request(request)
-            answered_at = perf_counter()
-            result = _look_at(route, raw)
-            if result is None and (created := _created_task(route, raw)) is not None:
-                cached, result = None, await _follow(route, request, context, raw, created)
-                answered_at = perf_counter()
-                request.waited = 0.0  # only the first of its requests
-            elif result is None:
-                result = await _vet(route, raw)
-            if ruling is not None and ruling.decision is Decision.ASK:
-                await self.permissions.expect_answer(route, encoded, context, raw)
+            request = call.request
+            if request is None:
+                self._admit(call)
+                if route.guard is not None or self._trail.is_required:
+                    await self._judge(call)
+                request = self._prepare(call)
+                if route.task_support != "forbidden" or context.on_task or link.task_tools:
+                    _prepare_task(route, request, context)
+            raw = call.raw or (self._find_cached(call) if route.cache_for else None)
+            if raw is None:
+                session, call.session = call.session, None
+                try:
+                    raw = await link.request(request, session)
+                except ServerError as exc:
+                    if not _may_take_task(exc, request, context):
+                        raise
+                    link.task_tools.add(route.tool.raw_name)
+                    request.takes_task = True
+                    raw = await link.request(request)
+            call.answered_at = call.answered_at or perf_counter()
+            call.result = result = _look_at(route, raw) or await _inspect(call, request, raw)
+            if call.is_asked:
+                await self.permissions.expect_answer(route, call.encoded, context, raw)
             outcome = _ERROR if result.is_error_known else _OK
-            if cached is not None:
-                self._cached.keep(cached, route.cache_for, raw)
+            if call.cached is not None:
+                self._cached.keep(call.cached, route.cache_for, raw)
         except MultitapError as exc:
-            ruling = exc.ruling if isinstance(exc, DeniedByRule) else ruling
+            call.ruling = exc.ruling if isinstance(exc, DeniedByRule) else call.ruling
             if not isinstance(exc, ServerError) or not route.errors_are_results:
-                (outcome, failure), error = _outcome(exc), _redactor(route, arguments)(str(exc))
+                outcome, failure = _outcome(exc)
+                error = _redactor(route, call.arguments)(str(exc))
                 if outcome is Outcome.REFUSED:
-                    self._metrics.on_rejected(tool.server, tool.raw_name, failure)
+                    self._metrics.on_rejected(route.tool.server, route.tool.raw_name, failure)
                 raise
-            outcome, result = _ERROR, _failure(exc, tool)
+            outcome, call.result = _ERROR, (result := _failure(exc, route.tool))
         finally:
             # in `finally`, so that cancelled calls are counted, too
-            ended, received = perf_counter(), 0
-            seconds = ended - started
-            queued = connecting = 0.0
-            if request is not None:
-                queued, connecting = request.queued, request.connecting
-            answering = (answered_at or ended) - sent - queued - connecting if sent else 0.0
-            if result is not None:
-                result.seconds, received = seconds, len(result.raw)
-                # a person takes part of the time of a call that is asked about
-                if request is not None and (ruling is None or ruling.decision is not Decision.ASK):
-                    result.waited = queued + connecting + (request.waited or answering)
-                if outcome is _ERROR:
-                    error = _failure_words(result, _redactor(route, arguments))
-            record = CallRecord(
-                time(),
-                tool.server,
-                tool.raw_name,
-                seconds,
-                outcome,
-                received,
-                size,
-                error,
-                context.agent_id,
-                context.session_id,
-                caller,
-                queued,
-                connecting,
-                ended - answered_at if answered_at else 0.0,
-                None
-                if self._recording == "off"
-                else self._keep(route, outcome, encoded, b"" if result is None else result.raw),
-                principal,
-                None if ruling is None else (ruling.decision.value, ruling.place),
-                self._trail.show_arguments(route, encoded) if self._trail.keeps_arguments else None,
-                answering,
-                current_trace() if self.is_traced else None,
-                failure,
-                route.link.person,
-            )
-            self._count(record)
-            if record.trace is not None:
-                _add_phases(record)
-            if self._trail.is_enabled:
-                self._audit.append(record)
-            log = self._log
-            log.append(record)
-            # rarely: all three are processed together, in batches
-            if not 1 < len(log) < FLUSH_COUNT:
-                self._metrics.count_up()
-                self._backlog.wake_writer()
-                self._audited.wake_writer()
-            if self._events.watched:
-                self._events.publish(_event(record))
+            self._record(call, outcome, error, failure)
             # nobody waits for the answer to a cancelled call
             if self._trail.is_required and outcome is not _CANCELLED:
-                await self._trail.wait_written(result)
-        return result  # pyright: ignore[reportReturnType] - or something was raised
+                await self._trail.wait_written(call.result)
+        return result
+
+    def _admit(self, call: "Call") -> None:
+        """Check permission and arguments, and encode these.
+
+        Raises:
+            NotAllowed, BadArguments: It must not be made.
+        """
+        route, arguments, context = call.route, call.arguments, call.context
+        if context.agent_id is not None:
+            self._permit(context.agent_id, route.tool)
+        if route.check != "off":
+            _check(route, arguments)
+        call.encoded = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
+
+    def _prepare(self, call: "Call") -> Request:
+        """The request of a call that is admitted."""
+        route, context = call.route, call.context
+        client = context.client
+        call.request = request = Request(
+            method="tools/call",
+            params=b"".join((route.head, call.encoded, call.extra)),
+            deadline=call.deadline or route.deadline(context, self._clock()),
+            name=route.tool.raw_name,
+            call=context,
+            slot_holder=None if client is None else client.slot_holder,
+            on_progress=context.on_progress,
+            meta=call.meta,
+            repeatable=route.repeatable,
+        )
+        call.sent = perf_counter()
+        return request
+
+    def _find_cached(self, call: "Call") -> Raw | None:
+        """The result of an equal call that may be given again."""
+        if call.extra or call.context.on_task is not None:
+            return None
+        key = cache_key(call.route, call.encoded, call.context)
+        raw = None if key is None else self._cached.find(key)
+        # a result that is given again does not become younger
+        call.cached = key if raw is None else None
+        return raw
+
+    def _record(
+        self, call: "Call", outcome: Outcome, error: str | None = None, failure: str | None = None
+    ) -> None:
+        """Record a call that has ended: for metrics, call log, audit log and watchers."""
+        record = self._describe(call, outcome, error, failure)
+        self._count(record)
+        if record.trace is not None:
+            _add_phases(record)
+        if self._trail.is_enabled:
+            self._audit.append(record)
+        log = self._log
+        log.append(record)
+        # rarely: all three are processed together, in batches
+        if not 1 < len(log) < FLUSH_COUNT:
+            self._metrics.count_up()
+            self._backlog.wake_writer()
+            self._audited.wake_writer()
+        if self._events.watched:
+            self._events.publish(_event(record))
+
+    def _describe(
+        self, call: "Call", outcome: Outcome, error: str | None, failure: str | None
+    ) -> CallRecord:
+        """The record of a call; notes its times in the result."""
+        route, context, request, result = call.route, call.context, call.request, call.result
+        tool, trail, ruling, answered_at = route.tool, self._trail, call.ruling, call.answered_at
+        ended = perf_counter()
+        seconds, received = ended - call.started, 0
+        queued = connecting = answering = 0.0
+        if request is not None:
+            queued, connecting = request.queued, request.connecting
+            answering = (answered_at or ended) - call.sent - queued - connecting
+        if result is not None:
+            result.seconds, received = seconds, len(result.raw)
+            # a person takes part of the time of a call that is asked about
+            if request is not None and (ruling is None or ruling.decision is not Decision.ASK):
+                result.waited = queued + connecting + (request.waited or answering)
+            if outcome is _ERROR:
+                error = _failure_words(result, _redactor(route, call.arguments))
+        client = context.client
+        return CallRecord(
+            time(),
+            tool.server,
+            tool.raw_name,
+            seconds,
+            outcome,
+            received,
+            len(call.encoded),
+            error,
+            context.agent_id,
+            context.session_id,
+            None if client is None else client.caller,
+            queued,
+            connecting,
+            ended - answered_at if answered_at else 0.0,
+            None if self._recording == "off" else self._keep(call, outcome),
+            None if client is None else client.principal,
+            None if ruling is None else (ruling.decision.value, ruling.place),
+            trail.show_arguments(route, call.encoded) if trail.keeps_arguments else None,
+            answering,
+            current_trace() if self.is_traced else None,
+            failure,
+            route.link.person,
+        )
 
     async def vet(self, route: Route, raw: Raw) -> ToolResult:
         """Check the result of a task that its caller has followed, as if it were of a call.
@@ -291,20 +386,13 @@ class Calls:
         """
         return _look_at(route, raw) or await _vet(route, raw)
 
-    def _keep(
-        self, route: Route, outcome: Outcome, arguments: bytes | Raw, result: bytes | Raw
-    ) -> RecordedExchange | None:
+    def _keep(self, call: "Call", outcome: Outcome) -> RecordedExchange | None:
         if self._recording == "errors" and outcome is _OK:
             return None
-        return keep_exchange(bytes(arguments), bytes(result), route.link.report.redact)
+        raw = b"" if call.result is None else bytes(call.result.raw)
+        return keep_exchange(bytes(call.encoded), raw, call.route.link.report.redact)
 
-    async def _judge(
-        self,
-        route: Route,
-        encoded: bytes | Raw,
-        context: CallContext,
-        extra: bytes,
-    ) -> Ruling:
+    async def _judge(self, call: "Call") -> None:
         """Check that the policy, or a person it asks, allows a call.
 
         Raises:
@@ -316,13 +404,16 @@ class Calls:
                 "calls are refused while the audit log cannot be written",
                 hint="`multitap status` says why; without `audit.required`, calls would continue",
             )
+        route, encoded = call.route, call.encoded
         if route.guard is None:
-            return ALLOWED
+            call.ruling = ALLOWED
+            return
         ruling = await _ruling(route.guard, encoded)
         self.permissions.check(route, ruling)
         if ruling.decision is Decision.ASK:
-            await self.permissions.ask(route, ruling, encoded, context, extra)
-        return ruling
+            await self.permissions.ask(route, ruling, encoded, call.context, call.extra)
+            call.deadline = None  # its time starts now: a person was asked
+        call.ruling = ruling
 
     def _permit(self, agent: str, tool: Tool) -> None:
         """Check that the agent's filter shows the tool."""
@@ -365,6 +456,21 @@ def _created_task(route: Route, raw: Raw) -> tasks.TaskState | None:
         return tasks.read_created(raw)
     except ValueError as exc:
         raise BadAnswer(route.tool.server, str(exc)) from None
+
+
+async def _inspect(call: Call, request: Request, raw: Raw) -> ToolResult:
+    """The result of an unusual answer, such as a task, which is followed.
+
+    Raises:
+        UpstreamError: It cannot be read, or the task failed.
+    """
+    if (created := _created_task(call.route, raw)) is None:
+        return await _vet(call.route, raw)
+    call.cached = None
+    result = await _follow(call.route, request, call.context, raw, created)
+    call.answered_at = perf_counter()
+    request.waited = 0.0  # only the first of its requests
+    return result
 
 
 async def _follow(

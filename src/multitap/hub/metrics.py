@@ -2,10 +2,11 @@
 
 import math
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import accumulate, islice
-from math import ceil, log
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -42,14 +43,20 @@ _SHORTEST = 1e-6
 _LONGEST = 3600.0
 # the width for which the middle of a bucket is off by RELATIVE_ERROR at most
 _GROWTH = (1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR)
-_PER_BUCKET = 1 / math.log(_GROWTH)
-_LAST_BUCKET = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_BUCKET)
+_BUCKETS = [
+    _SHORTEST * _GROWTH**bucket
+    for bucket in range(math.ceil(math.log(_LONGEST / _SHORTEST) / math.log(_GROWTH)))
+]
+"""The longest time of each bucket; longer ones than all fall into one more."""
 _QUANTILES = (0.5, 0.95, 0.99)
 # these say nothing about how fast a server is
 _UNTIMED = frozenset({Outcome.CANCELLED, Outcome.REFUSED})
 _BAD = frozenset({Outcome.ERROR, Outcome.FAILED, Outcome.TIMEOUT})
 _REFUSED = Outcome.REFUSED  # read once: enum attributes are slow
-_BRIEF = OPERATION_BOUNDS[0]  # nearly all calls end within this bound: no search for the others
+_KIND = attrgetter("server", "tool", "outcome", "failure")
+_SECONDS, _ANSWERING = attrgetter("seconds"), attrgetter("answering")
+_BYTES_IN, _BYTES_OUT = attrgetter("bytes_in"), attrgetter("bytes_out")
+_TRACE, _ERROR = attrgetter("trace"), attrgetter("error")
 
 _CALL_LABELS = ("mcp_method_name", "gen_ai_tool_name", "server", "error_type")
 SERVER_OPERATION = Family(
@@ -143,8 +150,8 @@ class MetricsRow(msgspec.Struct, array_like=True):
     seconds: float = 0.0
     bytes_in: int = 0
     bytes_out: int = 0
-    last_error: tuple[int, str] | None = None
-    """Its number among all errors, and its message."""
+    last_error: tuple[float, str] | None = None
+    """When it happened, and its message."""
     operations: dict[str, Histogram] = {}
     """How long calls took in total, by outcome; failed ones by the reason."""
     exchanges: dict[str, Histogram] = {}
@@ -153,6 +160,31 @@ class MetricsRow(msgspec.Struct, array_like=True):
     """What the gateway added to answered calls."""
     rejections: dict[str, int] = {}
     """Calls that were not made, by reason."""
+
+    def add(self, calls: "Sequence[CallRecord]", outcome: Outcome, failure: str | None) -> None:
+        """Count calls that ended alike."""
+        self.outcomes[outcome] = self.outcomes.get(outcome, 0) + len(calls)
+        ending = failure if outcome is Outcome.FAILED and failure else outcome
+        seconds = [*map(_SECONDS, calls)]
+        operations = self.operations.get(ending) or _new_histogram(self.operations, ending)
+        operations.observe_all(seconds, OPERATION_BOUNDS)
+        for call in filter(_TRACE, calls):
+            if call.trace is not None:
+                bound = bisect_left(OPERATION_BOUNDS, call.seconds)
+                operations.exemplars[bound] = (call.trace, call.seconds, call.at)
+        # a refused call may have waited for its turn, but the server never saw it
+        if outcome is not _REFUSED and (answering := [*filter(None, map(_ANSWERING, calls))]):
+            exchanges = self.exchanges.get(ending) or _new_histogram(self.exchanges, ending)
+            exchanges.observe_all(answering, OPERATION_BOUNDS)
+        self.bytes_in += sum(map(_BYTES_IN, calls))
+        self.bytes_out += sum(map(_BYTES_OUT, calls))
+        if outcome not in _UNTIMED:
+            for bucket, times in Counter(map(partial(bisect_left, _BUCKETS), seconds)).items():
+                self.buckets[bucket] = self.buckets.get(bucket, 0) + times
+            self.timed += len(calls)
+            self.seconds += sum(seconds)
+        for call in filter(_ERROR, calls):
+            self.last_error = call.at, (call.error or "")[:_LONGEST_ERROR]
 
     def percentiles(self) -> tuple[float | None, ...]:
         buckets = sorted(self.buckets)
@@ -214,7 +246,6 @@ class Metrics:
     def __init__(self, *, max_tools: int = MAX_TOOLS) -> None:
         self._max_tools = max_tools
         self._tools: dict[str, dict[str, MetricsRow]] = {}
-        self._errors = 0
         self._counted = 0
         self._recent: deque[CallRecord] = deque(maxlen=RECENT)
         self._uncounted: list[CallRecord] = []
@@ -256,54 +287,28 @@ class Metrics:
         self.count_up()
         return self._tools
 
-    def count_up(self) -> None:  # noqa: C901 - in one loop: a batch costs less than single calls
-        """Count the calls recorded since the last time; a batch costs less than single calls."""
+    def count_up(self) -> None:
+        """Count the calls recorded since the last time.
+
+        Alike ones together, by functions written in C: one by one, they took a tenth of a call.
+        """
         self._counted += len(self._uncounted)
         self._recent.extend(self._uncounted)
-        server = tool = row = None
-        for call in self._uncounted:
-            if row is None or call.tool is not tool or call.server is not server:
-                # most calls follow one of the same tool, whose names are the same objects
-                server, tool = call.server, call.tool
-                try:
-                    row = self._tools[server][tool]
-                except KeyError:
-                    row = self._new_row(server, tool)
-            outcome, seconds = call.outcome, call.seconds
-            row.outcomes[outcome] = row.outcomes.get(outcome, 0) + 1
-            ending = call.failure if outcome is Outcome.FAILED and call.failure else outcome
-            histogram = row.operations.get(ending) or _new_histogram(row.operations, ending)
-            bound = 0 if seconds <= _BRIEF else bisect_left(OPERATION_BOUNDS, seconds)
-            histogram.counts[bound] += 1
-            histogram.sum += seconds
-            if call.trace is not None:
-                histogram.exemplars[bound] = (call.trace, seconds, call.at)
-            # a refused call may have waited for its turn, but the server never saw it
-            if (answering := call.answering) and outcome is not _REFUSED:
-                histogram = row.exchanges.get(ending) or _new_histogram(row.exchanges, ending)
-                bound = 0 if answering <= _BRIEF else bisect_left(OPERATION_BOUNDS, answering)
-                histogram.counts[bound] += 1
-                histogram.sum += answering
-            row.bytes_in += call.bytes_in
-            row.bytes_out += call.bytes_out
-            if outcome not in _UNTIMED:
-                bucket = 0  # which holds times up to `_SHORTEST * _GROWTH ** bucket`
-                if _SHORTEST < seconds < _LONGEST:
-                    bucket = ceil(log(seconds / _SHORTEST) * _PER_BUCKET)
-                elif seconds >= _LONGEST:
-                    bucket = _LAST_BUCKET
-                row.buckets[bucket] = row.buckets.get(bucket, 0) + 1
-                row.timed += 1
-                row.seconds += seconds
-            if call.error is not None:
-                self._errors += 1
-                row.last_error = (self._errors, call.error[:_LONGEST_ERROR])
+        alike: dict[tuple[str, str, Outcome, str | None], list[CallRecord]] = defaultdict(list)
+        for kind, call in zip(map(_KIND, self._uncounted), self._uncounted, strict=True):
+            alike[kind].append(call)
         self._uncounted.clear()
-        for server, name, added in self._answered:
-            tools = self._tools.get(server, {})
-            row = tools.get(name) or self._new_row(server, name)
-            row.overhead.observe(added, OVERHEAD_BOUNDS)
+        for (server, tool, outcome, failure), calls in alike.items():
+            self._row(server, tool).add(calls, outcome, failure)
+        added: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for server, tool, seconds in self._answered:
+            added[server, tool].append(seconds)
         self._answered.clear()
+        for (server, tool), times in added.items():
+            self._row(server, tool).overhead.observe_all(times, OVERHEAD_BOUNDS)
+
+    def _row(self, server: str, tool: str) -> MetricsRow:
+        return self._tools.get(server, {}).get(tool) or self._new_row(server, tool)
 
     def _new_row(self, server: str, tool: str) -> MetricsRow:
         tools = self._tools.setdefault(server, {})
@@ -328,8 +333,7 @@ class Metrics:
 
     def on_rejected(self, server: str, tool: str, reason: str) -> None:
         """Count why a call was not made; its record is counted as any other."""
-        tools = self._tools.get(server, {})
-        row = tools.get(tool) or self._new_row(server, tool)
+        row = self._row(server, tool)
         row.rejections[reason] = row.rejections.get(reason, 0) + 1
 
     def samples(

@@ -134,6 +134,8 @@ class Route(TimeLimits, frozen=True, kw_only=True):
     """The policy for calls; None if all are allowed."""
     cache_for: float = 0.0
     """Seconds for which a result may be given again; 0: not at all."""
+    is_plain: bool = False
+    """Whether its calls only have to be sent, and their results looked at."""
 
     def over(self, link: Link) -> "Route":
         """The route to the same tool over another link."""
@@ -148,6 +150,8 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         guard = defaults.policy.guard(tool.names, config, tool.annotations)
     time = defaults.limits_of(config, tool.raw_name)
     scan = scan_mode(config) if config.scan_results else "off"
+    check = config.check_arguments or defaults.check_arguments
+    support, cache_for = task_support(tool.definition), _cache_age(tool, config)
     return Route(
         timeout=time.timeout,
         hard_timeout=time.hard_timeout,
@@ -157,15 +161,16 @@ def route_to(tool: Tool, defaults: CallDefaults) -> Route:
         link=link,
         # encoded once for each tool, not for each call
         head=b'"name":%b,"arguments":' % encode(tool.raw_name),
-        check=config.check_arguments or defaults.check_arguments,
+        check=check,
         is_shared=config.session == "shared",
         repeatable=tool.repeatable and config.retry == "hinted",
         errors_are_results=defaults.errors_are_results,
         scan=scan,
         result_checker=None if config.check_results == "off" else tool.result_checker,
-        task_support=task_support(tool.definition),
+        task_support=support,
         guard=guard,
-        cache_for=_cache_age(tool, config),
+        cache_for=cache_for,
+        is_plain=(check, scan, support, guard, cache_for) == ("off", "off", "forbidden", None, 0.0),
     )
 
 

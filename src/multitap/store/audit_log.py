@@ -13,13 +13,14 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import msgspec
 
-from multitap.principal import ANONYMOUS
+from multitap.principal import Principal
 from multitap.store.tables import CallRecord, Row, encodable, insert
 
 if TYPE_CHECKING:
@@ -142,11 +143,14 @@ def bodies_of(records: Iterable[AuditRecord | CallRecord], author: Author) -> li
 def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
     """The entry of a call."""
     decision, rule = call.ruled or ("", "")
-    principal = ANONYMOUS if call.principal is None else call.principal
+    if call.principal is None:
+        name, issuer, subject, client_id, access = user, "", "", "", ""
+    else:
+        name, issuer, subject, client_id, access = _identity(call.principal)
     return AuditRecord(
         "call",
         call.at,
-        user if call.principal is None else call.principal.name,
+        name,
         call.client or "",
         call.agent or "",
         call.session or "",
@@ -159,12 +163,19 @@ def of_call(call: CallRecord, user: str, pid: int) -> AuditRecord:
         rule,
         call.error or "",
         call.shown,
-        principal.issuer if principal.key else "",
-        principal.subject if principal.key else "",
-        principal.client,
-        ",".join(principal.rules),
+        issuer,
+        subject,
+        client_id,
+        access,
         "" if call.account is None else str(call.account),
     )
+
+
+@lru_cache(1024)
+def _identity(principal: Principal) -> tuple[str, str, str, str, str]:
+    """Name, issuer, user, client id and access rules of a principal, for its entries."""
+    issuer, subject = (principal.issuer, principal.subject) if principal.key else ("", "")
+    return principal.name, issuer, subject, principal.client, ",".join(principal.rules)
 
 
 class ChainHead(NamedTuple):

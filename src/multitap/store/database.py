@@ -176,7 +176,7 @@ class Archive:
         return RecordedExchange(*rows[0]) if rows else None
 
     def write_calls(self, records: Collection[CallRecord]) -> None:
-        rows = [record.row() for record in records]
+        rows = tables.call_rows(records)
         exchanges = [
             exchange.row(record.at)
             for record in records

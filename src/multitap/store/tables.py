@@ -2,10 +2,11 @@
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from itertools import chain, compress
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, assert_never, get_args
 
 import msgspec
@@ -348,7 +349,7 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
         }
 
     def row(self) -> Row:
-        """The values for `INSERT_CALLS`."""
+        """Its values for `INSERT_CALLS`."""
         return (
             self.at,
             encodable(self.server),
@@ -367,6 +368,24 @@ class CallRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
             self.exchange.id if isinstance(self.exchange, RecordedExchange) else self.exchange,
             self.trace,
         )
+
+
+_CALL_VALUES = attrgetter(
+    *("at", "server", "tool", "seconds", "outcome._value_", "bytes_in", "bytes_out"),
+    *("error", "agent", "session", "client", "queued", "connecting", "encoding"),
+    *("exchange", "trace"),
+)
+_CALL_TEXTS = attrgetter("server", "tool", "agent", "session", "client")
+_CALL_ERROR, _CALL_EXCHANGE = attrgetter("error"), attrgetter("exchange")
+
+
+def call_rows(records: Collection[CallRecord]) -> list[Row]:
+    """The values for `INSERT_CALLS`."""
+    texts: set[str | None] = {*chain.from_iterable(map(_CALL_TEXTS, records))}
+    is_long = any(map(_CALL_ERROR, records)) or any(map(_CALL_EXCHANGE, records))
+    if is_long or not all(text is None or text.isascii() for text in texts):
+        return [record.row() for record in records]
+    return [*map(_CALL_VALUES, records)]  # in C: row by row, this takes ten times as long
 
 
 class LogRecord(msgspec.Struct, frozen=True, kw_only=True):

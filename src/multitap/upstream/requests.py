@@ -35,7 +35,7 @@ from multitap.upstream.availability import Availability
 from multitap.upstream.handshake import Era
 from multitap.upstream.report import ServerReport
 from multitap.upstream.session import Session
-from multitap.wire.jsonrpc import URL_ELICITATION_REQUIRED, RpcError
+from multitap.wire.jsonrpc import URL_ELICITATION_REQUIRED, RpcError, usual_result
 from multitap.wire.request import Deadline, Request
 from multitap.wire.wire import OnProgress
 
@@ -44,6 +44,7 @@ _BRISK = 0.1  # seconds since the last answer, after which a server counts as sl
 _EARLY_PATIENCE = 30.0  # seconds that a notification waits for a server that starts
 _MOST_EARLY = 64  # notifications that wait for one server
 _MOST_QUIET, _LONGEST_SUBJECT = 20_000, 256  # subjects, twice as many as a server has tools
+_STATELESS = Era.STATELESS  # read once: enum attributes are slow
 _MIXING = frozenset({"stdio", "sse"})
 """Wires on which a server's messages do not name their call."""
 
@@ -251,23 +252,22 @@ class RequestPath:
         """Whether the last request timed out and the server has not answered since."""
         self._clock = asyncio.get_running_loop().time  # looked up once: finding the loop is slow
 
-    async def request(self, request: Request) -> Raw:
+    async def request(self, request: Request, begun: Session | None = None) -> Raw:
         """Send a request to the server and return its undecoded result.
 
         The only path of requests to a server: it takes and returns a slot, and decides whether a
-        lost request is sent again.
+        lost request is sent again. A request that was `begun` goes on in its session.
 
         Raises:
             UpstreamError: The request failed; the subclass says why.
         """
         if (on_progress := request.on_progress) is not None:
             request.on_progress = self._redacting(on_progress)
-        slots, slot_holder = self.slots, request.slot_holder
-        if not slots.take(slot_holder):
+        if begun is None and not self.slots.take(request.slot_holder):
             await self._queue(request)
         try:
             try:
-                session = self._availability.session or await self._session(request)
+                session = begun or self._availability.session or await self._session(request)
                 result = await session.request(request)
             except (WireFault, RpcError) as exc:
                 fault = exc
@@ -276,11 +276,50 @@ class RequestPath:
                 return result
             return await self._retry_or_raise(request, fault)
         finally:
-            slots.give(slot_holder)
-            self.last_used = self._clock()
-            habits = self._attribution.habits
-            if habits.asks:
-                habits.changed.ring()  # waiting clients may have their turn
+            self._on_end(request)
+
+    def begin(self, request: Request, on_news: Callable[[], None]) -> Session | None:
+        """Send a request without a task; None if it has to wait for more than its answer.
+
+        `on_news` is called once, when `result` may have its result, with the same session.
+        """
+        session = self._availability.session
+        if session is None or (wire := session.direct) is None:
+            return None
+        if request.on_progress or request.is_relayed or not self.slots.take(request.slot_holder):
+            return None
+        is_sent = False
+        try:
+            if session.era is _STATELESS:
+                session.address(request)
+            is_sent = wire.begin(request, on_news)
+        except WireFault:
+            pass  # `request` says what is wrong
+        finally:
+            if not is_sent:
+                self.slots.give(request.slot_holder)
+        return session if is_sent else None
+
+    def result(self, request: Request, session: Session) -> Raw | None:
+        """The usual result of a request that was begun; None: `request` goes on with it."""
+        pending = request.pending
+        if pending is None or pending.answer is None:
+            return None
+        result = usual_result(pending.answer)
+        if result is None or (session.era is _STATELESS and not session.is_final(request, result)):
+            return None
+        request.pending = None
+        self._unanswered = False
+        self._on_end(request)
+        return result
+
+    def _on_end(self, request: Request) -> None:
+        """Return the slot of a request."""
+        self.slots.give(request.slot_holder)
+        self.last_used = self._clock()
+        habits = self._attribution.habits
+        if habits.asks:
+            habits.changed.ring()  # waiting clients may have their turn
 
     async def tell(self, method: str, params: Mapping[str, Any] | None = None) -> None:
         """Send a notification, if the server is connected and of the handshake era."""

@@ -17,11 +17,11 @@ from multitap.errors import AnswerInvalid, quoted
 from multitap.redaction import Redactor
 from multitap.trust.questions import QuestionRefused
 from multitap.upstream.handshake import Era, Handshake, SessionTerms, era_of
-from multitap.upstream.questions import CallContext, Handlers, OnBehalfOf, RequestOrigin
+from multitap.upstream.questions import Handlers, OnBehalfOf, RequestOrigin, client_of
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.request import Request, make_request, members
-from multitap.wire.wire import Inbound, Wire
+from multitap.wire.wire import DirectWire, Inbound, Wire
 
 OnNotification = Callable[[str, Raw, object | None], None]
 """Called with a notification and its call, if that is certain."""
@@ -95,9 +95,32 @@ class Session:
     def travel(self, wire: Wire) -> None:
         """Use another wire to the same server from now on."""
         self.wire = wire
+        self.direct = wire if isinstance(wire, DirectWire) else None
+        """The wire, if it sends requests without a task."""
         # an attribute, not a method: the handshake era adds nothing, and so costs no frame
         self.request = wire.request if self.era is Era.HANDSHAKE else self._request
         """Sends a request; the host's handlers answer what the server asks back."""
+
+    def address(self, request: Request) -> None:
+        """Add what each request to a stateless server carries."""
+        client = client_of(request.call)
+        if request.takes_task:
+            request.stamp = self._stamp_with_tasks(client)
+        else:
+            request.stamp = self._stamp if client is None else self._stamp_of(client)
+        if self._has_headers:
+            request.headers = self._headers(request)
+
+    def is_final(self, request: Request, result: Raw) -> bool:
+        """Whether a stateless server's result is one as it is, and asks nothing back."""
+        if _is_complete(result):
+            return True
+        if _drives_rounds(request):
+            return _begins_complete(result) is not None and not _may_ask_back(result)
+        try:
+            return not _asks_back(result)
+        except AnswerInvalid:
+            return False
 
     async def _request(self, request: Request) -> Raw:
         """Send a request to a stateless server.
@@ -110,21 +133,12 @@ class Session:
         """
         if request.is_relayed:
             return await self.wire.request(request)
-        call = request.call
-        client = call.client if isinstance(call, CallContext) else None
-        if request.takes_task:
-            request.stamp = self._stamp_with_tasks(client)
-        else:
-            request.stamp = self._stamp if client is None else self._stamp_of(client)
-        if self._has_headers:
-            request.headers = self._headers(request)
+        if request.pending is None:
+            self.address(request)
         result = await self.wire.request(request)
-        if client is not None and client.drives_rounds:
+        if _drives_rounds(request):
             # the client answers itself, and has to know which server asks
-            # the last such member counts, and servers send it last: the end is enough
-            if _ends_complete(memoryview(result)[-_END:]):
-                return result
-            return self._check_kind(result)
+            return result if _is_complete(result) else self._check_kind(result)
         if not _asks_back(result):
             return result
         # the answers come from people and other servers
@@ -372,6 +386,18 @@ def _without_task(params: Mapping[str, Any]) -> Mapping[str, Any]:
         if rest
         else {key: params[key] for key in params if key != "_meta"}
     )
+
+
+def _drives_rounds(request: Request) -> bool:
+    """Whether the client of a request itself answers what servers ask back."""
+    client = client_of(request.call)
+    return client is not None and client.drives_rounds
+
+
+def _is_complete(result: Raw) -> bool:
+    """Whether a result says at its end that it is one, where most servers say it."""
+    # the last such member counts, so the end is enough
+    return _ends_complete(memoryview(result)[-_END:]) is not None
 
 
 def _may_ask_back(result: Raw) -> bool:

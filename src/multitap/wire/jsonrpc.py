@@ -90,6 +90,8 @@ RequestId = int | str
 Params = Mapping[str, Any]
 """Parameters of a message; any value may be a `Raw`, already encoded."""
 NOTHING, EMPTY = Raw(b""), Raw(b"{}")
+_SHORT = 8 * 1024
+"""Bytes of a result that cost less to copy than to send as a piece."""
 _BRACE = ord("{")
 """The first byte of every result object."""
 
@@ -222,6 +224,8 @@ def answer(request_id: RequestId, result: Any) -> bytes:
 def answer_pieces(request_id: Raw, result: Result) -> MessagePieces:
     """An answer in pieces, so that a long result is not copied."""
     # the id as the client wrote it
+    if not isinstance(result, tuple) and len(result) <= _SHORT:
+        return (b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (request_id, result),)
     head = b'{"jsonrpc":"2.0","id":%b,"result":' % request_id
     return (head, *result, b"}") if isinstance(result, tuple) else (head, result, b"}")
 
@@ -235,6 +239,14 @@ def refusal(request_id: RequestId | Raw, error: RpcError) -> bytes:
     return encode({"jsonrpc": "2.0", "id": request_id if is_known else None, "error": body})
 
 
+def usual_result(message: Envelope) -> Raw | None:
+    """The result of an answer that is as it should be; None for all others."""
+    result = message.result
+    if len(result) and memoryview(result)[0] == _BRACE and not len(message.error):
+        return result
+    return None
+
+
 def result_of(message: Envelope) -> Raw:
     """The result of an answer: whether an answer is a good one is decided here alone.
 
@@ -242,9 +254,9 @@ def result_of(message: Envelope) -> Raw:
         RpcError: The answer is an error.
         AnswerInvalid: It is neither.
     """
+    if (usual := usual_result(message)) is not None:
+        return usual
     result, error = message.result, message.error
-    if len(result) and memoryview(result)[0] == _BRACE and not len(error):
-        return result  # the usual case
     # some servers send both members, and null for the one that does not apply
     if len(error) and bytes(memoryview(error)[:4]) != b"null":
         try:

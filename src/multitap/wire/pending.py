@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from time import perf_counter
 from typing import Any, NoReturn, Self
@@ -78,8 +78,9 @@ class ProgressReport(msgspec.Struct):
 class PendingRequest(msgspec.Struct, eq=False):
     """One request, from before it is sent until its answer has arrived.
 
-    `await pending.news()` waits for the answer, a fault, or `stir`. Longer work on the request runs
-    in a task inside `with pending`, which ends with the deadline or with the wire.
+    `await pending.news()` waits for the answer, a fault, or `stir`; without a task, `on_news` is
+    called for the next of them. Longer work on the request runs in a task inside `with pending`,
+    which ends with the deadline or with the wire.
     """
 
     pending_requests: "PendingRequests"
@@ -93,6 +94,9 @@ class PendingRequest(msgspec.Struct, eq=False):
     """What came back on a connection of its own; its wire knows what that is."""
     fault: Exception | None = None
     """Why there will be no answer."""
+    connection: Any = None
+    """The connection of its own on which it was sent; its wire knows what that is."""
+    on_news: Callable[[], None] | None = None
     _waiter: asyncio.Future[None] | None = None
     _since: float = 0.0
     _held: int = 0
@@ -132,8 +136,14 @@ class PendingRequest(msgspec.Struct, eq=False):
     def news(self) -> Awaitable[None]:
         """A future for the next news; only call it while `waiting`."""
         self._waiter = waiter = self.pending_requests.loop.create_future()
+        self.on_news = None
         self._since = perf_counter()
         return waiter
+
+    def listen(self, on_news: Callable[[], None]) -> None:
+        """Call `on_news` once, at the next news."""
+        self.on_news = on_news
+        self._since = perf_counter()
 
     def raise_fault(self) -> NoReturn:
         """Raise the fault, and drop it to break the reference cycle with its frames."""
@@ -142,6 +152,11 @@ class PendingRequest(msgspec.Struct, eq=False):
 
     def stir(self, _: object = None) -> None:
         """Wake the waiter."""
+        if (on_news := self.on_news) is not None:
+            self.on_news = None
+            self.request.waited += perf_counter() - self._since
+            on_news()
+            return
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             self.request.waited += perf_counter() - self._since
@@ -177,7 +192,7 @@ class PendingRequest(msgspec.Struct, eq=False):
             self._interrupt()
 
     def _interrupt(self) -> None:
-        if self._waiter is not None:
+        if self._waiter is not None or self.on_news is not None:
             self.stir()
         elif self._task is not None and not self._expired:
             if self._task is asyncio.current_task(self.pending_requests.loop):

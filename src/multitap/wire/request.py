@@ -3,12 +3,15 @@
 import asyncio
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from multitap.wire.jsonrpc import NAMING_PARAMS, encode
 from multitap.wire.wire import OnProgress
+
+if TYPE_CHECKING:
+    from multitap.wire.pending import PendingRequest
 
 
 class Deadline(msgspec.Struct, eq=False, gc=False):
@@ -81,6 +84,8 @@ class Request(msgspec.Struct):
     """Seconds between its bytes and those of the answer; 0 if its wire does not know."""
     takes_task: bool = False
     """Whether a stateless server may answer with a task instead of the result."""
+    pending: "PendingRequest | None" = None
+    """The same on its wire, if it was sent without a task and no task has taken it over yet."""
     is_relayed: bool = False
     """Whether it comes from another replica, whose session has already handled it."""
 

@@ -8,7 +8,7 @@ import shutil
 import struct
 import termios
 from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -145,11 +145,14 @@ class StdioWire:
         return self._exchange.fault
 
     async def request(self, request: Request) -> Raw:
-        exchange = self._exchange
-        pending = exchange.begin(request)
+        exchange, pending = self._exchange, request.pending
+        request.pending, is_sent = None, pending is not None
+        if pending is None:
+            pending = exchange.begin(request)
         try:
-            self._send(pending.message(), pending)
-            if pending.fault is None:
+            if not is_sent:
+                self._send(pending.message(), pending)
+            if pending.waiting:
                 await pending.news()
             if (answer := pending.answer) is None:
                 pending.raise_fault()
@@ -158,6 +161,13 @@ class StdioWire:
             exchange.fail(pending, exc, self._writer.call_off if request.cancellable else None)
             raise
         return result_of(answer)  # `pending` was removed when its answer arrived
+
+    def begin(self, request: Request, on_news: Callable[[], None]) -> bool:
+        """See `DirectWire`."""
+        request.pending = pending = self._exchange.begin(request)
+        pending.listen(on_news)
+        self._send(pending.message(), pending)
+        return True
 
     async def notify(
         self,

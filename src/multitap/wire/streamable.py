@@ -2,16 +2,19 @@
 
 import contextlib
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 
 import anyio
+import msgspec
 from msgspec import UNSET, Raw
 
 from multitap.config.models import HttpServer
 from multitap.errors import AnswerInvalid, RequestFailed, SessionLost, WireFault, ungrouped
 from multitap.http.client.client import http_client
+from multitap.http.client.connection import ClientConnection, Heard
 from multitap.http.client.events import Event, EventParser
 from multitap.http.client.messages import Response, merge, without
 from multitap.limits import Budget, Turns
@@ -54,6 +57,17 @@ async def open_streamable(
                     await wire.aclose()
 
 
+class SentOn(msgspec.Struct, eq=False):
+    """The connection on which a request was sent."""
+
+    connection: ClientConnection
+    head: bytes
+    """The head with which it was sent."""
+    on_reply: Heard
+    stream: EventParser | None = None
+    """Parses the response, if it has events."""
+
+
 class StreamableWire(HttpWire):
     """See `Wire`; for both eras, chosen by `establish`."""
 
@@ -79,35 +93,89 @@ class StreamableWire(HttpWire):
                 (await self._origin.ask("DELETE", self._headers)).close()
 
     async def request(self, request: Request) -> Raw:
-        exchange = self._exchange
-        pending = exchange.begin(request)
+        exchange, pending = self._exchange, request.pending
+        request.pending = None
+        if pending is None:
+            pending = exchange.begin(request)
         try:
-            message = pending.message()
-            idle = self._origin.idle(self._endpoint, self._headers, request.headers)
-            if idle is None or request.method == "initialize":
-                answer = await self._connect_and_ask(request, pending, message)
-            else:
-                connection, head = idle
-                pending.sent = True
-                on_reply = pending.on_reply  # the connection compares this object by identity
-                connection.send(head, message, on_reply)
-                try:
-                    await pending.news()
-                    if pending.reply is None:
-                        pending.raise_fault()
-                except BaseException:
-                    connection.forget(on_reply)
-                    if pending.reply is not None:
-                        pending.reply.close()
-                    raise
-                response: Response = pending.reply
-                answer = self._plain_answer(response, pending) or await self._answer(
-                    response, pending, request, message, head
+            if pending.sent or self._send_at_once(pending):
+                response = await self._wait_response(pending)
+                answer = (
+                    pending.answer
+                    or self._plain_answer(response, pending)
+                    or await self._answer(response, pending)
                 )
+            else:
+                answer = await self._connect_and_ask(request, pending, pending.message())
         except BaseException as exc:
             exchange.fail(pending, exc, self._call_off if request.cancellable else None)
             raise
+        finally:
+            pending.connection = None  # breaks the reference cycle
         return exchange.result(pending, answer)
+
+    def begin(self, request: Request, on_news: Callable[[], None]) -> bool:
+        """See `DirectWire`."""
+        pending = self._exchange.begin(request)
+        if not self._send_at_once(pending):
+            self._pending_requests.leave(pending)
+            return False
+        request.pending = pending
+        pending.listen(on_news)
+        return True
+
+    def _send_at_once(self, pending: PendingRequest) -> bool:
+        """Send a request on an idle connection, if there is one."""
+        request = pending.request
+        idle = self._origin.idle(self._endpoint, self._headers, request.headers)
+        if idle is None or request.method == "initialize":
+            return False
+        connection, head = idle
+        pending.sent = True
+        on_reply = partial(self._on_reply, pending)
+        pending.connection = SentOn(connection, head, on_reply)
+        connection.send(head, pending.message(), on_reply)
+        return True
+
+    def _on_reply(self, pending: PendingRequest, outcome: Response | WireFault) -> None:
+        """Take what came back on a connection: usually the whole answer."""
+        if isinstance(outcome, Response) and (answer := self._answer_in_sight(outcome, pending)):
+            pending.reply = outcome
+            pending.settle(answer)
+            pending.connection = None  # breaks the reference cycle
+        else:
+            pending.on_reply(outcome)
+
+    def _answer_in_sight(
+        self, response: Response, pending: PendingRequest
+    ) -> Envelope | AnswerInvalid | None:
+        """The answer in what has arrived of a response; None if there is more to do."""
+        sent_on: SentOn = pending.connection
+        try:
+            if response.status == _OK and response.content_type == EVENTS:
+                sent_on.stream = EventParser(self._origin.limit)
+                return self._next(response, pending, sent_on.stream)
+            return self._plain_answer(response, pending)
+        except AnswerInvalid as exc:
+            response.close()
+            return exc
+
+    async def _wait_response(self, pending: PendingRequest) -> Response:
+        """The response on an idle connection."""
+        try:
+            if pending.reply is None and pending.fault is None:
+                await pending.news()
+            response: Response | None = pending.reply
+            if response is None or (pending.answer is None and pending.fault is not None):
+                pending.raise_fault()
+        except BaseException:
+            sent_on: SentOn | None = pending.connection
+            if sent_on is not None:
+                sent_on.connection.forget(sent_on.on_reply)
+            if pending.reply is not None:
+                pending.reply.close()
+            raise
+        return response
 
     def _plain_answer(self, response: Response, pending: PendingRequest) -> Envelope | None:
         """The answer in a complete response, the usual case; None if it needs more work."""
@@ -132,15 +200,13 @@ class StreamableWire(HttpWire):
         self,
         response: Response,
         pending: PendingRequest,
-        request: Request,
-        message: bytes,
-        head: bytes,
     ) -> Envelope:
         """The answer in a response; needs a task only if it has to wait."""
-        stream = EventParser(self._origin.limit)
+        sent_on: SentOn = pending.connection  # there is no answer yet
+        stream = sent_on.stream or EventParser(self._origin.limit)
         try:
             is_events = response.status == _OK and response.content_type == EVENTS
-            if is_events and (answer := await self._next(response, pending, stream)) is not None:
+            if is_events and (answer := await self._wait_next(response, pending, stream)):
                 return answer
         except BaseException:
             response.heed(None)
@@ -152,32 +218,39 @@ class StreamableWire(HttpWire):
                     response,
                     self._endpoint,
                     self._headers,
-                    extra=request.headers,
-                    message=message,
+                    extra=pending.request.headers,
+                    message=pending.message(),
                     pending=pending,
-                    head=head,
+                    head=sent_on.head,
                 )
             return await self._answer_in(response, pending, stream)
 
-    async def _next(
+    def _next(
+        self, response: Response, pending: PendingRequest, stream: EventParser
+    ) -> Envelope | None:
+        """The answer among the events that are here; None if it is not."""
+        if (chunk := response.here()) is None:
+            return None
+        if chunk:
+            stream.feed(chunk)
+        answer = self._hear(stream, pending, Budget())
+        if answer is not None:
+            self._origin.linger(response)
+        return answer
+
+    async def _wait_next(
         self, response: Response, pending: PendingRequest, stream: EventParser
     ) -> Envelope | None:
         """The answer among the next events; None if it takes more turns."""
-        while (chunk := response.here()) is not None:
-            if chunk:
-                stream.feed(chunk)
-            answer = self._hear(stream, pending, Budget())
-            if answer is not None:
-                self._origin.linger(response)
-                return answer
-            if response.ended or not stream.drained:
+        while (answer := self._next(response, pending, stream)) is None:
+            if response.is_compressed or response.ended or not stream.drained:
                 break
             response.heed(pending.stir)
             if pending.fault is None:
                 await pending.news()
             if pending.fault is not None:
                 pending.raise_fault()
-        return None
+        return answer
 
     async def _answer_in(
         self, response: Response, pending: PendingRequest, stream: EventParser

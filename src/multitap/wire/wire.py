@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import Raw
@@ -152,4 +152,23 @@ class Wire(Protocol):
 
     def evidence(self) -> Evidence:
         """The current evidence about the server's condition."""
+        ...
+
+
+@runtime_checkable
+class DirectWire(Protocol):
+    """A wire that sends a request without a task, as long as nothing has to be waited for.
+
+    Most requests only wait for their answer, and a task for that costs more than the rest.
+    """
+
+    def begin(self, request: "Request", on_news: Callable[[], None]) -> bool:
+        """Send a request now; returns False, with nothing sent, if it has to wait for that.
+
+        `on_news` is called once, usually with the answer in `request.pending`. `Wire.request` goes
+        on with the request instead, from wherever it is.
+
+        Raises:
+            WireClosed: The wire is closed.
+        """
         ...

@@ -3,7 +3,7 @@
 import asyncio
 import re
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
 
 import anyio
+import msgspec
 from msgspec import Raw
 
 from multitap.catalog.audience import Audience
@@ -71,6 +72,7 @@ from multitap.http.server.request import (
 )
 from multitap.http.server.server import open_http_server
 from multitap.http.server.tls import ServerTls
+from multitap.hub.calls import Call
 from multitap.wire.jsonrpc import (
     CLIENT_CAPABILITIES_KEY,
     EMPTY,
@@ -122,6 +124,54 @@ class ConsoleApp(HttpApp, Protocol):
     def end_streams(self) -> None:
         """End the event streams of all browsers."""
         ...
+
+
+class DirectCall(msgspec.Struct, eq=False):
+    """A call that only waits for its server, and so needs no task unless something is unusual."""
+
+    front: "HttpFront"
+    http_request: HttpRequest
+    client: Client
+    message: CallMessage
+    request: ClientRequest
+    key: bytes | None
+    """Its id for cancellation; None in the stateless era."""
+    call: Call | None = None
+
+    def on_news(self) -> None:
+        """Answer the client; a call without the usual result goes on in a task."""
+        http_request, call, error = self.http_request, self.call, None
+        try:
+            gateway = self.front.gateway
+            result = None
+            # a stream ends some time after its last message, for which a task waits
+            if call is not None and http_request.stream_begun is None:
+                result = gateway.calls.end(self.request, call)
+            if result is None:
+                self.become_task()
+                return
+            http_request.answer(answer_pieces(self.message.id, result))
+            gateway.on_answered(self.request, http_request.arrived)
+        except Exception as exc:  # noqa: BLE001 - boundary: one bad answer must not end the server's connection
+            error = exc
+        http_request.become_task = None
+        if self.key is not None:
+            del self.client.scopes[self.key]  # first: the next request may have the same id
+        http_request.on_end(error)
+
+    def become_task(self) -> None:
+        """Go on in a task: something has to be waited for, or the call is cancelled."""
+        http_request, call = self.http_request, self.call
+        # news that come before the task has begun are for the task
+        if call is not None and call.request is not None and call.request.pending is not None:
+            call.request.pending.on_news = None
+        rest = self.front.answer(
+            *(http_request, self.client, self.message),
+            key=self.key,
+            request=self.request,
+            call=call,
+        )
+        http_request.writer.tasks.begin(http_request, rest)
 
 
 class HttpFront:
@@ -333,7 +383,7 @@ class HttpFront:
             return self._post_any(http_request)
         if isinstance(cached, KnownCall) and cached.fits(message.params, self.gateway.hub):
             http_request.may_stream = True
-            return self._answer(http_request, cached.client, message, cached=cached)
+            return self._begin_call(http_request, cached.client, message, cached=cached)
         if isinstance(cached, HttpSession) and cached.is_open:
             cached.used, cached.is_used = self._clock(), True
             return self._answer_in_session(http_request, cached, message)
@@ -385,7 +435,7 @@ class HttpFront:
             http_request.say(406, "a stream of changes needs Accept: text/event-stream")
             return None
         http_request.may_stream = True
-        return self._answer(http_request, client, message, params=params)
+        return self.answer(http_request, client, message, params=params)
 
     def _notify_stateless(self, http_request: HttpRequest, message: ClientMessage) -> None:
         # MCP's own notifications belong to sessions and connections, which there are none of
@@ -489,7 +539,34 @@ class HttpFront:
         client.scopes[key] = http_request
         http_request.may_stream = True
         http_request.keeper = session.streams
-        return self._answer(http_request, client, message, key=key)
+        if isinstance(message, CallMessage):
+            return self._begin_call(http_request, client, message, key=key)
+        return self.answer(http_request, client, message, key=key)
+
+    def _begin_call(
+        self,
+        http_request: HttpRequest,
+        client: Client,
+        message: CallMessage,
+        *,
+        key: bytes | None = None,
+        cached: KnownCall | None = None,
+    ) -> ToDo:
+        """Make a call without a task if it only waits for its server; for arguments see `answer`.
+
+        Most do, and a task costs more than the rest of them.
+        """
+        try:
+            request = _request(http_request, client, message, None, key, cached)
+        except RpcError:
+            return self.answer(http_request, client, message, key=key, cached=cached)
+        work = DirectCall(self, http_request, client, message, request, key)
+        call = self.gateway.calls.begin(request, work.on_news)
+        if call is None:
+            return self.answer(http_request, client, message, key=key, request=request)
+        work.call = call
+        http_request.become_task = work.become_task
+        return None
 
     def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
         """Refuse a request whose id is in use, or beyond the limit of its session."""
@@ -502,7 +579,7 @@ class HttpFront:
             error = RpcError(client_errors.OVERLOADED, reason, {"reason": "overloaded"})
             _refuse(http_request, request_id, error)
 
-    async def _answer(
+    async def answer(
         self,
         http_request: HttpRequest,
         client: Client,
@@ -511,6 +588,8 @@ class HttpFront:
         params: RequestParams | None = None,
         key: bytes | None = None,
         cached: KnownCall | None = None,
+        request: ClientRequest | None = None,
+        call: Call | None = None,
     ) -> None:
         """Answer a request with its result or an error.
 
@@ -521,15 +600,14 @@ class HttpFront:
             params: Its parameters, if they are already decoded.
             key: The id for cancellation; None in the stateless era: disconnecting cancels.
             cached: The last call with the same head, name and `_meta`.
+            request: The client's request, if it is already made.
+            call: The call, if it was begun.
         """
         outcome: Result | Exception | None = None
-        request: ClientRequest | None = None
         try:
-            request = _request(http_request, client, message, params, key, cached)
-            if isinstance(message, CallMessage) or message.method == "tools/call":
-                outcome = await self.gateway.calls.answer(request)
-            else:
-                outcome = await self.gateway.answer(request, message)
+            if request is None:
+                request = _request(http_request, client, message, params, key, cached)
+            outcome = await self._result(request, message, call)
         except asyncio.CancelledError:
             # ours to swallow only if the client asked for it: a shutdown must go on
             if http_request.is_gone or not http_request.stopped:
@@ -558,6 +636,16 @@ class HttpFront:
                 await poured.wait()
         finally:
             outcome = None  # breaks the reference cycle of error and frame
+
+    def _result(
+        self, request: ClientRequest, message: ClientMessage | CallMessage, call: Call | None
+    ) -> Awaitable[Result]:
+        """The result of a request; `call` was begun for it."""
+        if call is not None:
+            return self.gateway.calls.finish(request, call)
+        if isinstance(message, CallMessage) or message.method == "tools/call":
+            return self.gateway.calls.answer(request)
+        return self.gateway.answer(request, message)
 
     async def _listen(self, http_request: HttpRequest) -> None:
         if http_request.head.headers.get(VERSION_FIELD) in STATELESS:

@@ -216,7 +216,11 @@ class Response(msgspec.Struct, eq=False):
 
     def here(self) -> bytes | None:
         """Take the bytes that have arrived; None if the body is compressed."""
-        return None if b"content-encoding" in self.fields else self._take()
+        return None if self.is_compressed else self._take()
+
+    @property
+    def is_compressed(self) -> bool:
+        return b"content-encoding" in self.fields
 
     async def chunk(self) -> bytes:
         """Wait for the next bytes of the body, decompressed in bounded pieces; empty at its end."""

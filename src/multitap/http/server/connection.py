@@ -678,10 +678,10 @@ class Responder:
         else:
             http_request.say(BUSY, self._under_way.refusal(head.holder), extra=[*RETRY])
             self._connections.rejections[BUSY] += 1
-        if to_do is None:
-            self.on_finished(http_request)
-        else:
+        if to_do is not None:
             self.tasks.begin(http_request, to_do)
+        elif http_request.become_task is None:
+            self.on_finished(http_request)
 
     def on_finished(self, http_request: HttpRequest) -> None:
         """Finish a request; then answer the next one."""

@@ -309,8 +309,8 @@ class HttpRequest(Work, eq=False, kw_only=True):
         extra: Headers | None = None,
     ) -> None:
         """Answer with a complete body."""
-        pieces = [*parts]
-        size = sum(map(len, pieces))
+        pieces = parts if isinstance(parts, tuple) else (*parts,)
+        size = len(pieces[0]) if len(pieces) == 1 else sum(map(len, pieces))
         head = b"%bcontent-type: %b\r\ncontent-length: %d\r\n%b%b%b" % (
             STATUS[status],
             kind,

@@ -41,7 +41,7 @@ from multitap.gateway.tool_search import ToolSearch, refusal, text_answer
 from multitap.gateway.traces import RequestTraces
 from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
-from multitap.hub.calls import Call
+from multitap.hub.calls import PendingCall
 from multitap.hub.hub import Hub
 from multitap.hub.personal_servers import is_connect
 from multitap.hub.routes import Route, hidden_from_client, look_up, unknown
@@ -413,7 +413,7 @@ class ToolCalls:
             return self._traced(request)
         return self._counted(request, self._traced)
 
-    def begin(self, request: ClientRequest, on_news: Callable[[], None]) -> Call | None:
+    def begin(self, request: ClientRequest, on_news: Callable[[], None]) -> PendingCall | None:
         """Make a call without a task; None if it waits for more than its server.
 
         `on_news` is called once, when `end` may have its result. Until then and afterwards,
@@ -436,7 +436,7 @@ class ToolCalls:
         context = CallContext(client=request)
         return self._hub.calls.begin(route, params.arguments, context, on_news)
 
-    def end(self, request: ClientRequest, call: Call) -> Result | None:
+    def end(self, request: ClientRequest, call: PendingCall) -> Result | None:
         """The result of a call that was begun, if it is here and as usual; None: `finish` it."""
         called = self._hub.calls.end(call)
         if called is None:
@@ -447,7 +447,7 @@ class ToolCalls:
         except UNPARSABLE:
             return None
 
-    def finish(self, request: ClientRequest, call: Call) -> Awaitable[Result]:
+    def finish(self, request: ClientRequest, call: PendingCall) -> Awaitable[Result]:
         """Go on with a call that was begun; raises what `answer` raises."""
         return self._answer(request, call=call)
 
@@ -476,7 +476,7 @@ class ToolCalls:
         return self._answer(request)
 
     async def _answer(  # noqa: C901, PLR0911, PLR0912 - in one piece: every call takes this way
-        self, request: ClientRequest, *, is_inner: bool = False, call: Call | None = None
+        self, request: ClientRequest, *, is_inner: bool = False, call: PendingCall | None = None
     ) -> Result:
         """The same.
 

@@ -70,7 +70,7 @@ CHECKED = 256 * 1024
 """Bytes of undecoded arguments above which the server checks them."""
 
 
-class Call(msgspec.Struct, eq=False):
+class PendingCall(msgspec.Struct, eq=False):
     """One call, from its arguments to its record."""
 
     route: Route
@@ -184,12 +184,12 @@ class Calls:
             UpstreamError: The server could not answer; the subclass says why.
             MultitapError: The call was made, but the required audit log cannot be written.
         """
-        call = Call(route, arguments, context, perf_counter(), deadline, meta, extra)
+        call = PendingCall(route, arguments, context, perf_counter(), deadline, meta, extra)
         return self.finish(call)
 
     def begin(
         self, route: Route, arguments: Raw, context: CallContext, on_news: Callable[[], None]
-    ) -> "Call | None":
+    ) -> "PendingCall | None":
         """Make a call without a task; None if it waits for more than its server.
 
         `on_news` is called once, when `end` may have its result. Until then and afterwards,
@@ -198,13 +198,13 @@ class Calls:
         link = route.link
         if not route.is_plain or link.task_tools or self._trail.is_required or self.is_traced:
             return None
-        call = Call(route, arguments, context, perf_counter())
+        call = PendingCall(route, arguments, context, perf_counter())
         call.encoded = arguments
         request = self._prepare(call)
         call.session = link.requests.begin(request, on_news)
         return None if call.session is None else call
 
-    def end(self, call: "Call") -> ToolResult | None:
+    def end(self, call: "PendingCall") -> ToolResult | None:
         """The result of a call that was begun, if it is here and as usual; None: `finish` it."""
         request, session = call.request, call.session
         if request is None or session is None:
@@ -220,7 +220,7 @@ class Calls:
             self._record(call, _ERROR if result.is_error_known else _OK)
         return result
 
-    async def finish(self, call: "Call") -> ToolResult:  # noqa: C901, PLR0912 - in one piece: every call in a task takes this way
+    async def finish(self, call: "PendingCall") -> ToolResult:  # noqa: C901, PLR0912 - in one piece: every call in a task takes this way
         """Make a call, or go on with one that was begun; raises what `make` raises."""
         if call.result is not None:
             return call.result
@@ -272,7 +272,7 @@ class Calls:
                 await self._trail.wait_written(call.result)
         return result
 
-    def _admit(self, call: "Call") -> None:
+    def _admit(self, call: "PendingCall") -> None:
         """Check permission and arguments, and encode these.
 
         Raises:
@@ -285,7 +285,7 @@ class Calls:
             _check(route, arguments)
         call.encoded = arguments if isinstance(arguments, Raw) else _encode_arguments(arguments)
 
-    def _prepare(self, call: "Call") -> Request:
+    def _prepare(self, call: "PendingCall") -> Request:
         """The request of a call that is admitted."""
         route, context = call.route, call.context
         client = context.client
@@ -303,7 +303,7 @@ class Calls:
         call.sent = perf_counter()
         return request
 
-    def _find_cached(self, call: "Call") -> Raw | None:
+    def _find_cached(self, call: "PendingCall") -> Raw | None:
         """The result of an equal call that may be given again."""
         if call.extra or call.context.on_task is not None:
             return None
@@ -314,7 +314,11 @@ class Calls:
         return raw
 
     def _record(
-        self, call: "Call", outcome: Outcome, error: str | None = None, failure: str | None = None
+        self,
+        call: "PendingCall",
+        outcome: Outcome,
+        error: str | None = None,
+        failure: str | None = None,
     ) -> None:
         """Record a call that has ended: for metrics, call log, audit log and watchers."""
         record = self._describe(call, outcome, error, failure)
@@ -334,7 +338,7 @@ class Calls:
             self._events.publish(_event(record))
 
     def _describe(
-        self, call: "Call", outcome: Outcome, error: str | None, failure: str | None
+        self, call: "PendingCall", outcome: Outcome, error: str | None, failure: str | None
     ) -> CallRecord:
         """The record of a call; notes its times in the result."""
         route, context, request, result = call.route, call.context, call.request, call.result
@@ -386,13 +390,13 @@ class Calls:
         """
         return _look_at(route, raw) or await _vet(route, raw)
 
-    def _keep(self, call: "Call", outcome: Outcome) -> RecordedExchange | None:
+    def _keep(self, call: "PendingCall", outcome: Outcome) -> RecordedExchange | None:
         if self._recording == "errors" and outcome is _OK:
             return None
         raw = b"" if call.result is None else bytes(call.result.raw)
         return keep_exchange(bytes(call.encoded), raw, call.route.link.report.redact)
 
-    async def _judge(self, call: "Call") -> None:
+    async def _judge(self, call: "PendingCall") -> None:
         """Check that the policy, or a person it asks, allows a call.
 
         Raises:
@@ -458,7 +462,7 @@ def _created_task(route: Route, raw: Raw) -> tasks.TaskState | None:
         raise BadAnswer(route.tool.server, str(exc)) from None
 
 
-async def _inspect(call: Call, request: Request, raw: Raw) -> ToolResult:
+async def _inspect(call: PendingCall, request: Request, raw: Raw) -> ToolResult:
     """The result of an unusual answer, such as a task, which is followed.
 
     Raises:

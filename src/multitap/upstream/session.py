@@ -115,10 +115,13 @@ class Session:
         """Whether a stateless server's result is one as it is, and asks nothing back."""
         if _is_complete(result):
             return True
-        if _drives_rounds(request):
-            return _begins_complete(result) is not None and not _may_ask_back(result)
         try:
-            return not _asks_back(result)
+            if not _drives_rounds(request):
+                return not _asks_back(result)
+            if _begins_complete(result) and not _may_ask_back(result):
+                return True
+            # its clients refuse one without a kind, and are asked by one of another
+            return _kind_of(result) == "complete"
         except AnswerInvalid:
             return False
 

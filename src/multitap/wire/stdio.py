@@ -152,7 +152,7 @@ class StdioWire:
         try:
             if not is_sent:
                 self._send(pending.message(), pending)
-            if pending.waiting:
+            if pending.answer is None and pending.fault is None:
                 await pending.news()
             if (answer := pending.answer) is None:
                 pending.raise_fault()

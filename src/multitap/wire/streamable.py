@@ -99,7 +99,7 @@ class StreamableWire(HttpWire):
             pending = exchange.begin(request)
         try:
             if pending.sent or self._send_at_once(pending):
-                response = await self._wait_response(pending)
+                response = await _wait_response(pending)
                 answer = (
                     pending.answer
                     or self._plain_answer(response, pending)
@@ -160,23 +160,6 @@ class StreamableWire(HttpWire):
             response.close()
             return exc
 
-    async def _wait_response(self, pending: PendingRequest) -> Response:
-        """The response on an idle connection."""
-        try:
-            if pending.reply is None and pending.fault is None:
-                await pending.news()
-            response: Response | None = pending.reply
-            if response is None or (pending.answer is None and pending.fault is not None):
-                pending.raise_fault()
-        except BaseException:
-            sent_on: SentOn | None = pending.connection
-            if sent_on is not None:
-                sent_on.connection.forget(sent_on.on_reply)
-            if pending.reply is not None:
-                pending.reply.close()
-            raise
-        return response
-
     def _plain_answer(self, response: Response, pending: PendingRequest) -> Envelope | None:
         """The answer in a complete response, the usual case; None if it needs more work."""
         if response.status != _OK or response.content_type != JSON:
@@ -184,7 +167,7 @@ class StreamableWire(HttpWire):
         body = response.body
         if body is None or len(body) > self._origin.limit:
             body = self._origin.whole(response)
-        return None if body is None else self._match(body, pending)
+        return None if body is None else _match(body, pending)
 
     async def _connect_and_ask(
         self, request: Request, pending: PendingRequest, message: bytes
@@ -265,7 +248,7 @@ class StreamableWire(HttpWire):
         if response.status == _OK and kind == EVENTS:
             return await self._follow(response, pending, stream)
         if response.status == _OK and kind == JSON:
-            return self._match(await self._origin.read(response), pending)
+            return _match(await self._origin.read(response), pending)
         if response.ok:
             raise _unusable(response, await self._origin.beginning(response, _QUOTED))
         raise await self._refusal(response, pending)
@@ -274,15 +257,6 @@ class StreamableWire(HttpWire):
         if name is not None:
             self._headers = merge(self._headers, {_SESSION: name})
             self._in_session = True
-
-    def _match(self, body: bytes, pending: PendingRequest) -> Envelope:
-        """The answer in a JSON body, which must belong to this request."""
-        message = read_message(body)
-        if (message.id != pending.id or message.method is not UNSET) and not answers(
-            message, pending
-        ):
-            raise AnswerInvalid(f"the answer is to another request{quote_data(body)}", sent=True)
-        return message
 
     async def _follow(
         self, response: Response, pending: PendingRequest, stream: EventParser
@@ -422,6 +396,32 @@ class StreamableWire(HttpWire):
         if event.data.lstrip().startswith((b"{", b"[")):
             return read_message(event.data)
         return None  # not parsed: there may be millions of them
+
+
+async def _wait_response(pending: PendingRequest) -> Response:
+    """The response on an idle connection."""
+    try:
+        if pending.reply is None and pending.fault is None:
+            await pending.news()
+        response: Response | None = pending.reply
+        if response is None or (pending.answer is None and pending.fault is not None):
+            pending.raise_fault()
+    except BaseException:
+        sent_on: SentOn | None = pending.connection
+        if sent_on is not None:
+            sent_on.connection.forget(sent_on.on_reply)
+        if pending.reply is not None:
+            pending.reply.close()
+        raise
+    return response
+
+
+def _match(body: bytes, pending: PendingRequest) -> Envelope:
+    """The answer in a JSON body, which must belong to this request."""
+    message = read_message(body)
+    if (message.id != pending.id or message.method is not UNSET) and not answers(message, pending):
+        raise AnswerInvalid(f"the answer is to another request{quote_data(body)}", sent=True)
+    return message
 
 
 def pause(retry: float | None, failures: int) -> float:

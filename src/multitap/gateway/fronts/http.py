@@ -72,7 +72,7 @@ from multitap.http.server.request import (
 )
 from multitap.http.server.server import open_http_server
 from multitap.http.server.tls import ServerTls
-from multitap.hub.calls import Call
+from multitap.hub.calls import PendingCall
 from multitap.wire.jsonrpc import (
     CLIENT_CAPABILITIES_KEY,
     EMPTY,
@@ -136,7 +136,30 @@ class DirectCall(msgspec.Struct, eq=False):
     request: ClientRequest
     key: bytes | None
     """Its id for cancellation; None in the stateless era."""
-    call: Call | None = None
+    call: PendingCall | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        front: "HttpFront",
+        http_request: HttpRequest,
+        client: Client,
+        message: CallMessage,
+        *,
+        key: bytes | None = None,
+        cached: KnownCall | None = None,
+    ) -> ToDo:
+        """Begin a call; returns the work that remains if it waits for more than its server.
+
+        For arguments see `HttpFront.answer`. A task would cost an eighth of such a call.
+        """
+        request = _request(http_request, client, message, None, key, cached)
+        work = cls(front, http_request, client, message, request, key)
+        work.call = front.gateway.calls.begin(request, work.on_news)
+        if work.call is None:
+            return front.answer(http_request, client, message, key=key, request=request)
+        http_request.become_task = work.become_task
+        return None
 
     def on_news(self) -> None:
         """Answer the client; a call without the usual result goes on in a task."""
@@ -383,7 +406,7 @@ class HttpFront:
             return self._post_any(http_request)
         if isinstance(cached, KnownCall) and cached.fits(message.params, self.gateway.hub):
             http_request.may_stream = True
-            return self._begin_call(http_request, cached.client, message, cached=cached)
+            return DirectCall.begin(self, http_request, cached.client, message, cached=cached)
         if isinstance(cached, HttpSession) and cached.is_open:
             cached.used, cached.is_used = self._clock(), True
             return self._answer_in_session(http_request, cached, message)
@@ -540,33 +563,8 @@ class HttpFront:
         http_request.may_stream = True
         http_request.keeper = session.streams
         if isinstance(message, CallMessage):
-            return self._begin_call(http_request, client, message, key=key)
+            return DirectCall.begin(self, http_request, client, message, key=key)
         return self.answer(http_request, client, message, key=key)
-
-    def _begin_call(
-        self,
-        http_request: HttpRequest,
-        client: Client,
-        message: CallMessage,
-        *,
-        key: bytes | None = None,
-        cached: KnownCall | None = None,
-    ) -> ToDo:
-        """Make a call without a task if it only waits for its server; for arguments see `answer`.
-
-        Most do, and a task costs more than the rest of them.
-        """
-        try:
-            request = _request(http_request, client, message, None, key, cached)
-        except RpcError:
-            return self.answer(http_request, client, message, key=key, cached=cached)
-        work = DirectCall(self, http_request, client, message, request, key)
-        call = self.gateway.calls.begin(request, work.on_news)
-        if call is None:
-            return self.answer(http_request, client, message, key=key, request=request)
-        work.call = call
-        http_request.become_task = work.become_task
-        return None
 
     def _refuse_another(self, http_request: HttpRequest, client: Client, request_id: Raw) -> None:
         """Refuse a request whose id is in use, or beyond the limit of its session."""
@@ -589,7 +587,7 @@ class HttpFront:
         key: bytes | None = None,
         cached: KnownCall | None = None,
         request: ClientRequest | None = None,
-        call: Call | None = None,
+        call: PendingCall | None = None,
     ) -> None:
         """Answer a request with its result or an error.
 
@@ -607,7 +605,7 @@ class HttpFront:
         try:
             if request is None:
                 request = _request(http_request, client, message, params, key, cached)
-            outcome = await self._result(request, message, call)
+            outcome = await _result(self.gateway, request, message, call)
         except asyncio.CancelledError:
             # ours to swallow only if the client asked for it: a shutdown must go on
             if http_request.is_gone or not http_request.stopped:
@@ -636,16 +634,6 @@ class HttpFront:
                 await poured.wait()
         finally:
             outcome = None  # breaks the reference cycle of error and frame
-
-    def _result(
-        self, request: ClientRequest, message: ClientMessage | CallMessage, call: Call | None
-    ) -> Awaitable[Result]:
-        """The result of a request; `call` was begun for it."""
-        if call is not None:
-            return self.gateway.calls.finish(request, call)
-        if isinstance(message, CallMessage) or message.method == "tools/call":
-            return self.gateway.calls.answer(request)
-        return self.gateway.answer(request, message)
 
     async def _listen(self, http_request: HttpRequest) -> None:
         if http_request.head.headers.get(VERSION_FIELD) in STATELESS:
@@ -780,6 +768,20 @@ async def _elsewhere(  # noqa: PLR0917 - for its only caller
         return await front.gateway.answer(request, message)
     except Exception as exc:  # noqa: BLE001 - boundary: answered as an error
         return exc
+
+
+def _result(
+    gateway: Gateway,
+    request: ClientRequest,
+    message: ClientMessage | CallMessage,
+    call: PendingCall | None,
+) -> Awaitable[Result]:
+    """The result of a request; `call` was begun for it."""
+    if call is not None:
+        return gateway.calls.finish(request, call)
+    if isinstance(message, CallMessage) or message.method == "tools/call":
+        return gateway.calls.answer(request)
+    return gateway.answer(request, message)
 
 
 def _request(  # noqa: PLR0917 - for its only caller

@@ -39,7 +39,7 @@ _WARDEN = (
 _PATIENCE = 5.0
 _START = 30.0
 """Seconds for a program, and a warden before the first one, to start: on a busy machine both wait
-long for a processor, and whoever wants the program has limits of their own."""
+long for a processor, and callers have limits of their own."""
 
 
 OnReport = Callable[[str, Any], None]

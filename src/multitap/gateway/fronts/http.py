@@ -151,7 +151,8 @@ class DirectCall(msgspec.Struct, eq=False):
     ) -> ToDo:
         """Begin a call; returns the work that remains if it waits for more than its server.
 
-        For arguments see `HttpFront.answer`. A task would cost an eighth of such a call.
+        For arguments see `HttpFront.answer`. With one call at a time, a task for each costs a
+        seventh more.
         """
         request = _request(http_request, client, message, None, key, cached)
         work = cls(front, http_request, client, message, request, key)

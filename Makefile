@@ -7,8 +7,8 @@ SITE := .venv-docs
 BIN := $(VENV)/bin
 LOCK := requirements/dev.txt
 SITE_LOCK := requirements/docs.txt
-# Tests wait for programs about as long as they work: two more than there are processors keep those busy.
-WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 2)
+# Tests wait for programs about as long as they work: some more than there are processors keep those busy.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 3)
 EXAMPLES ?= 1000
 UV := $(shell command -v uv 2>/dev/null)
 
@@ -23,7 +23,8 @@ help:  ## List the targets
 
 setup: $(VENV)/.installed  ## Create .venv with the locked tools and this project in it
 
-test: lint types fast slow  ## Everything that must hold: format, lint, types, import rules, tests
+test: lint types  ## Everything that must hold: format, lint, types, import rules, tests
+	$(call run_tests,not wide)
 
 lint: setup  ## Format, lint and import rules, without changing anything
 	$(BIN)/ruff format --check .
@@ -41,10 +42,11 @@ types: setup  ## mypy and pyright
 # A test that fails there must pass alone right afterwards; one that fails twice has failed. More than RETRY=5
 # failures have another cause, and so has any other exit code: interrupted, a wrong option, an error of pytest.
 RETRY ?= 5
+SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 ALONE := --last-failed --last-failed-no-failures none --numprocesses 0
 
 define run_tests
-	@$(BIN)/python -m pytest -m "$(1)" --numprocesses $(WORKERS) $(2) || { code=$$?; \
+	@$(BIN)/python -m pytest -m "$(1)" $(SIDE_BY_SIDE) || { code=$$?; \
 		[ $$code -eq 1 ] && [ $(RETRY) -gt 0 ] || exit $$code; \
 		failed=$$($(BIN)/python -m pytest -m "$(1)" $(ALONE) --collect-only | grep ::); \
 		[ -n "$$failed" ] && [ $$(echo "$$failed" | wc -l) -le $(RETRY) ] || exit 1; \
@@ -53,10 +55,10 @@ define run_tests
 endef
 
 fast: setup  ## The tests that take seconds; RETRY=0 runs none of them twice
-	$(call run_tests,not slow and not wide,--dist worksteal)
+	$(call run_tests,not slow and not wide)
 
 slow: setup  ## The tests that take minutes: real servers, many processes
-	$(call run_tests,slow and not wide,--dist loadscope --no-loadscope-reorder)
+	$(call run_tests,slow and not wide)
 
 conformance: setup  ## Run the official conformance suite on our gateway and client
 	$(BIN)/python -m pytest tests/conformance

@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -31,6 +32,10 @@ hypothesis.settings.load_profile("any machine")
 
 STUCK = 300.0
 """Seconds in which no other thread got to run."""
+UNIT = 60
+"""Tests of one file that one worker runs, so that no worker is left alone with a long file at the
+end. No file has as many slow ones: their servers live as long as the file, and start once.
+"""
 TERMINAL = pytest.StashKey[int]()
 """Where a worker's stacks go."""
 WATCHDOG = pytest.StashKey["Watchdog"]()
@@ -91,6 +96,11 @@ def pytest_timeout_cancel_timer(item):
     return True
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
     if config.getvalue("dist") != "loadscope":
@@ -98,9 +108,28 @@ def pytest_xdist_make_scheduler(config, log):
     from xdist.scheduler import LoadScopeScheduling  # noqa: PLC0415 - workers need none of it
 
     class Scheduler(LoadScopeScheduling):
-        """Goes on behind a test that ended its worker; xdist's own gives it to worker after worker,
+        """Slow tests mostly wait, fast ones compute: one half of the workers begins with the slow
+        ones and the other half with the last fast ones, so that the processors are always busy.
+
+        It goes on behind a test that ended its worker; xdist's own gives it to worker after worker,
         until there may be no more, and the tests behind it never run.
         """
+
+        def schedule(self):
+            self._units, sizes = {}, Counter()
+            for test in next(iter(self.registered_collections.values())):
+                file = test.partition("::")[0]
+                self._units[test] = f"{file} {sizes[file] // UNIT}"
+                sizes[file] += 1
+            super().schedule()
+
+        def _split_scope(self, nodeid):
+            return self._units[nodeid]
+
+        def _assign_work_unit(self, node):
+            if self.nodes.index(node) % 2:
+                self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+            super()._assign_work_unit(node)
 
         def remove_node(self, node):
             workload = self.assigned_work.pop(node)
@@ -122,10 +151,13 @@ def pytest_xdist_make_scheduler(config, log):
             return crashed
 
         def _reschedule(self, node):
-            super()._reschedule(node)
             # a worker begins a test once it has the next one, or hears that there is none
-            if not node.shutting_down and self._pending_of(self.assigned_work[node]) < 2:
-                super()._reschedule(node)
+            while self.workqueue and not node.shutting_down:
+                if self._pending_of(self.assigned_work[node]) >= 2:
+                    return
+                self._assign_work_unit(node)
+            if not node.shutting_down:
+                node.shutdown()
 
     return Scheduler(config, log)
 

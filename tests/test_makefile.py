@@ -34,7 +34,8 @@ def make(folder, tests, *options, target="fast", **environment):
         'addopts = ["-q", "-p", "no:langsmith_plugin", "-p", "no:anyio"]\n'
     )
     (folder / "test_it.py").write_text(tests)
-    command = ["make", "--assume-old=setup", "WORKERS=1", *options, target]
+    old = [f"--assume-old={target}" for target in ("setup", "lint", "types")]
+    command = ["make", *old, "WORKERS=1", *options, target]
     # not as a part of the suite that runs this test, or of the `make` that runs that
     own = {name: value for name, value in os.environ.items() if not name.startswith(_OTHERS)}
     return subprocess.run(
@@ -106,3 +107,31 @@ def test_deadly(number):
 
     assert ended.returncode == 2
     assert "1 failed, 3 passed" in ended.stdout
+
+
+def test_some_workers_run_fast_tests_while_others_wait_in_slow_ones(tmp_path):
+    waiting = """
+import threading
+from pathlib import Path
+import pytest
+
+@pytest.mark.slow
+def test_waiting(request):
+    while not Path(request.config.rootpath, "computed").exists():
+        threading.Event().wait(0.01)
+"""
+    computing = """
+from pathlib import Path
+
+def test_computing(request):
+    Path(request.config.rootpath, "computed").touch()
+"""
+    for number in range(4):
+        (tmp_path / f"test_a{number}.py").write_text(waiting)
+        (tmp_path / f"test_b{number}.py").write_text(computing)
+    hooks = "pytest_collection_modifyitems, pytest_xdist_make_scheduler"
+    (tmp_path / "conftest.py").write_text(f"from tests.conftest import {hooks}\n")
+    ended = make(tmp_path, computing, "RETRY=0", "WORKERS=2", target="test", PYTHONPATH=str(ROOT))
+
+    assert ended.returncode == 0, ended.stdout
+    assert "9 passed" in ended.stdout

@@ -1,11 +1,12 @@
 import shutil
+import threading
 from contextlib import aclosing, asynccontextmanager
 
 import anyio
-import pytest
 
 from multitap.config import Search, Source, changes, load, watch
-from multitap.config.watch import changed_files, folders, stamps
+from multitap.config.watch import changed_files, stamps
+from multitap.files import file_stamp
 
 PATIENCE = 30
 
@@ -151,25 +152,44 @@ async def test_a_change_between_loading_and_watching_is_not_missed(tmp_path):
 
 
 async def test_a_watch_is_left_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "RECHECK_MS", 60_000)
-    with anyio.fail_after(30):  # the system reports only when something changes
+    monkeypatch.setattr(watch, "PERIOD", 3600)
+    with anyio.fail_after(30):
         async with watching(Source(path=tmp_path / "multitap.toml")):
             pass
 
 
-async def test_a_watch_goes_on_where_the_system_cannot_watch(tmp_path, monkeypatch):
+async def test_a_file_that_never_stops_changing_is_reported(tmp_path):
     path = tmp_path / "multitap.toml"
-    path.write_text("a")
 
-    async def unable(*_, **__):
-        raise OSError(28, "inotify watch limit reached")
-        yield
+    async def write():
+        with path.open("a") as file:
+            while True:
+                file.write("x")
+                file.flush()
+                await anyio.sleep(0.01)
 
-    monkeypatch.setattr("watchfiles.awatch", unable)
-    async with watching(Source(path=path)) as next_change:
-        path.write_text("bb")
+    async with watching(Source(path=path)) as next_change, anyio.create_task_group() as group:
+        group.start_soon(write)
 
         assert await next_change() == {"multitap.toml"}
+        group.cancel_scope.cancel()
+
+
+async def test_a_slow_file_system_does_not_hold_the_loop(tmp_path, monkeypatch):
+    path = tmp_path / "multitap.toml"
+    threads = set()
+
+    def stamp(file):
+        threads.add(threading.get_ident())
+        return file_stamp(file)
+
+    async with watching(Source(path=path), since=stamps([Source(path=path)])) as next_change:
+        monkeypatch.setattr(watch, "file_stamp", stamp)
+        path.write_text("a")
+        await next_change()
+
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 def test_stamps_tell_files_that_came_went_or_were_written(tmp_path):
@@ -186,17 +206,8 @@ def test_stamps_tell_files_that_came_went_or_were_written(tmp_path):
     assert changed_files(before, stamps(sources)) == {written, gone, come}
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3])
-def test_only_folders_that_exist_are_watched(tmp_path, depth):
-    path = tmp_path.joinpath(*"abc"[:depth], "multitap.toml")
-
-    # not the one above, where others may write without end
-    assert folders([Source(path=path)]) == ({} if depth else {tmp_path: tmp_path.stat().st_ino})
-
-
 def test_links_that_go_round_in_a_circle_do_no_harm(tmp_path):
     path = tmp_path / "multitap.toml"
     path.symlink_to(path)
 
     assert stamps([Source(path=path)]) == {path: None}
-    assert tmp_path in folders([Source(path=path)])

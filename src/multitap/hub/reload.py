@@ -18,6 +18,7 @@ from multitap.config.models import ServerConfig, Settings
 from multitap.config.problems import Place, Problem, Severity, serious
 from multitap.config.projects import TrustState
 from multitap.config.sources import Surroundings, native
+from multitap.config.watch import changes
 from multitap.errors import UnknownName, UntrustedWarning, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld, untrusted_words
 from multitap.hub.supervisor import Plan
@@ -30,8 +31,6 @@ logger = logging.getLogger(__name__)
 
 Loader = Callable[[], Loaded]
 """Reads the files as they are now."""
-PAUSE = 1.0
-"""Seconds before a watch that broke is set up again."""
 HEAD_START = 0.5
 """Seconds after a start before files are watched; changes meanwhile are not missed."""
 SECOND_LOOK = 0.25
@@ -103,17 +102,11 @@ class Reloader:
         """Reload whenever a file changes, until cancelled; not while `auto_reload` is off."""
         while True:
             with anyio.CancelScope() as self._watch:
-                try:
-                    await self._follow_sources(hub)
-                except OSError as exc:  # folders may vanish while they are watched
-                    logger.warning("the configuration cannot be watched: %s", exc)
-                    await anyio.sleep(PAUSE)
+                await self._follow_sources(hub)
 
     async def _follow_sources(self, hub: "Hub") -> None:
         with anyio.move_on_after(HEAD_START):
             await hub.settled()
-        from multitap.config.watch import changes  # noqa: PLC0415 - its library takes a while
-
         latest = self._latest
         decisions = {*latest.approval.files}
         async with aclosing(changes(latest.watched, since=latest.stamps)) as saved:

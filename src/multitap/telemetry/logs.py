@@ -112,7 +112,7 @@ def set_up_logs(form: LogFormat, levels: Mapping[str, str], *, notes: str) -> No
     handler = logging.StreamHandler()
     handler.setFormatter(_JsonFormatter() if form == "json" else _TextFormatter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
-    for name, level in ({"watchfiles": "warning"} | dict(levels)).items():  # it reports each look
+    for name, level in levels.items():
         logging.getLogger(name or None).setLevel(level.upper())
     if form == "json":
         logger = logging.getLogger(notes)

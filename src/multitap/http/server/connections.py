@@ -3,6 +3,7 @@
 import asyncio
 import heapq
 import ipaddress
+import mmap
 import resource
 from collections import Counter
 from collections.abc import Callable
@@ -71,7 +72,8 @@ class Connections:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
         self.fair_turns = FairTurns()
-        self.space = memoryview(bytearray(_MOST_READ))
+        # mapped: it takes memory only once long bodies are read
+        self.space = memoryview(mmap.mmap(-1, _MOST_READ))
         """The read buffer of all connections; its contents are handled at once."""
         self.room = self.space[:READ]
         self.closing = False

@@ -213,6 +213,7 @@ def _spare_the_collector() -> None:
     gc.freeze()  # there is no garbage worth collecting yet
     # old objects are examined after 20 million new ones; `free_leftovers` does it before that
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()  # `serve` switched it off for the imports
 
 
 def from_files(options: CommonOptions) -> ServedHub:

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 KEY = "sk-live-4f9b2d7c1e8a6350"
 # Each round runs a command in a child that dies at the next system call that changes a file, and
 # then `undo` in another one.
@@ -82,6 +84,7 @@ def killed_everywhere(tmp_path, words, stdin=""):
     return json.loads(ended.stdout.splitlines()[-1]), ended.stderr
 
 
+@pytest.mark.timeout(300)  # hundreds of processes
 def test_an_import_that_is_killed_can_be_undone_with_its_secrets(tmp_path):
     words = ["import", "cursor", "--secrets", "vault", "--yes"]
     rounds, errors = killed_everywhere(tmp_path, words)
@@ -92,6 +95,7 @@ def test_an_import_that_is_killed_can_be_undone_with_its_secrets(tmp_path):
         assert (leaks, configured) == ([], []), (status, errors)
 
 
+@pytest.mark.timeout(300)
 def test_a_secret_whose_command_is_killed_is_in_the_vault_or_nowhere(tmp_path):
     rounds, errors = killed_everywhere(tmp_path, ["secret", "set", "gh"], f"{KEY}\n")
 

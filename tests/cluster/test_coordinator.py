@@ -12,7 +12,12 @@ import pytest
 
 from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.local_coordinator import LocalCoordinator
-from multitap.cluster.redis_coordinator import RedisLine, open_redis
+from multitap.cluster.redis_coordinator import (
+    RedisChannels,
+    RedisLine,
+    RedisStreams,
+    open_redis,
+)
 from multitap.cluster.socket_coordinator import open_socket, serve_coordinator
 from multitap.errors import ConfigError
 from multitap.tasks import Tasks
@@ -113,6 +118,22 @@ async def test_the_leases_of_a_process_that_has_ended_last_no_longer_than_those_
         await until_told(ends_soon)
 
 
+async def test_a_process_that_does_nothing_keeps_its_leases_until_it_has_ended(tmp_path):
+    now = 1000.0
+    path, served = tmp_path / "s", LocalCoordinator(clock=lambda: now)
+    async with serve_coordinator(path, served, KEY), open_socket(path, KEY) as other:
+        async with open_socket(path, KEY) as starved:
+            token = await starved.leases.acquire("calc", "a", ttl=1)
+            now += 1000
+
+            assert await other.leases.acquire("calc", "b", ttl=1) is None
+            assert (await other.leases.look("calc"))["calc"].is_held
+            assert await starved.leases.renew({"calc": token}, ttl=1) == {"calc"}
+            now += 1000
+
+        assert await until_told(lambda: other.leases.acquire("calc", "b", ttl=1)) > token
+
+
 async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinator):
     leases = coordinator.leases
     first = await leases.acquire("calc", "a", ttl=60, note=b"at a")
@@ -134,6 +155,7 @@ async def test_a_lease_has_one_holder_and_every_holder_a_greater_token(coordinat
     assert await leases.acquire("new", "a", ttl=60, guard=("calc", third))
 
 
+@pytest.mark.parametrize("coordinator", [open_local, open_on_redis], indirect=True)
 async def test_an_expired_lease_is_renewed_until_another_one_has_taken_it(coordinator):
     leases = coordinator.leases
     first = await leases.acquire("calc", "a", ttl=0.05)
@@ -309,6 +331,39 @@ async def test_an_entry_that_comes_during_the_look_is_not_slept_through(redis_se
             found = await streams.entries("s", wait=60)
 
     assert [one.data for one in found] == [b"1"]
+
+
+async def test_an_entry_that_comes_before_redis_has_confirmed_the_listener_is_read(redis_server):
+    async with open_on_redis(redis_server) as coordinator, anyio.create_task_group() as tasks:
+        line = coordinator._redis
+        channels, streams = RedisChannels(line), RedisStreams(line)
+        found = []
+
+        async def read():
+            found.extend(await streams.entries("s", wait=60))
+
+        with anyio.fail_after(30):
+            tasks.start_soon(read)
+            await until(lambda: streams._waiting)
+            await coordinator.streams.append("s", b"1", most=10)
+            tasks.start_soon(channels.listen)
+            tasks.start_soon(streams.listen, channels)
+            await until(lambda: found)
+        tasks.cancel_scope.cancel()
+
+    assert [entry.data for entry in found] == [b"1"]
+
+
+async def test_subscribers_hear_of_a_gap_once_redis_has_confirmed_them(redis_server):
+    async with open_on_redis(redis_server) as coordinator:
+        channels = coordinator.channels
+        async with channels.subscribe("c") as messages:
+            with anyio.fail_after(30):
+                await coordinator._redis.client.client_kill_filter(_type="pubsub")
+                assert await anext(messages) is None
+
+                await channels.publish("c", b"1")
+                assert (await anext(messages)).data == b"1"
 
 
 class Deaf:

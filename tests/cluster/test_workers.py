@@ -19,6 +19,7 @@ from multitap.control.client import ControlClient
 from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.crowd import Crowd, NonceLedger, check
 from tests.cluster.gateways import GatewayProcess, running
+from tests.processes import descendants
 from tests.waiting import until, until_told, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
@@ -228,6 +229,22 @@ async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path, mon
                         await anyio.sleep(0.05)
 
     assert answered == CALLS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_a_worker_that_hangs_is_ended_before_another_one_runs_its_server(tmp_path):
+    ledger = Ledger(tmp_path / "one")
+    gateway = GatewayProcess(tmp_path, config_of(tmp_path, one=ledger), "--workers", "2")
+    with running(gateway):
+        (server,) = wait_for(lambda: ledger.pids)
+        (owner,) = [pid for pid in _children(gateway.process.pid) if server in descendants(pid)]
+        os.kill(owner, signal.SIGSTOP)
+        wait_for(lambda: len(ledger.pids) > 1, patience=200)
+
+        assert not Path(f"/proc/{owner}").exists()
+        assert not Path(f"/proc/{server}").exists()
+        wait_for(lambda: len(_children(gateway.process.pid)) == 2)
 
 
 @pytest.mark.slow

@@ -201,6 +201,7 @@ SELECTORS = [
 ]
 
 
+@pytest.mark.timeout(300)  # many processes, each of which may use all of its time
 async def test_no_selector_holds_up_the_gateway():
     rows = [{"id": number, "name": f"name {number}"} for number in range(20_000)]
     raw = msgspec.json.encode({"structuredContent": {"rows": rows}, "content": []})

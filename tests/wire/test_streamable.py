@@ -1055,12 +1055,13 @@ async def test_without_sessions_the_closed_connection_says_it():
         hung_up.set()
 
     async with wired(creature(call=silent), "new") as (server, wire):
-        with pytest.raises(AnswerTimeout):
-            await call(wire, timeout=0.1)
         with anyio.fail_after(30):
+            while not server.requests:  # on a busy machine, the time may be over before it is sent
+                with pytest.raises(AnswerTimeout):
+                    await call(wire, timeout=0.1)
             await hung_up.wait()
 
-    assert len(server.requests) == 1
+    assert not server.of("notifications/cancelled")
 
 
 async def test_what_cannot_be_cancelled_is_not():

@@ -350,9 +350,9 @@ class ChannelSubscribers:
         for subscriber in tuple(self._subscribers.get(message.channel, ())):
             subscriber.feed(message)
 
-    def note_gap(self) -> None:
-        """Tell all subscribers that messages may have been missed."""
-        for subscriber in {listener for many in self._subscribers.values() for listener in many}:
+    def note_gap(self, channel: str) -> None:
+        """Tell the subscribers of a channel that messages may have been missed."""
+        for subscriber in tuple(self._subscribers.get(channel, ())):
             subscriber.feed(None)
 
 

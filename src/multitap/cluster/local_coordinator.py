@@ -93,6 +93,7 @@ class LocalLeases:
         self._clock = clock
         # never swept: the next token must be greater than the last, however long ago that was
         self._kept: dict[str, tuple[str, int, float, bytes]] = {}
+        self._connected: set[str] = set()
 
     async def acquire(
         self,
@@ -107,7 +108,7 @@ class LocalLeases:
         if guard is not None and self._kept.get(guard[0], ("", 0))[1] != guard[1]:
             return None
         owner, last, until, _ = self._kept.get(name, ("", 0, 0.0, b""))
-        if owner not in {"", holder} and until > now:
+        if owner not in {"", holder} and (until > now or owner in self._connected):
             return None
         # by the clock: greater than every earlier one, even if all of them were forgotten
         token = max(last + 1, int(now * 1000))
@@ -135,12 +136,21 @@ class LocalLeases:
         now = self._clock()
         leases = {name: self._kept[name] for name in names if name in self._kept}
         return {
-            name: Lease(holder, token, until - now, note)
+            name: Lease(holder, token, math.inf if holder in self._connected else until - now, note)
             for name, (holder, token, until, note) in leases.items()
         }
 
-    def end_soon(self, holder: str, ttl: float) -> None:
+    def connect(self, holder: str) -> None:
+        """Let no lease of this holder expire while its process lives.
+
+        One that gets no time from a busy machine still runs its servers: they must not be started
+        a second time before it has ended.
+        """
+        self._connected.add(holder)
+
+    def disconnect(self, holder: str, ttl: float) -> None:
         """Let no lease of a holder that is gone last longer than `ttl`."""
+        self._connected.discard(holder)
         latest = self._clock() + ttl
         for name, (owner, token, until, note) in self._kept.items():
             if owner == holder and until > latest:
@@ -313,9 +323,13 @@ class LocalCoordinator(Coordinator):
     async def time(self) -> float:
         return self._clock()
 
+    def add_holder(self, holder: str) -> None:
+        """Keep the leases of a holder until `drop_holder`, even if it does not renew them."""
+        self._local_leases.connect(holder)
+
     def drop_holder(self, holder: str) -> None:
         """Let the leases of a holder that has ended expire as soon as those of any other."""
-        self._local_leases.end_soon(holder, self.lease_ttl)
+        self._local_leases.disconnect(holder, self.lease_ttl)
 
 
 def _steady_clock() -> Clock:

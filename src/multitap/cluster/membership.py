@@ -131,7 +131,7 @@ class Membership:
 
     async def is_alive(self, replica: str) -> bool:
         """Whether the coordinator has a recent heartbeat of a replica."""
-        return await self._records.read(f"member/{replica}") is not None
+        return await is_member(self._records, replica)
 
     async def leave(self) -> None:
         """Remove this replica from the members."""
@@ -162,6 +162,11 @@ class Membership:
                 _INDEX, before, msgspec.json.encode(sorted(after))
             ):
                 return
+
+
+async def is_member(records: Records, replica: str) -> bool:
+    """Whether there is a recent heartbeat of a replica."""
+    return await records.read(f"member/{replica}") is not None
 
 
 async def known_members(records: Records) -> dict[str, Member]:

@@ -348,6 +348,8 @@ class RedisChannels:
         self._wanted = Bell()
         self._subscribed: set[str] = set()
         self._asked_for: set[str] = set()
+        self._missing: set[str] = set()
+        """Channels that somebody relies on before Redis has confirmed them."""
         self._listening = Bell()
 
     async def publish(self, channel: str, data: bytes) -> None:
@@ -358,10 +360,11 @@ class RedisChannels:
         # before Redis is asked: the first message may come with its confirmation
         with self._subscriptions.listen(*channels) as subscriber:
             self._wanted.ring()
-            # while Redis is down, no message can be sent that could be missed
+            # a busy Redis confirms it later, and what was missed until then is a gap
             with anyio.move_on_after(_TIMEOUT):
                 while not self._subscribed.issuperset(channels):
                     await self._listening.wait()
+            self._missing.update(set(channels) - self._subscribed)
             yield subscriber
 
     def stop(self) -> None:
@@ -376,12 +379,11 @@ class RedisChannels:
                     await self._receive(pubsub)
             except _lost():
                 # a new connection has no subscriptions: `_agree` asks for all of them again
+                self._missing |= self._subscribed
                 self._subscribed, self._asked_for = set(), set()
                 await anyio.sleep(_PROBE / 4)
 
     async def _receive(self, pubsub: Any) -> None:
-        # messages since the last connection broke were missed
-        self._subscriptions.note_gap()
         while self._line.is_open:
             await self._agree(pubsub)
             # checked again: a bell has no memory, and `stop` may have rung during the await
@@ -397,6 +399,7 @@ class RedisChannels:
         # subscribers may change during an await: the next turn catches up. Channels that are
         # requested but not confirmed must not be requested twice.
         channels = set(self._subscriptions.channels)
+        self._missing &= channels
         if added := channels - self._subscribed - self._asked_for:
             await pubsub.subscribe(*map(self._key, added))
             self._asked_for |= added
@@ -410,6 +413,10 @@ class RedisChannels:
             self._asked_for.discard(channel)
             self._subscribed.add(channel)
             self._listening.ring()
+            # only now: messages were missed until this moment
+            if channel in self._missing:
+                self._missing.discard(channel)
+                self._subscriptions.note_gap(channel)
         elif message["type"] == "message":
             self._subscriptions.feed(Message(channel, message["data"]))
 
@@ -477,16 +484,20 @@ class RedisStreams:
     async def listen(self, channels: RedisChannels) -> None:
         """Wake the readers of streams that have grown."""
         async with channels.subscribe(self.GROWN) as messages:
+            self._wake_all()  # readers did not wait for us
             async for message in messages:
                 if message is None:
-                    # any stream may have grown unnoticed
-                    for bell in tuple(self._grown.values()):
-                        bell.ring()
+                    self._wake_all()
                     continue
                 # anybody on this Redis can publish here, and not only text
                 key = message.data.decode(errors="replace")
                 if (waited_for := self._grown.get(key)) is not None:
                     waited_for.ring()
+
+    def _wake_all(self) -> None:
+        """Have all readers look again: any stream may have grown unnoticed."""
+        for bell in tuple(self._grown.values()):
+            bell.ring()
 
     async def _after(self, key: str, after: str, limit: int) -> list[StreamEntry]:
         rows = await self._line.ask(self._line.client.xrange(key, min=f"({after}", count=limit))

@@ -180,6 +180,8 @@ class Replica:
         if ended is not None:  # before the lease: two of its processes must not run at once
             with anyio.move_on_after(timeout):
                 await ended.wait()
+            if not ended.is_set():
+                return  # the lease expires by itself, as late as can be
         with contextlib.suppress(CoordinatorDown):
             await self.coordinator.leases.release(lease.name, lease.token)
 

@@ -162,9 +162,10 @@ class _Channels(_Room):
 class SocketCoordinator(Coordinator):
     """See `Coordinator`; made by `open_socket`."""
 
-    # A busy machine starves all its processes for a while, and a worker that others take for dead
-    # loses its servers, with all that they know. One that has ended is known by its socket.
-    lease_ttl = 6.0
+    # A busy machine starves all its processes for a while, and a worker that lost its servers would
+    # run them beside the next owner's. So leases end with the connection, and not before: this is
+    # only how long a worker relies on a parent that does not answer.
+    lease_ttl = 30.0
 
     def __init__(self, line: _Line) -> None:
         rooms: dict[str, Any] = {room: _Room(line, room) for room in _ROOMS}
@@ -237,6 +238,7 @@ async def _serve(
                 order = _order(await _read(reader))
                 if (order.room, order.method) == ("leases", "acquire"):
                     holders.add(order.args[1])
+                    coordinator.add_holder(order.args[1])
                 # each in its own task: a read that waits for a stream must not delay a renewal
                 if (order.room, order.method) == ("channels", "subscribe"):
                     tasks.start_soon(_forward, coordinator, order, writer)

@@ -27,7 +27,7 @@ from anyio import to_thread
 
 from multitap.config import Settings
 from multitap.control import places
-from multitap.control.joining import BackgroundPlace, JoinReply, JoinRequest, Needs
+from multitap.control.joining import PATIENCE, BackgroundPlace, JoinReply, JoinRequest, Needs
 from multitap.control.relay import MOVED, STOPPED
 from multitap.control.server import listen
 from multitap.errors import ConfigError, MultitapError, ungrouped
@@ -44,9 +44,10 @@ logger = logging.getLogger(__name__)
 GRACE = 5.0
 """Seconds without any client and view after which the gateway ends."""
 STRANGERS = 64
-"""Connections without a view; further ones are closed."""
+"""Connections that have not shown whose they are; further ones have to come again."""
 INTRODUCTION = 10.0
-"""Seconds for a client to say what it wants."""
+"""Seconds for each line of a client that says what it wants."""
+_BUSY = "the background gateway has no time: try again"
 _BUSY_LOOK = 2.0  # seconds between two looks at a view whose calls outlive their clients
 _LAST_LINES = 1.0  # seconds for clients to read that the gateway stops
 _VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?=\}|:-)")
@@ -148,6 +149,8 @@ class BackgroundGateway:
         self._rooted: set[ViewKey] = set()
         """Views of which each client has one of its own: a server there knows its roots."""
         self._connections: set[RelayedClient] = set()
+        self._strangers: set[RelayedClient] = set()
+        """Those that have not shown whose they are."""
         self._numbers = count(1)
         self._changed = Bell()
         self._proof = places.prove(place.socket)
@@ -158,18 +161,24 @@ class BackgroundGateway:
         """A connection for a client that comes now."""
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         connection = RelayedClient(lines.put_nowait, lambda: self._on_lost(connection))
-        strangers = len(self._connections) - sum(len(view.users) for view in self._running)
         self._connections.add(connection)
         self._changed.ring()
-        if strangers >= STRANGERS:
-            # later: asyncio connects the transport only after this returns
-            asyncio.get_running_loop().call_soon(connection.close)
+        if len(self._strangers) >= STRANGERS:
+            self._tasks.start_soon(self._send_away, connection)
         else:
+            self._strangers.add(connection)
             self._tasks.start_soon(self._welcome, connection, lines)
         return connection
 
+    async def _send_away(self, connection: RelayedClient) -> None:
+        """Have a client come again: one that got no answer would start another gateway."""
+        await anyio.lowlevel.checkpoint()  # its transport comes after it in the same turn
+        _reply(connection, error=_BUSY, is_busy=True)
+        connection.close()
+
     def _on_lost(self, connection: RelayedClient) -> None:
         self._connections.discard(connection)
+        self._strangers.discard(connection)
         self._changed.ring()
 
     async def wait_unused(self) -> None:
@@ -210,7 +219,7 @@ class BackgroundGateway:
         view: _View | None = None
         try:
             request: JoinRequest | None = None
-            with anyio.move_on_after(INTRODUCTION):
+            with anyio.move_on_after(PATIENCE):  # no client waits longer
                 request = await self._introduction(connection, lines)
             if request is not None:
                 view = self._view_for(request)
@@ -231,9 +240,16 @@ class BackgroundGateway:
     ) -> JoinRequest | None:
         """What a client wants, with its variables; None if it has its answer."""
         while True:
-            request = self._read(await lines.get())
+            line: bytes | None = None
+            with anyio.move_on_after(INTRODUCTION):
+                line = await lines.get()
+            if line is None:
+                await self._send_away(connection)
+                return None
+            request = self._read(line)
             if request is None:
                 return None
+            self._strangers.discard(connection)
             if request.purpose == "retire":
                 # the next gateway may listen at our address as soon as this is answered
                 self.retired.set()

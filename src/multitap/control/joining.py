@@ -11,7 +11,7 @@ import socket
 import sys
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -27,6 +27,7 @@ PATIENCE = 30.0
 LONGEST = 4 * 1024 * 1024
 """Bytes of a request or a reply."""
 _LOOK = 0.02  # seconds between two looks at a lock
+_AGAIN = 0.2  # seconds before a gateway that had no time is asked again
 _QUOTED = 8  # last lines of a log
 _PREFIX = "background-"
 
@@ -97,6 +98,8 @@ class JoinReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The configuration asks for a gateway of its own, for example on HTTP."""
     host: str = ""
     """The address of the gateway over HTTP that it is a part of."""
+    is_busy: bool = False
+    """Whether the client should try again."""
     error: str = ""
     hint: str | None = None
     is_configuration: bool = False
@@ -244,7 +247,20 @@ def _rank(version: str) -> tuple[tuple[int, ...], int, int]:
 def _knock(
     place: BackgroundPlace, request: JoinRequest, until: float, *, takes_older: bool = False
 ) -> Joined | None:
-    """Ask the gateway for a view; None if none answers at this place."""
+    """Ask the gateway for a view, until it has time; None if none answers at this place."""
+    while True:
+        joined = _knock_once(place, request, until, takes_older=takes_older)
+        if joined is None or not joined.reply.is_busy:
+            return joined
+        _close(joined)
+        if time.monotonic() >= until:
+            raise _silent()
+        time.sleep(_AGAIN)
+
+
+def _knock_once(
+    place: BackgroundPlace, request: JoinRequest, until: float, *, takes_older: bool
+) -> Joined | None:
     path = place.socket
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -260,17 +276,14 @@ def _knock(
             reply, rest = _ask(connection, msgspec.structs.replace(proven, variables=values))
     except TimeoutError:
         connection.close()
-        raise MultitapError(
-            "the background gateway does not answer",
-            hint="`multitap stop` ends it; `multitap serve --alone` does without it",
-        ) from None
+        raise _silent() from None
     except OSError:  # also if it ends just now
         connection.close()
         return None
     except BaseException:
         connection.close()
         raise
-    if reply.error:
+    if reply.error and not reply.is_busy:
         connection.close()
         kind = ConfigError if reply.is_configuration else MultitapError
         raise kind(reply.error, hint=reply.hint)
@@ -278,8 +291,17 @@ def _knock(
     return Joined(connection, reply, rest)
 
 
+def _silent() -> MultitapError:
+    return MultitapError(
+        "the background gateway does not answer",
+        hint="`multitap stop` ends it; `multitap serve --alone` does without it",
+    )
+
+
 def _ask(connection: socket.socket, request: JoinRequest) -> tuple[JoinReply, bytes]:
-    connection.sendall(msgspec.json.encode(request) + b"\n")
+    # a gateway without time for us says so before it reads anything
+    with suppress(BrokenPipeError):
+        connection.sendall(msgspec.json.encode(request) + b"\n")
     received = bytearray()
     while b"\n" not in received:
         chunk = connection.recv(65536)

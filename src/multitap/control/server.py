@@ -39,7 +39,7 @@ LIMITS = HttpLimits(
     connections=43,
     body=MAX_BODY,
     request_timeout=5.0,
-    keep_alive=5.0,
+    keep_alive=30.0,  # idle ones give way; a client may wait for a processor before it asks
     write_timeout=5.0,
     drain=0.5,
 )

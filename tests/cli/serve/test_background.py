@@ -6,9 +6,10 @@ import pty
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import HTTPCookieProcessor, Request, build_opener
@@ -16,6 +17,8 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 import pytest
 
 import multitap
+from multitap.control import places
+from multitap.control.background import STRANGERS
 from tests.attacks.ordinary_user import SEARCH, ordinary_python
 from tests.cli.serve.machine import is_running, open_machine
 from tests.waiting import wait_for
@@ -41,6 +44,21 @@ def test_many_clients_at_once_start_each_server_exactly_once(machine):
     assert all("one_pid" in found and "two_pid" in found for found in tools)
     assert len(pids) == 1
     assert (machine.starts("one"), machine.starts("two")) == (1, 1)
+    assert len(machine.running()) == 1
+
+
+def test_a_client_that_comes_when_too_many_join_waits_for_its_turn(machine):
+    machine.configure(machine.server("one"))
+    first = machine.joined()
+    pid = first.call("one_pid")
+    (path,) = places.folder(machine.home / ".local/state/multitap").glob("background-*.sock")
+    with ExitStack() as stack:
+        for _ in range(STRANGERS):
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
+        second = machine.joined()
+
+    assert second.call("one_pid") == pid
+    assert machine.starts("one") == 1
     assert len(machine.running()) == 1
 
 

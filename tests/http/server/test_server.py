@@ -3,8 +3,11 @@
 import asyncio
 import gc
 import json
+import socket
 import sys
+import time
 import weakref
+from collections.abc import Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -36,6 +39,7 @@ class App:
     parts: weakref.WeakSet = field(default_factory=weakref.WeakSet)
     later: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
+    on_stall: Callable[[], None] = lambda: None
 
     def admit(self, head: RequestHead):
         self.admitted += 1
@@ -55,6 +59,10 @@ class App:
                 return self._stream(http_request)
             case b"/never":
                 return self._never(http_request)
+            case b"/stall":
+                self.on_stall()
+                self._answer(http_request)
+                return None
             case _:
                 self._answer(http_request)
                 return None
@@ -264,6 +272,38 @@ async def test_unfinished_requests_share_the_memory_and_the_longest_gives_way():
         assert refused.status == 503
         assert str(SMALL.memory) in refused.body.decode()
         assert json.loads((await long.response()).body)["size"] == 5 * MEGABYTE
+
+
+async def test_what_came_while_the_machine_gave_no_time_is_answered():
+    request = http("POST", "/a", b"body")
+    async with serving(HttpLimits(request_timeout=0.4)) as (app, port), dial(port) as other:
+        with socket.create_connection(("127.0.0.1", port)) as plug:
+            plug.settimeout(PATIENCE)
+            plug.sendall(request[:-1])
+            await until(lambda: app.admitted)
+
+            def stand_still():
+                plug.sendall(request[-1:])
+                time.sleep(1)
+
+            app.on_stall = stand_still
+            await other.asks(http("GET", "/stall"))
+
+            assert await anyio.to_thread.run_sync(plug.recv, 12) == b"HTTP/1.1 200"
+
+
+async def test_when_many_connect_at_once_each_gets_an_answer():
+    async with serving(HttpLimits(connections=4)) as (_, port):
+        plugs = [socket.create_connection(("127.0.0.1", port)) for _ in range(12)]
+        answers = []
+        for plug in plugs:
+            plug.sendall(http("GET", "/a"))
+        for plug in plugs:
+            with plug:
+                plug.settimeout(PATIENCE)
+                answers.append(await anyio.to_thread.run_sync(plug.recv, 12))
+
+    assert {*answers} <= {b"HTTP/1.1 200", b"HTTP/1.1 503"}
 
 
 async def test_one_client_leaves_room_for_the_requests_of_others():

@@ -19,11 +19,13 @@ import msgspec
 
 from multitap.cli.terminal import Exit
 from multitap.cluster.coordinator import CoordinatorDown
+from multitap.cluster.membership import is_member
 from multitap.cluster.serving import fingerprint
 from multitap.config import Settings
 from multitap.errors import ConfigError, MultitapError
 from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.server import bind, start_listening
+from multitap.tasks import Tasks
 from multitap.version import own_program
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ _HEARSAY = (
 _LAST_ANSWERS = 2.5  # seconds for all workers; each gives its clients two
 _STOPPING, _DONE = "stopping", "stopped"
 _KEPT = 60.0  # seconds, longer than any stop
+_SILENCE = 30  # looks, one a second, without a sign of life: a worker that hangs keeps its servers
 _GRACE = 5.0  # seconds for workers to stop; less than `signals.LONGEST`, which ends us as well
 
 
@@ -93,7 +96,7 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
         allow_drift=True,  # they read the same files, but not at the same moment
         # the coordinator lives in the parent, so it cannot have lost a lease of an earlier worker
         is_fresh=True,
-        id=f"worker-{worker.number}-{os.getpid()}",
+        id=_replica_id(worker, os.getpid()),
     )
     async with (
         socket_coordinator.open_socket(folder / "coordinator", key) as coordinator,
@@ -101,6 +104,10 @@ async def open_worker(worker: Worker, settings: Settings) -> AsyncGenerator["rep
     ):
         joined.apply(settings.servers)
         yield joined
+
+
+def _replica_id(worker: Worker, pid: int) -> str:
+    return f"worker-{worker.number}-{pid}"
 
 
 async def wait_for_parent(joined: "replica.Replica") -> None:
@@ -224,13 +231,27 @@ class _WorkerProcesses:
         while True:
             # kept after it died: `stop` skips dead ones, and must know all that may be alive
             process = self._running[worker.number] = await self._start(worker)
-            code = await process.wait()
+            async with Tasks() as watching:
+                watching.start_soon(self._end_if_silent, worker, process)
+                code = await process.wait()
             if code == Exit.CONFIG:  # the others would fail in the same way
                 self._refused = code
                 scope.cancel()
                 return
             logger.warning("worker %d ended (%d) and is started again", worker.number, code)
             await anyio.sleep(_AGAIN)
+
+    async def _end_if_silent(self, worker: Worker, process: asyncio.subprocess.Process) -> None:
+        """Kill a worker that hangs: only then can another one run its servers."""
+        replica, has_joined, silent = _replica_id(worker, process.pid), False, 0
+        # looks are counted, not seconds: whatever starves a worker starves us, too
+        while silent < _SILENCE:
+            await anyio.sleep(1)
+            is_alive = await is_member(self._records, replica)
+            has_joined |= is_alive
+            silent = silent + 1 if has_joined and not is_alive else 0
+        logger.error("worker %d hangs and is ended", worker.number)
+        process.kill()
 
     async def _start(self, worker: Worker) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(

@@ -248,6 +248,11 @@ class ServerConnection(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self.responder.resume()
 
+    def excuse(self, late: float, now: float) -> None:
+        """Do not count seconds in which we did not run against the client."""
+        self.since = min(self.since + late, now)
+        self.responder.excuse(late, now)
+
     def look(self, now: float) -> None:
         """Close it if its client is too slow or silent."""
         limits, quiet, transport = self._limits, now - self.since, self._transport
@@ -753,6 +758,11 @@ class Responder:
         if (http_request := self._unread_answer) is not None:
             self._unread_answer = None
             self.on_finished(http_request)
+
+    def excuse(self, late: float, now: float) -> None:
+        """See `ServerConnection.excuse`."""
+        if self._stuck_since is not None:
+            self._stuck_since = min(self._stuck_since + late, now)
 
     def look_at_unread(self, now: float) -> None:
         """Close the connection if the client has read nothing for too long."""

@@ -60,7 +60,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIRST_REQUEST = 0.25
-"""Seconds for the first request of a connection that was opened just before the end."""
+"""Seconds for the first request of a new connection, during which it is not closed as idle."""
 
 
 class Connections:
@@ -136,7 +136,13 @@ class Connections:
 
     def _make_room(self) -> bool:
         """Close idle connections, unused ones first; False if there are none."""
-        idle = [member for member in self._members if member.idle]
+        # not one whose first request may be there, unread: it would be closed without an answer
+        lately = self.loop.time() - _FIRST_REQUEST
+        idle = [
+            member
+            for member in self._members
+            if member.idle and (member.answered or member.since < lately)
+        ]
         count = 1 + self.most // _AT_ONCE  # several at once: each search looks at all
         for member in heapq.nsmallest(count, idle, key=lambda it: (it.answered, it.since)):
             # now, although its transport ends later: the new one needs the place
@@ -148,12 +154,17 @@ class Connections:
         """Apply the time limits until cancelled."""
         pause = min(1.0, self.limits.ping / 4, self.limits.request_timeout / 4)
         while True:
+            before = self.loop.time()
             await anyio.sleep(pause)
-            self._look()
+            self._look(self.loop.time() - before - pause, pause)
 
-    def _look(self) -> None:  # a function, or its last local would keep a connection alive
+    # a function, or its last local would keep a connection alive
+    def _look(self, late: float, pause: float) -> None:
         now = self.loop.time()
         for member in tuple(self._members):
+            # while we had no time to read, no client was slow: uvloop calls us before it reads
+            if late > pause:
+                member.excuse(late, now)
             member.look(now)
 
     async def close(self) -> None:

@@ -31,6 +31,12 @@ def test_a_program_chooses(program, expected):
     assert json.loads(shaped(program)) == expected
 
 
+def test_an_old_spelling_is_valid_where_warnings_are_errors():
+    raw = json.dumps({"content": [], "structuredContent": {"a": 1}}).encode()
+
+    assert b"old" in shape_result(raw, Selector("`old`"))
+
+
 @pytest.mark.parametrize("program", ["", "." * (LONGEST + 1)])
 def test_an_empty_or_endless_program_is_refused_before_the_call(program):
     with pytest.raises(BadArguments, match="characters"):

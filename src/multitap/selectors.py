@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from importlib import import_module
 from importlib.util import find_spec
@@ -171,7 +172,10 @@ def _parse(expression: str) -> ParsedResult:
             path="/select",
         )
     try:
-        return Parser().parse(expression)
+        # what `jmespath` warns of is an old spelling, which stays valid; a host may raise warnings
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PendingDeprecationWarning)
+            return Parser().parse(expression)
     except ParseError as exc:
         where = exc.lex_position + 1
         reason = f"not a JMESPath expression at character {where}: {quoted(expression)}"

@@ -41,6 +41,21 @@ with on_signal(stop):
 """
 
 
+SLOW = """
+import os, signal, sys, time
+from multitap.cli.signals import LONGEST, on_signal
+
+class Slow:
+    def __del__(self, wait=time.sleep):
+        wait(0.5)
+
+slow = Slow()
+with on_signal(lambda _: None, grace=0.3 - LONGEST):
+    os.kill(os.getpid(), signal.SIGINT)
+sys.exit(130)
+"""
+
+
 def serve(*arguments, before=(), **more):
     return subprocess.Popen(
         [*before, sys.executable, "-m", "multitap", "serve", *arguments],
@@ -134,3 +149,9 @@ def _handles(pid, number):
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt:"))
     return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
+def test_an_interpreter_that_ends_slowly_has_the_code_of_the_signal():
+    done = subprocess.run([sys.executable, "-c", SLOW], timeout=IN_TIME, check=False)
+
+    assert done.returncode == 130

@@ -1,5 +1,6 @@
 """Runs a command until it ends, or until Ctrl-C, SIGTERM or a closed terminal stops it."""
 
+import atexit
 import errno
 import os
 import select
@@ -171,6 +172,8 @@ def _hurry(number: int, longest: float) -> None:
 
     signal.signal(signal.SIGALRM, leave)
     signal.setitimer(signal.ITIMER_REAL, longest)
+    # after that the interpreter drops its handlers, and the signal would end us with its own code
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
 
 
 class _Stopped:

@@ -60,7 +60,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FIRST_REQUEST = 0.25
-"""Seconds for the first request of a new connection, during which it is not closed as idle."""
+"""Seconds for the first request of a connection that was opened just before the end."""
 
 
 class Connections:
@@ -86,6 +86,8 @@ class Connections:
         self.rejections: Counter[int] = Counter()
         """How many requests were not admitted, by status."""
         self._members: set[ServerConnection] = set()
+        self._unread: set[ServerConnection] = set()
+        """The newest, whose first request would be closed without an answer if they made room."""
 
     def enter(self, member: "ServerConnection") -> bool:
         """Count a new connection; False if there are too many."""
@@ -93,6 +95,9 @@ class Connections:
         if len(self._members) >= self.most and not self._make_room():
             return False
         self._members.add(member)
+        # in two turns of the loop, what the client has sent with its connection is read
+        self._unread.add(member)
+        self.loop.call_soon(self.loop.call_soon, self._unread.discard, member)
         return True
 
     def leave(self, member: "ServerConnection") -> None:
@@ -136,13 +141,7 @@ class Connections:
 
     def _make_room(self) -> bool:
         """Close idle connections, unused ones first; False if there are none."""
-        # not one whose first request may be there, unread: it would be closed without an answer
-        lately = self.loop.time() - _FIRST_REQUEST
-        idle = [
-            member
-            for member in self._members
-            if member.idle and (member.answered or member.since < lately)
-        ]
+        idle = [member for member in self._members if member.idle and member not in self._unread]
         count = 1 + self.most // _AT_ONCE  # several at once: each search looks at all
         for member in heapq.nsmallest(count, idle, key=lambda it: (it.answered, it.since)):
             # now, although its transport ends later: the new one needs the place

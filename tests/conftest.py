@@ -2,6 +2,7 @@
 
 import asyncio
 import faulthandler
+import functools
 import gc
 import inspect
 import os
@@ -12,6 +13,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpcore2
 import hypothesis
 import pytest
 import pytest_timeout
@@ -47,6 +49,8 @@ def pytest_configure(config):
     os.environ["MULTITAP_SANDBOX"] = "off"
     # a gateway in the background would outlive its test; those about it say that they want it
     os.environ["MULTITAP_ALONE"] = "1"
+    # each client of the SDK reads all certificates of the machine: that takes as long as a test
+    httpcore2.default_ssl_context = functools.cache(httpcore2.default_ssl_context)
     # a suite that a shell runs in the background ignores Ctrl-C, and so would all that it starts
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -151,6 +155,8 @@ def pytest_xdist_make_scheduler(config, log):
             return crashed
 
         def _reschedule(self, node):
+            if node not in self.registered_collections:
+                return  # it takes the place of one that has ended, and does not know the tests yet
             # a worker begins a test once it has the next one, or hears that there is none
             while self.workqueue and not node.shutting_down:
                 if self._pending_of(self.assigned_work[node]) >= 2:

@@ -135,3 +135,35 @@ def test_computing(request):
 
     assert ended.returncode == 0, ended.stdout
     assert "9 passed" in ended.stdout
+
+
+def test_a_worker_that_is_replaced_may_be_slow_to_collect(tmp_path):
+    deadly = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_deadly(number, request):
+    if number == 0:
+        os._exit(1)
+    Path(request.config.rootpath, "others-run").touch()
+"""
+    slow = """
+import os
+import threading
+from pathlib import Path
+from tests.conftest import pytest_xdist_make_scheduler
+
+def pytest_collection_modifyitems(config):
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw3":
+        while not Path(config.rootpath, "others-run").exists():
+            threading.Event().wait(0.01)
+"""
+    (tmp_path / "conftest.py").write_text(slow)
+    for number in range(3):
+        (tmp_path / f"test_a{number}.py").write_text(deadly)
+    ended = make(tmp_path, deadly, "RETRY=0", "WORKERS=2", PYTHONPATH=str(ROOT))
+
+    assert ended.returncode == 2
+    assert "4 failed, 8 passed" in ended.stdout

@@ -84,8 +84,18 @@ HOSTILE = {
 }
 
 
+LONG = {"calls itself", "counts", "doubles a list", "repeats", "combines", "sorts", "groups"}
+"""Those that take the two seconds of processor time that there are, as "never ends" does."""
+
+
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("program", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(program, id=name, marks=pytest.mark.wide if name in LONG else ())
+        for name, program in HOSTILE.items()
+    ],
+)
 def test_no_program_ends_or_stops_anything_but_itself(program):
     ended, texts = threading.Event(), []
 

@@ -99,7 +99,14 @@ def tried_by_nobody():
     return json.loads(done.stdout.splitlines()[-1])
 
 
-@pytest.fixture(scope="module", params=["this user", "an ordinary user"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        # root of a test machine has more rights than anybody who uses us, and takes as long
+        pytest.param("this user", marks=pytest.mark.wide if os.geteuid() == 0 else ()),
+        "an ordinary user",
+    ],
+)
 def tried(request, tmp_path_factory):
     if request.param != "this user":
         return tried_by_nobody()

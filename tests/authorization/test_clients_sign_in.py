@@ -26,6 +26,7 @@ from tests.authorization.organisation import (
 from tests.cluster.redis_server import free_port
 from tests.oauth.provider import Provider
 from tests.wire import http_zoo as zoo
+from tests.zoo import modes
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +50,7 @@ groups = ["dev"]
 {servers}
 [servers.calc]
 command = "{python}"
-args = ["-m", "multitap.demo.servers.calculator"]
+args = {arguments}
 """
 
 
@@ -118,6 +119,7 @@ async def gateway(
         issuer=organisation.origin,
         client=CLIENT,
         python=sys.executable,
+        arguments=json.dumps(modes.command("good")[1:]),
         servers=servers,
         documents=documents,
     )

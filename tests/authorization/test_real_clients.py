@@ -133,6 +133,7 @@ async def test_the_typescript_sdk_signs_in_with_the_url_alone(place, shelf):
     assert member.questions == 1
 
 
+@pytest.mark.wide  # its part that signs in is the TypeScript SDK's, as the Inspector's is
 @pytest.mark.usefixtures("own_executor")  # `localhost` is looked up
 async def test_mcp_remote_signs_in_with_the_url_alone(place, shelf, tmp_path):
     url, member = place
@@ -156,6 +157,7 @@ async def test_mcp_remote_signs_in_with_the_url_alone(place, shelf, tmp_path):
     assert answer["result"]["structuredContent"] == {"result": 5}
 
 
+@pytest.mark.wide
 async def test_the_inspector_signs_in_with_the_url_alone(place, shelf, tmp_path):
     url, member = place
     program = fetched(shelf.program, "inspector", INSPECTOR)

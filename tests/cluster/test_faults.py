@@ -68,7 +68,7 @@ async def ready(http, gateway):
         return response.status, await response.text()
 
 
-@pytest.mark.parametrize("how", ["reset", "swallow"])
+@pytest.mark.parametrize("how", [wide("reset"), "swallow"])
 @pytest.mark.parametrize("seconds", [4, wide(20)])
 async def test_an_owner_that_is_cut_off_from_redis_executes_nothing_beside_the_next(
     tmp_path, ledger, how, seconds

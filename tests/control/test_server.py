@@ -16,7 +16,6 @@ from multitap import StdioServer
 from multitap.control.messages import MAX_BODY
 from multitap.control.places import folder, own_socket, prove, sockets
 from multitap.control.service import BACKLOG
-from multitap.demo.demo_settings import bundled_server
 from multitap.errors import BadArguments, MultitapError, UnknownName
 from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.readiness import reasons
@@ -293,7 +292,7 @@ async def test_past_calls_are_found_by_a_query(gateway, client):
 
 
 async def test_a_recorded_call_has_its_request_and_response(gateway, client):
-    async with gateway(record="all", calc=bundled_server("calculator")) as running:
+    async with gateway(record="all", calc=zoo()) as running:
         await running.hub.call("calc_add", {"a": 1, "b": 2})
 
         (record,) = (await client.calls()).records
@@ -307,6 +306,6 @@ async def test_a_recorded_call_has_its_request_and_response(gateway, client):
 
 
 async def test_wrong_arguments_are_raised_as_such(gateway, client):
-    async with gateway(calc=bundled_server("calculator")):
+    async with gateway(calc=zoo()):
         with pytest.raises(BadArguments):
             await client.call("calc_add", Raw(b'{"a": "x"}'))

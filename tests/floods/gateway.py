@@ -14,6 +14,7 @@ import aiohttp
 import anyio
 
 from tests.waiting import until_told
+from tests.zoo.modes import command
 
 PATIENCE = 30.0
 VERSION = "2026-07-28"
@@ -22,7 +23,8 @@ _META = {
     "io.modelcontextprotocol/clientInfo": {"name": "neighbour", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-GOOD = {"command": sys.executable, "args": ["-m", "multitap.demo.servers.calculator"]}
+PROGRAM, *ARGUMENTS = command("good")
+GOOD = {"command": PROGRAM, "args": ARGUMENTS}
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -70,7 +72,7 @@ class Gateway:
         """Wait until the good server answers."""
 
         async def ask():
-            return "42.0" in await self.call("good_add", a=2, b=40)
+            return "42.0" in await self.call("good_add", a=2.5, b=39.5)
 
         await until_told(ask)
 

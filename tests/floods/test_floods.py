@@ -64,7 +64,7 @@ async def one_round(gateway):
     worst = 0.0
     for _ in range(CALLS):
         before = gateway.cpu()
-        assert "42.0" in await gateway.call("good_add", a=2, b=40)
+        assert "42.0" in await gateway.call("good_add", a=2.5, b=39.5)
         worst = max(worst, gateway.cpu() - before)
         assert await gateway.health() == 200
         await anyio.sleep(PAUSE)  # the flood goes on meanwhile

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-import sys
 from pathlib import Path
 
 import anyio
@@ -226,17 +225,18 @@ async def test_another_task_may_leave_a_hub_than_the_one_that_entered_it(folder)
         await hub.call("zoo_echo", {"text": "hello"})
 
 
-CALCULATOR = {"command": sys.executable, "args": ["-m", "multitap.demo.servers.calculator"]}
+PROGRAM, *ARGUMENTS = command("good")
+SERVER = {"command": PROGRAM, "args": ARGUMENTS}
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        {"mcpServers": {"calc": CALCULATOR}},
-        {"servers": {"calc": CALCULATOR}},
-        {"servers": {"calc": StdioServer(command=sys.executable, args=CALCULATOR["args"])}},
-        {"calc": CALCULATOR},
-        {"mcp": {"calc": {"type": "local", "command": [sys.executable, *CALCULATOR["args"]]}}},
+        {"mcpServers": {"calc": SERVER}},
+        {"servers": {"calc": SERVER}},
+        {"servers": {"calc": StdioServer(command=PROGRAM, args=ARGUMENTS)}},
+        {"calc": SERVER},
+        {"mcp": {"calc": {"type": "local", "command": command("good")}}},
     ],
     ids=["clients", "ours", "models", "bare", "opencode"],
 )
@@ -246,13 +246,13 @@ async def test_a_hub_opens_from_a_mapping(source, monkeypatch, tmp_path):
     async with open_hub(source) as hub:
         await hub.settled()
 
-        assert (await hub.call("calc_add", {"a": 1, "b": 2}, timeout=20)).text == "3.0"
+        assert (await hub.call("calc_add", {"a": 1, "b": 2}, timeout=20)).text == "3"
 
 
 @pytest.mark.parametrize("kind", [str, Path])
 async def test_a_hub_opens_from_a_file(kind, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": CALCULATOR}}))
+    (tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"calc": SERVER}}))
 
     async with open_hub(kind(tmp_path / "mcp.json")) as hub:
         assert [*hub.links] == ["calc"]

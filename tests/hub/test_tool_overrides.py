@@ -1,7 +1,5 @@
 """Tools under other names and with other descriptions than their server gives them."""
 
-import sys
-
 import pytest
 from mcp.server import MCPServer
 
@@ -10,6 +8,7 @@ from multitap.config import LocalServer
 from multitap.errors import ConfigError
 from multitap.hub.hub import open_hub
 from multitap.trust.pins import places_in
+from tests.gateway.talking import zoo
 
 
 def calculator():
@@ -48,17 +47,15 @@ async def test_a_tool_is_listed_and_called_as_its_user_says(tmp_path):
 
 async def test_names_change_with_the_configuration_whatever_a_lock_remembers(tmp_path):
     async def names(**more):
-        command = (sys.executable, "-m", "multitap.demo.servers.calculator")
-        server = StdioServer(command=command[0], args=command[1:], **more)
-        told = Settings(servers={"calc": server}, state_dir=tmp_path)
+        told = Settings(servers={"calc": zoo(**more)}, state_dir=tmp_path)
         async with open_hub(told, locks=places_in(tmp_path)) as hub:
             await hub.settled()
-            return {*hub.catalog.tools} - {"calc_divide"}
+            return {*hub.catalog.tools} & {"calc_add", "calc_echo", "calc_plus"}
 
-    assert await names(tool_names={"add": "plus"}) == {"calc_plus", "calc_mean"}
+    assert await names(tool_names={"add": "plus"}) == {"calc_plus", "calc_echo"}
     assert (tmp_path / "multitap.lock").exists()
-    assert await names(tool_names={"add": "mean", "mean": "add"}) == {"calc_add", "calc_mean"}
-    assert await names() == {"calc_add", "calc_mean"}
+    assert await names(tool_names={"add": "echo", "echo": "add"}) == {"calc_add", "calc_echo"}
+    assert await names() == {"calc_add", "calc_echo"}
 
 
 async def test_a_name_that_another_tool_has_and_a_tool_that_is_not_there_are_reported(tmp_path):

@@ -1,6 +1,8 @@
 """An identity provider in this process: metadata, keys, introspection, and any token one likes."""
 
 import base64
+import functools
+import itertools
 import json
 import time
 import warnings
@@ -10,7 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs
 
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from joserfc import jwt
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
@@ -18,6 +20,17 @@ from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
 from tests.wire import http_zoo as zoo
 
 METADATA = "/.well-known/openid-configuration"
+_TURNS = itertools.cycle(range(5))
+
+
+@functools.cache
+def _private_key(_turn):
+    return rsa.generate_private_key(65537, 2048)
+
+
+def new_key(kid):
+    """A key of RSA that none of the last four was; making one takes longer than most tests."""
+    return RSAKey.import_key(_private_key(next(_TURNS)), {"kid": kid})
 
 
 @dataclass
@@ -25,7 +38,7 @@ class TinyIssuer:
     """Signs what it is told to; tests change its public attributes."""
 
     origin: str = ""
-    keys: list = field(default_factory=lambda: [RSAKey.generate_key(2048, {"kid": "first"})])
+    keys: list = field(default_factory=lambda: [new_key("first")])
     published: list | None = None
     """The key set, if it is not the public part of the keys."""
     status: int = 200
@@ -77,7 +90,7 @@ class TinyIssuer:
             )
 
     def rotate(self, kid="second"):
-        self.keys = [RSAKey.generate_key(2048, {"kid": kid})]
+        self.keys = [new_key(kid)]
 
     async def answer(self, request, caller):
         if self.is_down:

@@ -20,7 +20,6 @@ from multitap.control.client import ControlClient
 from multitap.control.places import own_socket
 from multitap.control.server import open_control
 from multitap.control.service import ControlService
-from multitap.demo.demo_settings import bundled_server
 from multitap.demo.servers.calculator import server as calculator
 from multitap.events import Withheld
 from multitap.gateway.gateway import open_gateway
@@ -96,9 +95,11 @@ def text_of(app):
 
 
 async def test_the_failing_server_comes_first_with_its_reason_and_the_key_that_helps(state):
-    async with opened(
-        state, calculator=bundled_server("calculator"), broken=StdioServer(command="false")
-    ) as (app, _, gateway):
+    async with opened(state, calculator=zoo(), broken=StdioServer(command="false")) as (
+        app,
+        _,
+        gateway,
+    ):
         await until(lambda: gateway.hub.links["broken"].failure is not None)
         await until(lambda: lines(app)[1].startswith("broken"))
         await until(lambda: "press r" in detail(app))
@@ -108,7 +109,7 @@ async def test_the_failing_server_comes_first_with_its_reason_and_the_key_that_h
 
 
 async def test_servers_that_are_not_trusted_are_listed_with_the_key_that_shows_them(state):
-    async with opened(state, calculator=bundled_server("calculator")) as (app, _, gateway):
+    async with opened(state, calculator=zoo()) as (app, _, gateway):
         assert app.check_action("act", ("trust",)) is False
         words = "comes with a project that you have not trusted"
         gateway.hub.withheld = (
@@ -126,7 +127,7 @@ async def test_servers_that_are_not_trusted_are_listed_with_the_key_that_shows_t
 
 
 async def test_the_level_of_confinement_is_shown(state):
-    async with opened(state, calculator=bundled_server("calculator"), size=(200, 24)) as (app, *_):
+    async with opened(state, calculator=zoo(), size=(200, 24)) as (app, *_):
         await until(lambda: "confinement off: " in detail(app))
 
         assert "LEVEL" in lines(app)[0]
@@ -209,9 +210,11 @@ async def test_calls_of_an_earlier_run_are_listed_and_compared_with(state):
 
 
 async def test_one_filter_per_place_is_typed_and_a_wrong_one_explained(state):
-    async with opened(
-        state, calculator=bundled_server("calculator"), broken=StdioServer(command="false")
-    ) as (app, pilot, _):
+    async with opened(state, calculator=zoo(), broken=StdioServer(command="false")) as (
+        app,
+        pilot,
+        _,
+    ):
         await pilot.press("f", *"status:up", "enter")
         await until(lambda: not any("broken" in line for line in lines(app)))
         await pilot.press("f", "ctrl+u", *"colour:red", "enter")
@@ -627,7 +630,7 @@ async def test_what_is_typed_at_once_goes_to_the_prompt_line(state, kind):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts sockets in /proc")
 async def test_one_connection_tells_of_every_call_until_the_screen_leaves(state):
-    settings = Settings(state_dir=state, servers={"calculator": bundled_server("calculator")})
+    settings = Settings(state_dir=state, servers={"calculator": zoo()})
     async with open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway:
         control = ControlService(gateway)
         async with open_control(control, state):

@@ -2,6 +2,7 @@
 
 import asyncio
 import tempfile
+import time
 import uuid
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -364,6 +365,16 @@ async def test_subscribers_hear_of_a_gap_once_redis_has_confirmed_them(redis_ser
 
                 await channels.publish("c", b"1")
                 assert (await anext(messages)).data == b"1"
+
+
+async def test_a_machine_without_time_for_us_is_not_a_redis_that_does_not_answer(redis_server):
+    async with open_on_redis(redis_server) as coordinator:
+        for stall in (1.5, 2.5):  # while it connects, and while it waits
+            async with anyio.create_task_group() as tasks:
+                for _ in range(3):
+                    tasks.start_soon(coordinator.records.read, "a")
+                await anyio.sleep(0)
+                time.sleep(stall)  # noqa: ASYNC251 - the loop itself must stand still
 
 
 class Deaf:

@@ -605,9 +605,12 @@ def _client(url: str) -> tuple[Any, str]:
             return _behind_sentinels(parts, login, hosts, options), place
         if scheme not in {"redis", "rediss", "unix"}:
             raise ValueError(f"{scheme or 'nothing'!r} is not a scheme for Redis")  # noqa: TRY301 - one way out
+        # There is no other host to try, and a machine without time for us is late with everything:
+        # only `RedisLine.ask` says when it is too late.
+        options |= dict.fromkeys(("socket_timeout", "socket_connect_timeout"), 2 * _TIMEOUT)
         # blocking: the usual pool fails at once when all of its connections are in use
         pools: Any = redis.BlockingConnectionPool  # its keywords have no types
-        pool = pools.from_url(url, max_connections=_CONNECTIONS, timeout=_TIMEOUT, **options)
+        pool = pools.from_url(url, max_connections=_CONNECTIONS, timeout=2 * _TIMEOUT, **options)
         return redis.Redis(connection_pool=pool), place
     except ValueError as exc:
         raise ConfigError(f"the cluster's address cannot be used: {exc}", hint=_EXAMPLE) from None

@@ -374,7 +374,7 @@ async def test_a_machine_without_time_for_us_is_not_a_redis_that_does_not_answer
                 for _ in range(3):
                     tasks.start_soon(coordinator.records.read, "a")
                 await anyio.sleep(0)
-                time.sleep(stall)  # noqa: ASYNC251 - the loop itself must stand still
+                time.sleep(stall)
 
 
 class Deaf:

@@ -140,7 +140,7 @@ def results(around, servers):
     }
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.sampled_from(sorted(AROUND)), st.lists(SPELLED, min_size=2, max_size=4))
 def test_one_entry_never_decides_about_its_neighbours(around, entries):
     servers = {f"s{number}": entry for number, entry in enumerate(entries)}
@@ -218,7 +218,7 @@ VALUE = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(VALUE, st.sampled_from([None, *DIALECTS]))
 def test_no_data_whatever_breaks_a_dialect(data, told):
     document, _ = read_text(
@@ -244,7 +244,7 @@ def _finite(data):
 SAMPLES = [path for path in sorted(FIXTURES.iterdir()) if path.is_file()]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], max_examples=300)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(SAMPLES), st.data())
 def test_no_damage_to_a_sample_breaks_us(path, data):
     text = path.read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.config import Limits
@@ -70,7 +70,6 @@ async def exchange_with(written):
         tasks.cancel_scope.cancel()
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(lines, max_size=20))
 def test_no_line_stops_the_reader(stream):
     async def run():

@@ -162,7 +162,7 @@ async def test_it_serves_whatever_its_standard_error_is(config, kind):
     await check(config, "pipe", "pipe", kind)
 
 
-@pytest.mark.slow
+@pytest.mark.wide
 @pytest.mark.parametrize(("given", "taken"), [*product(KINDS, KINDS)])
 async def test_it_serves_on_every_combination_of_streams(config, given, taken):
     said = KINDS[(KINDS.index(given) + KINDS.index(taken)) % len(KINDS)]

@@ -16,7 +16,7 @@ import anyio
 from tests.waiting import until_told
 from tests.zoo.modes import command
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 VERSION = "2026-07-28"
 _META = {
     "io.modelcontextprotocol/protocolVersion": VERSION,

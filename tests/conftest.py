@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import httpcore2
@@ -80,6 +81,9 @@ class Watchdog(threading.Thread):
             if (watched := self.watched) is not None and time.monotonic() > watched[0]:
                 # a worker's own words about a timeout get lost, and it seems to have crashed
                 faulthandler.dump_traceback(file=self._terminal)
+                for pid in descendants(os.getpid()):  # nobody else would ever end them
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
                 pytest_timeout.timeout_timer(*watched[1:])
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_for
+
 ROOT = Path(__file__).parents[1]
 FLAKY = """
 from pathlib import Path
@@ -72,13 +74,17 @@ def test_other_failures_are_final(tmp_path, tests, options):
     assert "again, alone" not in ended.stdout
 
 
-def test_a_test_that_hangs_in_a_worker_shows_where(tmp_path):
+def test_a_test_that_hangs_in_a_worker_shows_where_and_leaves_no_program(tmp_path):
     hanging = """
+import subprocess
 import threading
+from pathlib import Path
 import pytest
 
 @pytest.mark.timeout(2)
-def test_hanging():
+def test_hanging(request):
+    program = subprocess.Popen(["sleep", "600"])
+    Path(request.config.rootpath, "pid").write_text(str(program.pid))
     threading.Event().wait(60)
 """
     hooks = "pytest_configure, pytest_timeout_set_timer, pytest_timeout_cancel_timer"
@@ -87,6 +93,7 @@ def test_hanging():
 
     assert ended.returncode == 2
     assert "in test_hanging" in ended.stderr
+    wait_for(lambda: not Path("/proc", (tmp_path / "pid").read_text()).exists())
 
 
 def test_the_slow_tests_behind_one_that_ends_its_worker_run_too(tmp_path):

@@ -4,6 +4,7 @@ Run as a program: `python floods.py PORT KIND CONNECTIONS`. Says so once it has 
 """
 
 import itertools
+import os
 import selectors
 import socket
 import sys
@@ -100,7 +101,8 @@ def main(port, kind, connections):
     for _ in range(connections):
         Stranger(selector, port, first, said)
     print("begun", flush=True)
-    while True:
+    test = os.getppid()
+    while os.getppid() == test:  # it may have been killed
         for key, events in selector.select():
             key.data.stir(events)
 

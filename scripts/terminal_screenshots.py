@@ -60,7 +60,7 @@ async def main() -> None:
         settings = Settings(state_dir=state, servers=servers, record="all")
         async with (
             open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway,
-            open_control(ControlService(gateway), state),
+            open_control(lambda: ControlService(gateway), state),
         ):
             await gateway.hub.settled()
             for number in range(1, 8):

@@ -27,9 +27,14 @@ HEAVY = (
     "onnxruntime",
     "tokenizers",
     "jq",
+    "jmespath",
+    "watchfiles",
+    "multitap.cluster.coordinator",
     "multitap.cluster.gateways",
+    "multitap.control.service",
+    "multitap.trust.project_files",
 )
-FOR_SERVERS = ("asyncio", "anyio", "sqlite3", "watchfiles")
+FOR_SERVERS = ("asyncio", "anyio", "sqlite3")
 """What only those need that talk to servers."""
 FOR_ANYTHING = ("msgspec", "hashlib", "json", "pydantic_core")
 """What everybody needs who does more than to print its help."""

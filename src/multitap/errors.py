@@ -8,6 +8,7 @@ MultitapError
 ├── Denied               the policy, or a person it asks, refuses the call; nothing was sent
 ├── HubClosed            the hub was closed before or during the call
 ├── ModelError           the language model gave no usable answer
+├── CoordinatorDown      a cluster's coordinator cannot be reached
 └── UpstreamError        one server, named by `.server`
     ├── Unavailable      it is not connected right now; `.failure` says why
     ├── CallTimeout      it did not answer in time (also a TimeoutError)
@@ -92,6 +93,10 @@ class ModelError(MultitapError):
         super().__init__(message, hint=hint)
         self.status = status
         """The HTTP status, if the provider answered with an error."""
+
+
+class CoordinatorDown(MultitapError):
+    """A cluster's coordinator cannot be reached; it may or may not have executed the request."""
 
 
 class UpstreamError(MultitapError):

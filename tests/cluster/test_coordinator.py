@@ -11,7 +11,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.redis_coordinator import (
     RedisChannels,
@@ -20,7 +19,7 @@ from multitap.cluster.redis_coordinator import (
     open_redis,
 )
 from multitap.cluster.socket_coordinator import open_socket, serve_coordinator
-from multitap.errors import ConfigError
+from multitap.errors import ConfigError, CoordinatorDown
 from multitap.tasks import Tasks
 from tests.cluster.redis_server import free_port, running_redis
 from tests.waiting import until, until_told

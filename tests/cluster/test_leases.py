@@ -15,9 +15,10 @@ import random
 import pytest
 
 from multitap.cluster import leases as subject
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.coordinator import Coordinator
 from multitap.cluster.leases import OwnerLease, Ownership, ServerPool
 from multitap.cluster.local_coordinator import LocalLeases
+from multitap.errors import CoordinatorDown
 from multitap.tasks import Tasks
 from tests.simulation.clock import run
 

@@ -7,11 +7,10 @@ import anyio
 import pytest
 
 from multitap import HttpServer
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.logins import SharedLogins
 from multitap.config import OAuth
-from multitap.errors import AuthRequired, RequestFailed
+from multitap.errors import AuthRequired, CoordinatorDown, RequestFailed
 from multitap.hub.people import PersonalSharing
 from multitap.oauth.account import Account
 from multitap.oauth.storage import LoginStorage, SharedLogin

@@ -11,9 +11,8 @@ import aiohttp
 import anyio
 import pytest
 
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.redis_coordinator import open_redis
-from multitap.errors import ConfigError
+from multitap.errors import ConfigError, CoordinatorDown
 from tests.cluster.clients import StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import PROGRAM, free_port, needs_redis, running_redis

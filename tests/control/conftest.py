@@ -27,7 +27,7 @@ def gateway(state):
         settings = Settings(state_dir=state, servers=servers, record=record)
         async with (
             open_gateway(lambda host: open_hub(settings, handlers=host, recall=True)) as running,
-            open_control(ControlService(running), state, limits),
+            open_control(lambda: ControlService(running), state, limits),
         ):
             yield running
 

@@ -50,7 +50,7 @@ async def gateway(state, limits=LIMITS):
     settings = Settings(state_dir=state)
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host)) as running,
-        open_control(ControlService(running), state, limits),
+        open_control(lambda: ControlService(running), state, limits),
     ):
         yield own_socket(state)
 

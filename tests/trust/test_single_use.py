@@ -8,9 +8,10 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from multitap.cluster.coordinator import CoordinatorClock, CoordinatorDown
+from multitap.cluster.coordinator import CoordinatorClock
 from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.cluster.redis_coordinator import open_redis
+from multitap.errors import CoordinatorDown
 from multitap.trust.single_use import (
     WINDOW,
     Issued,

@@ -6,7 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.coordinator import Coordinator
+from multitap.errors import CoordinatorDown
 from multitap.events import Failure, FailureCode, Phase
 from multitap.upstream.backoff import LONGEST_PAUSE, WINDOW, Paused, RestartHistory, Restarts
 

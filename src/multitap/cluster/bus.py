@@ -9,8 +9,8 @@ from contextlib import suppress
 import anyio
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorClock, CoordinatorDown
-from multitap.errors import MultitapError, Unavailable
+from multitap.cluster.coordinator import Coordinator, CoordinatorClock
+from multitap.errors import CoordinatorDown, MultitapError, Unavailable
 from multitap.tasks import Tasks
 from multitap.trust.single_use import ReplayGuard, Seal, Unsealed
 

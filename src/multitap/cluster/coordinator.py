@@ -11,7 +11,6 @@ from typing import Protocol
 
 import msgspec
 
-from multitap.errors import MultitapError
 from multitap.tasks import Bell
 
 WINDOW_PARTS = 60
@@ -19,10 +18,6 @@ WINDOW_PARTS = 60
 
 
 _JUMP = 1.0  # seconds; slower drift is corrected by the regular look
-
-
-class CoordinatorDown(MultitapError):
-    """The coordinator cannot be reached; it may or may not have executed the request."""
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True):

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from multitap.cluster.coordinator import CoordinatorDown
-from multitap.errors import MultitapError
+from multitap.errors import CoordinatorDown, MultitapError
 from multitap.gateway import client_errors
 from multitap.gateway.client import Client
 from multitap.gateway.fronts.sessions import HttpSession, HttpSessions

@@ -12,7 +12,8 @@ import anyio
 import msgspec
 
 from multitap.cluster.bus import ReplicaBus, ReplicaMessage
-from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
+from multitap.cluster.coordinator import StreamEntry
+from multitap.errors import CoordinatorDown
 from multitap.gateway.client import Client, OnOtherReplica
 from multitap.hub.hub import Hub
 from multitap.identity.people import Revocation, in_force

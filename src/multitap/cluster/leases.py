@@ -12,7 +12,8 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown, Lease
+from multitap.cluster.coordinator import Coordinator, Lease
+from multitap.errors import CoordinatorDown
 from multitap.tasks import Bell
 
 Clock = Callable[[], float]

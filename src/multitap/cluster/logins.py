@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager, suppress
 import anyio
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.coordinator import Coordinator
 from multitap.cluster.leases import OwnerLease
-from multitap.errors import RequestFailed
+from multitap.errors import CoordinatorDown, RequestFailed
 from multitap.oauth.storage import RenewalPermit, SharedLogin
 from multitap.tasks import Tasks
 from multitap.trust.single_use import Seal

@@ -15,9 +15,9 @@ from pathlib import Path
 import anyio
 import msgspec
 
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown, Records
+from multitap.cluster.coordinator import Coordinator, Records
 from multitap.cluster.peer_messages import PROTOCOL
-from multitap.errors import ConfigError, counted
+from multitap.errors import ConfigError, CoordinatorDown, counted
 from multitap.tasks import Bell
 from multitap.version import VERSION
 

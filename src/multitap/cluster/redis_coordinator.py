@@ -15,14 +15,13 @@ from multitap.cluster.coordinator import (
     Allowance,
     ChannelSubscribers,
     Coordinator,
-    CoordinatorDown,
     Health,
     Lease,
     Message,
     StreamEnds,
     StreamEntry,
 )
-from multitap.errors import ConfigError
+from multitap.errors import ConfigError, CoordinatorDown
 from multitap.installation import extra_hint
 from multitap.tasks import Bell, Tasks
 

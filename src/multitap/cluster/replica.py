@@ -16,14 +16,14 @@ import anyio
 import msgspec
 
 from multitap.cluster.breaker import SharedBreaker
-from multitap.cluster.coordinator import Coordinator, CoordinatorDown
+from multitap.cluster.coordinator import Coordinator
 from multitap.cluster.leases import Owner, OwnerLease, Ownership, ServerPool
 from multitap.cluster.logins import SharedLogins
 from multitap.cluster.membership import Member, Membership, agree_on_key, keep_key
 from multitap.cluster.peers import UNIX, Line, Peers, open_peers
 from multitap.cluster.wires import ForwardedWire, OwnedWire, open_forwarded
 from multitap.config import ServerConfig, StdioServer
-from multitap.errors import ConfigError, OwnerChanged, OwnerUnreachable
+from multitap.errors import ConfigError, CoordinatorDown, OwnerChanged, OwnerUnreachable
 from multitap.tasks import Tasks
 from multitap.upstream.connect import Dial, LocalPlacement, Placement
 from multitap.upstream.link import Link

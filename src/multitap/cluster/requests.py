@@ -11,7 +11,7 @@ from msgspec import Raw
 
 from multitap.catalog.audience import Audience
 from multitap.cluster.bus import ReplicaBus, ReplicaMessage
-from multitap.cluster.coordinator import CoordinatorDown
+from multitap.errors import CoordinatorDown
 from multitap.gateway import client_errors
 from multitap.gateway.client import (
     Client,

@@ -14,7 +14,8 @@ from msgspec import Raw
 
 from multitap.catalog.audience import Audience
 from multitap.cluster.bus import ReplicaBus
-from multitap.cluster.coordinator import CoordinatorDown, StreamEntry
+from multitap.cluster.coordinator import StreamEntry
+from multitap.errors import CoordinatorDown
 from multitap.gateway.client import Client
 from multitap.principal import Principal
 from multitap.trust.single_use import MOST_REMEMBERED, WINDOW

@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Raw
 
 from multitap.cluster.bus import ReplicaBus, ReplicaMessage, SessionMessage
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.requests import RelayedRequest, RelayedRequests, to_relay
 from multitap.cluster.session_records import KeptEvent, KeptEvents, SessionRecord, SessionRecords
-from multitap.errors import Unavailable
+from multitap.errors import CoordinatorDown, Unavailable
 from multitap.gateway.client import Client, session_request
 from multitap.gateway.fronts.sessions import HttpSession, HttpSessions, StatelessClients
 from multitap.gateway.fronts.streams import MAILBOX, LoggedEvent, opening

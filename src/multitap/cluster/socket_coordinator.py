@@ -19,7 +19,6 @@ from multitap.cluster.coordinator import (
     Channels,
     ChannelSubscribers,
     Coordinator,
-    CoordinatorDown,
     Health,
     Leases,
     Message,
@@ -28,6 +27,7 @@ from multitap.cluster.coordinator import (
     Streams,
 )
 from multitap.cluster.local_coordinator import LocalCoordinator
+from multitap.errors import CoordinatorDown
 from multitap.tasks import Bell, Tasks
 
 logger = logging.getLogger(__name__)

@@ -4,14 +4,13 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import msgspec
 from msgspec import Raw
 
 from multitap.cluster import peer_messages as say
-from multitap.cluster.leases import OwnerLease
 from multitap.cluster.peer_messages import PeerLine
 from multitap.errors import (
     AnswerTimeout,
@@ -35,6 +34,9 @@ from multitap.wire.jsonrpc import Envelope, Params, RpcError
 from multitap.wire.pending import PendingRequest, ProgressReport
 from multitap.wire.request import Deadline, Request
 from multitap.wire.wire import SEVERAL, Evidence, Inbound, OwnedCall, Wire, owner_of
+
+if TYPE_CHECKING:
+    from multitap.cluster.leases import OwnerLease
 
 _JUNK = 1024 * 1024
 _PUBLIC = {
@@ -319,7 +321,7 @@ class RelayedCall(OwnedCall):
 class OwnedWire:
     """See `Wire`; nothing is sent without a valid lease."""
 
-    def __init__(self, wire: Wire, lease: OwnerLease, users: Iterable[RelayedWire]) -> None:
+    def __init__(self, wire: Wire, lease: "OwnerLease", users: Iterable[RelayedWire]) -> None:
         self._wire = wire
         self._lease = lease
         self._users = users

@@ -12,11 +12,10 @@ import msgspec
 from msgspec import Raw
 
 from multitap.cluster.bus import ReplicaBus, ReplicaMessage
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.control.methods import Method, WorkerControl, worker_method
 from multitap.control.overview import Pulse, WorkerFigures, together
 from multitap.control.service import BACKLOG, ControlService, Feed
-from multitap.errors import Unavailable
+from multitap.errors import CoordinatorDown, Unavailable
 from multitap.hub.metrics import RECENT
 from multitap.store.tables import CallRecord
 from multitap.tasks import Tasks

@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, closing, suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
@@ -27,17 +27,26 @@ from anyio import to_thread
 
 from multitap.config import Settings
 from multitap.control import places
-from multitap.control.joining import PATIENCE, BackgroundPlace, JoinReply, JoinRequest, Needs
-from multitap.control.relay import MOVED, STOPPED
+from multitap.control.joining import (
+    MOVED,
+    PATIENCE,
+    STOPPED,
+    BackgroundPlace,
+    JoinReply,
+    JoinRequest,
+    Needs,
+)
 from multitap.control.server import listen
 from multitap.errors import ConfigError, MultitapError, ungrouped
 from multitap.events import Reloaded
-from multitap.gateway.fronts.stdio import RelayedClient
 from multitap.gateway.gateway import Gateway
 from multitap.sandbox.places import NAMED_BY
 from multitap.tasks import Bell, Tasks
 from multitap.version import VERSION
 from multitap.wire.process import NAMES, PREFIXES
+
+if TYPE_CHECKING:
+    from multitap.gateway.fronts.stdio import RelayedClient
 
 logger = logging.getLogger(__name__)
 
@@ -157,8 +166,10 @@ class BackgroundGateway:
         self.retired = asyncio.Event()
         """Set when another gateway is about to take over."""
 
-    def connect(self) -> RelayedClient:
+    def connect(self) -> "RelayedClient":
         """A connection for a client that comes now."""
+        from multitap.gateway.fronts.stdio import RelayedClient  # noqa: PLC0415 - for clients on pipes
+
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         connection = RelayedClient(lines.put_nowait, lambda: self._on_lost(connection))
         self._connections.add(connection)
@@ -170,13 +181,13 @@ class BackgroundGateway:
             self._tasks.start_soon(self._welcome, connection, lines)
         return connection
 
-    async def _send_away(self, connection: RelayedClient) -> None:
+    async def _send_away(self, connection: "RelayedClient") -> None:
         """Have a client come again: one that got no answer would start another gateway."""
         await anyio.lowlevel.checkpoint()  # its transport comes after it in the same turn
         _reply(connection, error=_BUSY, is_busy=True)
         connection.close()
 
-    def _on_lost(self, connection: RelayedClient) -> None:
+    def _on_lost(self, connection: "RelayedClient") -> None:
         self._connections.discard(connection)
         self._strangers.discard(connection)
         self._changed.ring()
@@ -215,7 +226,7 @@ class BackgroundGateway:
         view.tell(MOVED)
         view.changed.ring()
 
-    async def _welcome(self, connection: RelayedClient, lines: "asyncio.Queue[bytes]") -> None:
+    async def _welcome(self, connection: "RelayedClient", lines: "asyncio.Queue[bytes]") -> None:
         view: _View | None = None
         try:
             request: JoinRequest | None = None
@@ -236,7 +247,7 @@ class BackgroundGateway:
             connection.close()
 
     async def _introduction(
-        self, connection: RelayedClient, lines: "asyncio.Queue[bytes]"
+        self, connection: "RelayedClient", lines: "asyncio.Queue[bytes]"
     ) -> JoinRequest | None:
         """What a client wants, with its variables; None if it has its answer."""
         while True:
@@ -359,7 +370,7 @@ class BackgroundGateway:
                     if not before.issuperset(opened.needs().names):
                         self._retire(view)
 
-    async def _serve(self, connection: RelayedClient, view: _View, request: JoinRequest) -> None:
+    async def _serve(self, connection: "RelayedClient", view: _View, request: JoinRequest) -> None:
         if view.error is not None:
             raise view.error
         opened, notes = view.open, view.loaded.notes
@@ -385,7 +396,7 @@ def _key_of(request: JoinRequest) -> ViewKey:
     )
 
 
-def _reply(connection: RelayedClient, **fields: Any) -> None:
+def _reply(connection: "RelayedClient", **fields: Any) -> None:
     connection.send(msgspec.json.encode(JoinReply(version=VERSION, pid=os.getpid(), **fields)))
 
 

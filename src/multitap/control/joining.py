@@ -26,6 +26,8 @@ PATIENCE = 30.0
 """Seconds for a gateway to start, or to answer."""
 LONGEST = 4 * 1024 * 1024
 """Bytes of a request or a reply."""
+MOVED, STOPPED = b"!moved", b"!stopped"
+"""What a gateway says instead of a message: join again at once, or with the next message."""
 _LOOK = 0.02  # seconds between two looks at a lock
 _AGAIN = 0.2  # seconds before a gateway that had no time is asked again
 _QUOTED = 8  # last lines of a log

@@ -20,7 +20,7 @@ from itertools import count
 import msgspec
 from msgspec import Raw
 
-from multitap.control.joining import PATIENCE, Joined, JoinRequest, join
+from multitap.control.joining import MOVED, PATIENCE, Joined, JoinRequest, join
 from multitap.errors import MultitapError
 
 Join = Callable[[], Joined]
@@ -34,8 +34,6 @@ LAST_ANSWERS = 3.0
 """Seconds for the last answers after the client has closed its end."""
 MOST_LOSSES, LOSS_WINDOW = 8, 60.0
 """Gateways that may be lost within that many seconds before the relay gives up."""
-MOVED, STOPPED = b"!moved", b"!stopped"
-"""What a gateway says instead of a message: join again at once, or with the next message."""
 
 # as much as a pipe holds; malloc maps more than 128 KiB anew for each read, which costs 14 µs
 _CHUNK = 64 * 1024

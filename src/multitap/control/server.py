@@ -7,22 +7,24 @@ import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import anyio.lowlevel
 import msgspec
 
 from multitap.control import places
-from multitap.control.actions import RemoteUser
 from multitap.control.messages import MAX_BODY, ControlFailure, ServerQuestion
-from multitap.control.methods import Method, method
-from multitap.control.service import ControlService
 from multitap.errors import MultitapError, ungrouped
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.request import JSON, Headers, HttpRequest, Rejected, RequestHead, ToDo
 from multitap.http.server.server import open_http_server
+
+if TYPE_CHECKING:
+    from multitap.control.methods import Method
+    from multitap.control.service import ControlService
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +75,7 @@ class ControlApi:
     `failure`.
 
     Args:
+        service: Makes the service, for the first request: most gateways never get one.
         caller: A name for those who send the requests.
         largest: Bytes of the longest answer that they can take.
         check: Raises a `MultitapError` for a request that this client may not make.
@@ -80,14 +83,14 @@ class ControlApi:
 
     def __init__(
         self,
-        service: ControlService,
+        service: "Callable[[], ControlService]",
         caller: str,
         *,
         largest: int | None = None,
         headers: Headers | None = None,
         check: Callable[[HttpRequest, str, Mapping[str, Any]], None] | None = None,
     ) -> None:
-        self._service = service
+        self._service = cache(service)
         self._check = check
         self._caller = caller
         self._largest = largest
@@ -97,6 +100,8 @@ class ControlApi:
 
     def handler(self, name: str) -> Handler | None:
         """Handles requests for one method; None if there is no such method."""
+        from multitap.control.methods import method  # noqa: PLC0415 - see `service`
+
         control_method = method.get(name)
         return (
             None
@@ -110,7 +115,7 @@ class ControlApi:
         """Answer with an error."""
         self._respond(http_request, failure, status or _STATUS[failure.kind])
 
-    async def _run(self, control_method: Method, http_request: HttpRequest) -> None:
+    async def _run(self, control_method: "Method", http_request: HttpRequest) -> None:
         try:
             arguments = control_method.unpack(http_request.body or b"{}")
         except _UNREADABLE as exc:
@@ -122,7 +127,7 @@ class ControlApi:
             # encoding a long list takes a while: one answer per turn of the loop, however
             # many ask at once
             await anyio.lowlevel.checkpoint()
-        answer = getattr(self._service, control_method.name)
+        answer = getattr(self._service(), control_method.name)
         try:
             if self._check is not None:
                 self._check(http_request, control_method.name, arguments)
@@ -158,8 +163,10 @@ class ControlApi:
             error = f"{MOST_ACTIONS} calls are already waiting for servers"
             self.refuse(http_request, ControlFailure(error, kind="unavailable"))
             return
+        from multitap.control.actions import RemoteUser  # noqa: PLC0415 - see `service`
+
         person = RemoteUser(self._caller, can_answer=arguments.pop("person"))
-        conversations = self._service.conversations
+        conversations = self._service().conversations
         conversations[person.id] = person
         self._actions += 1
         outcome: list[Any] = []
@@ -227,7 +234,7 @@ def _event(kind: bytes, data: bytes) -> bytes:
 class ControlSocket:
     """The methods on a local socket, for programs of its user that know the user's secret."""
 
-    def __init__(self, service: ControlService, path: Path) -> None:
+    def __init__(self, service: "Callable[[], ControlService]", path: Path) -> None:
         self._api = ControlApi(service, "command line")
         self._path = path
         self._proof = places.prove(path)
@@ -267,9 +274,16 @@ def _reject(status: int, error: str) -> Rejected:
 
 @asynccontextmanager
 async def open_control(
-    service: ControlService, state: Path, limits: HttpLimits = LIMITS, *, number: int = 0
+    service: "Callable[[], ControlService]",
+    state: Path,
+    limits: HttpLimits = LIMITS,
+    *,
+    number: int = 0,
 ) -> AsyncGenerator[None]:
-    """While entered, commands reach the gateway, unless the socket cannot be created."""
+    """While entered, commands reach the gateway, unless the socket cannot be created.
+
+    The service is made for the first of them.
+    """
     try:
         path = places.own_socket(state, number)
         app = ControlSocket(service, path)

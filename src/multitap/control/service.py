@@ -126,7 +126,6 @@ class ControlService(AccessControl, WorkerControl):
         self._sessions = sessions
         self._editor = editor
         self._background = background
-        self._started = time.time()
         self.conversations: dict[str, RemoteUser] = {}
         """The actions whose person may be asked something, by their ids."""
 
@@ -135,7 +134,7 @@ class ControlService(AccessControl, WorkerControl):
             # the parent of workers is what a signal has to reach to stop all of them
             pid=os.getpid() if self.workers is None else os.getppid(),
             version=VERSION,
-            started=self._started,
+            started=self.gateway.started,
             files=self._reloader.loaded.files if self._reloader else None,
             url=self._url,
             folder=str(self._reloader.loaded.search.folder) if self._reloader else None,

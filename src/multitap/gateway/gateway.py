@@ -1,6 +1,7 @@
 """The hub, served to MCP clients as one server."""
 
 import os
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -224,6 +225,7 @@ class Gateway:
         self.bus = bus
         self.on_rooted: Callable[[str], None] = lambda _: None
         """Called with the name of a server that knows the roots of a client from now on."""
+        self.started = time.time()
         self.is_leaving = False
         """Whether this replica is shutting down, so that clients should use another one."""
         self.metrics = GatewayMetrics(hub)

@@ -33,7 +33,6 @@ from multitap.printable import is_seen
 from multitap.sandbox.containers import CLIENTS, objections, parse_container_run
 from multitap.sandbox.levels import decide
 from multitap.sandbox.places import writable_folders
-from multitap.trust import project_files
 from multitap.trust.packages import launch_of
 
 NARROWING = frozenset(("enabled", "sandbox", "sandbox_rules", "limits"))
@@ -255,6 +254,8 @@ def server_part(
         usual: The level of confinement, unless it asks for a stricter one.
         replaces: The user's entry that it replaces.
     """
+    from multitap.trust import project_files  # noqa: PLC0415 - only where there is a project
+
     watched = project_files.of_server(config, root, folder)
     files = watched.files
     settings = {key: value for key, value in table_of(config).items() if key != "provenance"}
@@ -306,6 +307,8 @@ def _expand_known(config: ServerConfig, root: Path, folder: Path) -> StdioServer
 
 def settings_part(proposal: Proposal) -> ProjectPart:
     """The part for everything except servers and skills."""
+    from multitap.trust import project_files  # noqa: PLC0415 - see above
+
     written: dict[str, Any] = json.loads(json.dumps(proposal.settings, default=str))
     functions: list[str] = written.get("environment", {}).get("tools", [])
     scope = folders_only(proposal.folder, proposal.root)
@@ -329,6 +332,8 @@ def settings_part(proposal: Proposal) -> ProjectPart:
 
 def skill_part(path: Path, root: Path) -> ProjectPart:
     """One skill: instructions for a model, and the files beside them."""
+    from multitap.trust import project_files  # noqa: PLC0415 - see above
+
     files = project_files.of_skill(path, root)
     file = _within(root, path)
     return ProjectPart(

@@ -64,7 +64,7 @@ async def opened(state, *, policy=(), desktop=NOTHING, size=SMALL, kind=Terminal
     )
     async with (
         open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway,
-        open_control(ControlService(gateway), state),
+        open_control(lambda: ControlService(gateway), state),
     ):
         await gateway.hub.settled()
         app = kind(ControlClient(own_socket(state)), ("true",), desktop)
@@ -633,7 +633,7 @@ async def test_one_connection_tells_of_every_call_until_the_screen_leaves(state)
     settings = Settings(state_dir=state, servers={"calculator": zoo()})
     async with open_gateway(lambda host: open_hub(settings, handlers=host)) as gateway:
         control = ControlService(gateway)
-        async with open_control(control, state):
+        async with open_control(lambda: control, state):
             await gateway.hub.settled()
             before = open_sockets()
             feed = ControlClient(own_socket(state)).pulses(0, most=3, every=0.01)

@@ -9,7 +9,7 @@ import os
 import subprocess
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -48,14 +48,14 @@ from multitap.control.editing import (
 from multitap.control.joining import background_place, free_place
 from multitap.control.places import own_socket
 from multitap.control.server import open_control
-from multitap.control.service import ControlService
 from multitap.errors import MultitapError
-from multitap.gateway.gateway import open_gateway
+from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.tasks import Tasks
 from multitap.telemetry.logs import set_up_logs
 from multitap.version import own_program
 
 if TYPE_CHECKING:
+    from multitap.control.service import ControlService
     from multitap.screens.page.console import Console
 
 logger = logging.getLogger(__name__)
@@ -142,9 +142,18 @@ async def _open(
     opening = partial(served.open, place=neighbours.place(number, env, served.state))
     async with open_gateway(opening, host=served.host) as gateway:
         gateway.hub.on_restart = partial(neighbours.restart, number)
-        control = ControlService(gateway, reloader=reloader, editor=served.editor, background=True)
-        page = ViewPage(control)
-        control.new_link = page.link
+
+        @cache
+        def control() -> "ControlService":
+            from multitap.control.service import ControlService  # noqa: PLC0415 - for commands
+
+            service = ControlService(
+                gateway, reloader=reloader, editor=served.editor, background=True
+            )
+            service.new_link = page.link
+            return service
+
+        page = ViewPage(gateway, control)
         async with open_control(control, served.state, number=number):
             yield OpenView(
                 gateway,
@@ -161,7 +170,8 @@ class ViewPage:
     Most views are never shown: the port, and the code for it, come with the first link.
     """
 
-    def __init__(self, control: ControlService) -> None:
+    def __init__(self, gateway: Gateway, control: "Callable[[], ControlService]") -> None:
+        self._gateway = gateway
         self._control = control
         self._console: Console | None = None
         self._opened: asyncio.Future[Callable[[], str]] | None = None
@@ -180,7 +190,7 @@ class ViewPage:
         """
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
-            self._control.gateway.tasks.start_soon(self._serve, self._opened, name="page")
+            self._gateway.tasks.start_soon(self._serve, self._opened, name="page")
         # shielded: a command that gives up must not take it from the next one
         new_link = await asyncio.shield(self._opened)
         return new_link()
@@ -192,7 +202,7 @@ class ViewPage:
         from multitap.screens.page.access import ConsoleKeys  # noqa: PLC0415
         from multitap.screens.page.console import Console  # noqa: PLC0415
 
-        control = self._control
+        control = self._control()
         # clients have their pipes: without a token, only the page answers here
         rules = AccessRules(host=_HERE, require_token=True)
         try:
@@ -200,7 +210,7 @@ class ViewPage:
                 keys = control.keys = ConsoleKeys(allowed.sources)
                 self._console = Console(control, allowed.access, keys)
                 front = HttpFront(
-                    control.gateway, allowed.access, sources=allowed.sources, console=self._console
+                    self._gateway, allowed.access, sources=allowed.sources, console=self._console
                 )
                 async with serve_http(front, listener):
                     opened.set_result(partial(keys.new_link, url_of(listener)))

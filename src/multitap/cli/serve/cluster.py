@@ -9,10 +9,9 @@ import msgspec
 from multitap.cli.options import CommandGroup, json_option
 from multitap.cli.signals import run_async
 from multitap.cli.terminal import Exit, complain, note, say_json, table
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.membership import Member, known_members
 from multitap.cluster.redis_coordinator import open_redis
-from multitap.errors import counted
+from multitap.errors import CoordinatorDown, counted
 
 _LATE = 2.5
 """Seconds without a heartbeat, sent every second, after which a replica may have a problem."""

@@ -10,7 +10,7 @@ from contextlib import (
     nullcontext,
     suppress,
 )
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -42,15 +42,14 @@ from multitap.config.problems import serious
 from multitap.config.sources import state_directory
 from multitap.control.editing import ConfigEditor
 from multitap.control.server import open_control
-from multitap.control.service import ControlService
 from multitap.env.configured import HostedEnvironment
 from multitap.errors import ConfigError
 from multitap.gateway.client import ClientRequest
-from multitap.gateway.fronts.stdio import INSTEAD, serve_stdio
 from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.gateway.parked_calls import ParkedCall
 from multitap.gateway.readiness import wait_for_calls
 from multitap.http.addresses import is_loopback
+from multitap.http.server.request import HttpRequest, Rejected, RequestHead, ToDo
 from multitap.http.server.server import open_listener, url_of
 from multitap.http.server.tls import ServerTls, TlsFiles
 from multitap.hub.hub import Hub, open_hub
@@ -63,12 +62,14 @@ from multitap.upstream.questions import Handlers, client_of
 if TYPE_CHECKING:
     from multitap.authorization.endpoints import AuthorizationEndpoints
     from multitap.cluster.replica import Replica
+    from multitap.control.service import ControlService
     from multitap.gateway.fronts import access as front_access
     from multitap.gateway.fronts import http as http_front
     from multitap.gateway.fronts.resource_server import ResourceServer
     from multitap.identity.issuer import Issuer
     from multitap.identity.verifier import Verifier
     from multitap.screens.page import access
+    from multitap.screens.page.console import Console
 
 PAUSE = 60.0
 """Seconds between two collections."""
@@ -173,6 +174,8 @@ def _offer_trust(options: CommonOptions, serving: ServeOptions) -> None:
 def _warn_of_nobody() -> None:
     """Warn if no client can connect: otherwise the gateway would end without an explanation."""
     if streams := null_streams():
+        from multitap.gateway.fronts.stdio import INSTEAD  # noqa: PLC0415 - only on stdio
+
         which, verb = " and ".join(streams), "is" if len(streams) == 1 else "are"
         note(f"warning: no client can connect: standard {which} {verb} closed or null")
         advise(INSTEAD)
@@ -315,11 +318,41 @@ def _address(serving: ServeOptions, settings: Settings) -> tuple[str, int] | Non
 
 
 async def _serve_stdio(served: ServedHub, profile: str | None) -> None:
+    from multitap.gateway.fronts.stdio import serve_stdio  # noqa: PLC0415 - only on stdio
+
     async with open_gateway(served.open, host=served.host) as gateway:
         gateway.tasks.start_soon(free_leftovers)
-        control = ControlService(gateway, reloader=served.reloader, editor=served.editor)
+
+        def control() -> "ControlService":
+            from multitap.control.service import ControlService  # noqa: PLC0415 - for commands
+
+            return ControlService(gateway, reloader=served.reloader, editor=served.editor)
+
         async with open_control(control, served.state):
             await serve_stdio(gateway, profile=profile)
+
+
+class LateConsole:
+    """The web console, made for its first request: many gateways never show it."""
+
+    def __init__(self, make: Callable[[], "Console"]) -> None:
+        self._make = make
+        self._made: Console | None = None
+
+    def _console(self) -> "Console":
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def admit(self, head: RequestHead) -> Rejected | None:
+        return self._console().admit(head)
+
+    def handle(self, http_request: HttpRequest) -> ToDo:
+        return self._console().handle(http_request)
+
+    def end_streams(self) -> None:
+        if self._made is not None:
+            self._made.end_streams()
 
 
 async def _serve_http(
@@ -332,7 +365,7 @@ async def _serve_http(
     from multitap.gateway.fronts import access as front_access  # noqa: PLC0415
     from multitap.gateway.fronts import accounts  # noqa: PLC0415
     from multitap.gateway.fronts import http as http_front  # noqa: PLC0415
-    from multitap.screens.page import access, console  # noqa: PLC0415
+    from multitap.screens.page import access  # noqa: PLC0415
 
     has_providers = bool(served.settings.access.oidc)
     public = _public_hosts(serve_settings) if has_providers or serve_settings.public_url else ()
@@ -369,32 +402,42 @@ async def _serve_http(
             # workers are on one machine, and the memory of their coordinator ends with them
             cluster = replica if worker is None else None
             resources = _resource_server(served, gateway, cluster) if has_providers else None
-            control = ControlService(
-                gateway,
-                reloader=served.reloader,
-                url=f"{base}/mcp",
-                # later: the front is made below, with the page, which needs this service
-                sessions=lambda: [session.id for session in front.sessions],
-                editor=served.editor,
-            )
-            page = None if keys is None else console.Console(control, allowed.access, keys)
+
+            @cache
+            def control() -> "ControlService":
+                from multitap.control.service import ControlService  # noqa: PLC0415 - for commands
+
+                service = ControlService(
+                    gateway,
+                    reloader=served.reloader,
+                    url=f"{base}/mcp",
+                    sessions=lambda: [session.id for session in front.sessions],
+                    editor=served.editor,
+                )
+                service.keys = keys
+                service.new_link = None if keys is None else partial(_new_link, keys, base)
+                return service
+
+            def console(keys: "access.ConsoleKeys") -> "Console":
+                from multitap.screens.page.console import Console  # noqa: PLC0415 - for browsers
+
+                page = Console(control(), allowed.access, keys)
+                page.accounts = front.accounts
+                return page
+
             front = http_front.HttpFront(
                 gateway,
                 allowed.access,
                 sources=allowed.sources,
                 profile=serving.profile,
-                console=page,
+                console=None if keys is None else LateConsole(partial(console, keys)),
                 resource_server=resources,
             )
             if is_loopback(host) or not rules.insecure:  # otherwise nobody is anybody
                 accounts.open_accounts(front, serve_settings.public_url or base)
-                if page is not None:
-                    page.accounts = front.accounts
-            if keys is not None:
-                control.keys, control.new_link = keys, partial(_new_link, keys, base)
             is_primary = worker is None or worker.is_first
             if replica is not None and worker is not None:
-                _join_workers(worker, replica, gateway, control, front, keys)
+                _join_workers(worker, replica, gateway, control(), front, keys)
             try:
                 async with (
                     http_front.serve_http(
@@ -513,7 +556,7 @@ def _join_workers(  # noqa: PLR0917 - the parts of one process
     worker: Worker,
     replica: "Replica",
     gateway: Gateway,
-    control: ControlService,
+    control: "ControlService",
     front: "http_front.HttpFront",
     keys: "access.ConsoleKeys | None",
 ) -> None:

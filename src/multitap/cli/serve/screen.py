@@ -60,7 +60,8 @@ async def _show_own(served: ServedHub, command: Sequence[str], notice: str) -> N
     async with (
         open_gateway(served.open, host=served.host) as gateway,
         open_control(
-            ControlService(gateway, reloader=served.reloader, editor=served.editor), served.state
+            lambda: ControlService(gateway, reloader=served.reloader, editor=served.editor),
+            served.state,
         ),
     ):
         await _show(own_socket(served.state), command, notice)

@@ -18,11 +18,9 @@ import anyio
 import msgspec
 
 from multitap.cli.terminal import Exit
-from multitap.cluster.coordinator import CoordinatorDown
-from multitap.cluster.membership import is_member
 from multitap.cluster.serving import fingerprint
 from multitap.config import Settings
-from multitap.errors import ConfigError, MultitapError
+from multitap.errors import ConfigError, CoordinatorDown, MultitapError
 from multitap.http.closed_ports import close_port, reserve_port
 from multitap.http.server.server import bind, start_listening
 from multitap.tasks import Tasks
@@ -243,6 +241,8 @@ class _WorkerProcesses:
 
     async def _end_if_silent(self, worker: Worker, process: asyncio.subprocess.Process) -> None:
         """Kill a worker that hangs: only then can another one run its servers."""
+        from multitap.cluster.membership import is_member  # noqa: PLC0415 - with workers only
+
         replica, has_joined, silent = _replica_id(worker, process.pid), False, 0
         # looks are counted, not seconds: whatever starves a worker starves us, too
         while silent < _SILENCE:

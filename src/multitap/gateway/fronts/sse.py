@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 import anyio
 
 from multitap.catalog.audience import Audience
-from multitap.cluster.coordinator import CoordinatorDown
 from multitap.cluster.front import SharedFront, say_down
+from multitap.errors import CoordinatorDown
 from multitap.gateway.fronts.sessions import HttpSession, HttpSessions
-from multitap.gateway.fronts.stdio import Duplex
 from multitap.gateway.fronts.streams import NOTHING_KEPT
 from multitap.gateway.gateway import Gateway
 from multitap.http.server.request import HttpRequest, RequestHead
@@ -90,6 +89,8 @@ class LegacySse:
             http_request.say(202, "Accepted")
 
     def _take(self, session: HttpSession, body: bytes) -> None:
+        from multitap.gateway.fronts.stdio import Duplex  # noqa: PLC0415 - few clients use SSE
+
         mailbox, tasks = session.streams.mailbox, self._gateway.tasks
         Duplex(self._gateway, session.client, mailbox, tasks).take(body)
 

@@ -56,7 +56,7 @@ class Console:
         self._keys = keys
         self._feed = PageFeed(control, control.gateway.tasks)
         self._api = ControlApi(
-            control, "console", largest=LARGEST, headers=PAGES.headers(), check=self._check
+            lambda: control, "console", largest=LARGEST, headers=PAGES.headers(), check=self._check
         )
         self._files = _static_files()
         self._pages: Mapping[bytes, Handler] = {

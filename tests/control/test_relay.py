@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from multitap.control.joining import Joined, JoinReply, Needs, is_newer
-from multitap.control.relay import MAX_LINE, MOVED, STOPPED, PipeRelay
+from multitap.control.joining import MOVED, STOPPED, Joined, JoinReply, Needs, is_newer
+from multitap.control.relay import MAX_LINE, PipeRelay
 from multitap.errors import MultitapError
 
 PATIENCE = 30

@@ -132,10 +132,13 @@ def serve_here(options: CommonOptions, serving: ServeOptions) -> int:
     """Serve in this process until it is stopped, or its client closes its pipes."""
     set_up_logs(serving.log_format, serving.log_levels, notes=NOTES)
     worker = workers.this_worker(os.environ)
-    # the parent has asked already, and workers share its terminal
-    if not serving.demo and worker is None:
-        _offer_trust(options, serving)
-    served = _demo() if serving.demo else from_files(options)
+
+    def asks(settings: Settings) -> bool:
+        # the parent has asked already, and workers share its terminal; standard input may belong
+        # to a client
+        return worker is None and _address(serving, settings) is not None
+
+    served = _demo() if serving.demo else from_files(options, asks)
     check_profile(serving.profile, served.settings)
     address = _address(serving, served.settings)
     tune_memory()
@@ -162,13 +165,6 @@ def serve_here(options: CommonOptions, serving: ServeOptions) -> int:
         drain = served.settings.serve.drain
         run_async(lambda: _serve_http(served, address, serving, worker), fast=True, grace=drain)
     return Exit.DONE
-
-
-def _offer_trust(options: CommonOptions, serving: ServeOptions) -> None:
-    """Ask about a project's servers, unless standard input belongs to a client."""
-    loaded = configuration_loader(options)()
-    if _address(serving, loaded.settings) is not None:
-        offer_trust(loaded)
 
 
 def _warn_of_nobody() -> None:
@@ -219,9 +215,20 @@ def _spare_the_collector() -> None:
     gc.enable()  # `serve` switched it off for the imports
 
 
-def from_files(options: CommonOptions) -> ServedHub:
-    """The servers and the environment of the files, after saying what is wrong with them."""
-    served = served_files(configuration_loader(options), partial(_editor, options))
+def from_files(
+    options: CommonOptions, asks: Callable[[Settings], bool] = lambda _: False
+) -> ServedHub:
+    """The servers and the environment of the files, after saying what is wrong with them.
+
+    Args:
+        options: Which files.
+        asks: Whether a person may be asked about a project's servers first.
+    """
+    loader, editor = configuration_loader(options), partial(_editor, options)
+    served = served_files(loader, editor)
+    reloader = served.reloader
+    if reloader is not None and asks(served.settings) and offer_trust(reloader.loaded):
+        served = served_files(loader, editor)
     if served.reloader is not None:
         describe_files(options, served.reloader.loaded)
     return served

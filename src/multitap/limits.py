@@ -249,10 +249,14 @@ class FairTurns:
         self._busy: deque[TurnTaker] = deque()
         self._calm_first = False
         self.spent = 0.0
-        """Seconds spent on newly arrived requests in this turn; above `AT_ONCE`, call `hold`."""
+        """Seconds spent on newly arrived requests in this turn, and in short ones before it.
+
+        From `TURN_SECONDS` on, call `hold`; from `AT_ONCE` on, further requests wait for the next
+        turn.
+        """
 
     def hold(self) -> None:
-        """Make further requests wait for the next turn."""
+        """Reset `spent` in the next turn, when those that wait have theirs."""
         self._pace.hold()
 
     def join(self, worker: TurnTaker, *, busy: bool) -> None:

@@ -8,16 +8,18 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
 import anyio
+import msgspec
 import pytest
 
 from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import HttpLimits
 from multitap.http.server.request import HttpRequest, Rejected, RequestHead
 from multitap.http.server.server import bind, open_http_server
+from multitap.limits import TURN_SECONDS
 from tests.gateway.hostile.raw import PATIENCE, dial, http
 from tests.waiting import until
 
@@ -40,6 +42,8 @@ class App:
     later: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
     on_stall: Callable[[], None] = lambda: None
+    work: float = 0.0
+    """Seconds that each answer takes."""
 
     def admit(self, head: RequestHead):
         self.admitted += 1
@@ -49,9 +53,13 @@ class App:
         if head.path == b"/no":
             return Rejected(401, "no", ((b"www-authenticate", b"Bearer"),))
         head.keeps_body = head.path != b"/unread"
+        head.fits_any_length = True
         return None
 
     def handle(self, http_request: HttpRequest):
+        ends = time.perf_counter() + self.work
+        while time.perf_counter() < ends:
+            pass
         match http_request.head.path:
             case b"/later":
                 return self._answer_later(http_request)
@@ -87,8 +95,8 @@ class App:
 
 
 @asynccontextmanager
-async def serving(limits=SMALL):
-    app = App()
+async def serving(limits=SMALL, app=None):
+    app = app or App()
     listener = bind("127.0.0.1", 0)
     port = listener.getsockname()[1]
     async with open_http_server(app, listener, limits):
@@ -372,6 +380,43 @@ async def test_a_lost_connection_is_gone_without_the_garbage_collector(stage):
                 await until(lambda: not app.connections and not app.parts)
         finally:
             gc.enable()
+
+
+async def test_a_repeated_request_that_waits_for_its_turn_is_not_parsed():
+    async with serving(app=App(work=TURN_SECONDS)) as (app, port), AsyncExitStack() as stack:
+        lines = [await stack.enter_async_context(dial(port)) for _ in range(8)]
+        for times in range(1, 6):  # more than one turn has time for
+            for line in lines:
+                await line.send(http("POST", "/a", b"x" * times))
+            assert [(await line.response()).status for line in lines] == [200] * len(lines)
+
+    assert app.admitted == len(lines)
+
+
+async def test_heads_that_differ_in_the_length_are_decided_about_once():
+    async with serving() as (app, port), dial(port) as line:
+        for size in (1, 12, 345, 5 * 1024, 70_000):
+            asked = http("POST", "/a", b"x" * size)
+            head = len(asked) - size
+            # at once, in two parts as many clients send it, and cut anywhere
+            for cut in (0, head, head - 9, head + size // 2):
+                await line.send(asked[:cut])
+                await anyio.sleep(0.01)
+                await line.send(asked[cut:])
+                response = await line.response()
+                assert json.loads(response.body) == {"path": "/a", "size": size}
+
+    assert app.admitted < 10  # those cut within the head are not recognized
+
+
+async def test_a_remembered_head_admits_no_longer_body_and_no_other_length():
+    small = msgspec.structs.replace(SMALL, body=100)
+    for length in ("101", "5 ", "+5", "5, 5", "0x5", "5\r\ncontent-length: 7", "9" * 5000):
+        async with serving(small) as (_, port), dial(port) as line:
+            await line.send(http("POST", "/a", b"12345"))
+            assert (await line.response()).status == 200
+            await line.send(http("POST", "/a", b"1" * 101, content_length=length))
+            assert (await line.response()).status in ({200} if length == "5 " else {400, 413, 431})
 
 
 async def test_a_flood_of_requests_lets_everybody_else_have_a_turn():

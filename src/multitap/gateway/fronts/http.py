@@ -357,6 +357,7 @@ class HttpFront:
             head.handler = self._routes.get((head.method, b"/mcp"))
         head.keeps_body = head.handler is not None and head.method == b"POST" and _is_json(head)
         head.takes_stream = _takes_stream(head)
+        head.fits_any_length = head.handler is not None
 
     def handle(self, http_request: HttpRequest) -> ToDo:
         """Answer one request, or return the work that remains."""

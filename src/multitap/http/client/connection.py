@@ -10,6 +10,7 @@ import httptools
 
 from multitap.errors import AnswerInvalid, RequestFailed, WireFault
 from multitap.http.client.messages import UNREAD, BodySource, Response, content_type
+from multitap.http.heads import HeadCache
 from multitap.limits import FULL_READ, Budget, Pace, Readable
 
 HEAD = 64 * 1024
@@ -18,13 +19,13 @@ TOO_LONG = f"its head has more than {HEAD:,} bytes"
 _FIELDS = 256  # headers of one answer
 _FINAL = 200  # lower statuses are informational
 _HEADS = 32
-"""Heads that a connection remembers: many responses differ only in length or date."""
+"""Heads that a connection remembers: responses differ in dates and kinds."""
 _ODD = frozenset({b"connection", b"content-encoding", b"transfer-encoding", b"upgrade"})
 """Headers that need special treatment."""
 
 
 class CachedHead(NamedTuple):
-    """The parsed head of a plain response."""
+    """The parsed head of a plain response; `fields` may have the length of another one."""
 
     status: int
     fields: dict[bytes, bytes]
@@ -51,8 +52,7 @@ class ResponseReader:
         self.keeps_alive = False
         self.unseen = 0
         """Bytes that the parser has received without producing output."""
-        self.heads: dict[bytes, CachedHead] = {}
-        """The heads of the last plain responses, by their exact bytes."""
+        self.heads = HeadCache[CachedHead](_HEADS)
         self.last: CachedHead | None = None
         """The head of the response that has just ended."""
         self._plain: CachedHead | None = None
@@ -87,12 +87,10 @@ class ResponseReader:
             self._parser = self._fresh_parser()
 
     def remember(self, data: bytes, end: int) -> None:
-        """Remember a head by its exact bytes, if a plain response arrived at once."""
+        """Remember a head, if a plain response arrived at once."""
         last, self.last = self.last, None
         if last is not None and last.length == len(data) - end:
-            if len(self.heads) >= _HEADS:
-                self.heads.clear()
-            self.heads[data[:end]] = last
+            self.heads.add(data, end, last)
 
     def on_message_begin(self) -> None:
         if self.is_whole:
@@ -363,8 +361,9 @@ class ClientConnection(asyncio.Protocol):
         on_reply, reader = self._heard, self._reader
         if on_reply is not None and not reader.unseen and reader.response is None:
             end = data.find(_END) + len(_END)
-            cached = reader.heads.get(data[:end])
-            if cached is not None and end + cached.length == len(data):
+            found = reader.heads.find(data, end)
+            if found is not None and end + found[1] == len(data):
+                cached = found[0]
                 # removed first: `on_reply` may send the next request on this connection
                 self._heard = None
                 transport = self.transport

@@ -12,6 +12,7 @@ from time import perf_counter
 import httptools
 from msgspec import Raw
 
+from multitap.http.heads import HeadCache
 from multitap.http.server.connections import READ, Connections, HttpLimits, address_of
 from multitap.http.server.peer import Peer
 from multitap.http.server.request import Headers, HttpRequest, Rejected, RequestHead
@@ -37,7 +38,7 @@ _LEFT = frozenset({7, 8})
 SLICE = 4096
 """Bytes parsed at a time, which limits the work to about a hundred requests."""
 _HEADS = 16
-"""Heads that a connection remembers: requests differ in tool names and lengths."""
+"""Heads that a connection remembers: those of the stateless era differ in methods and tools."""
 _ODD = frozenset({b"connection", b"expect", b"transfer-encoding", b"upgrade"})
 """Headers that need special treatment."""
 _DROPPED = 1024 * 1024
@@ -121,40 +122,42 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._put_off(data)
             return
         started = perf_counter()
-        begins = not reader.fed and responder.current is None
-        if nbytes > SLICE:
+        begins = not reader.is_reading and responder.current is None
+        if begins and not responder.queue:
+            self._take(bytes(data), started)
+        elif nbytes > SLICE:
             reader.parse(data, started + _STEP)
-        elif not begins or responder.queue:
-            reader.feed(data)
         else:
-            # the usual case: one complete request with a remembered head, without the parser
-            text = bytes(data)
-            end = text.find(_END) + len(_END)
-            head = reader.heads.get(text[:end])
-            if (
-                head is not None
-                and end + head.length == nbytes
-                and head.edition is connections.edition
-            ):
-                self.since = self._loop.time()
-                responder.advancing = True  # so that its end does not advance to the next one
-                responder.answer(
-                    HttpRequest(writer=responder, head=head, body=text[end:], arrived=started)
-                )
-                responder.advancing = False
-            else:
-                reader.feed(data)
-                reader.remember(text, end)
+            reader.feed(data)
         if responder.queue:
             responder.advance(started + _STEP)
-        if reader.fed or responder.queue or reader.unparsed or self.weight:  # seldom
+        if reader.is_reading or responder.queue or reader.unparsed or self.weight:  # seldom
             if begins:
                 self.since = self._loop.time()
             self.settle(busy=True)
         fair_turns = connections.fair_turns
         fair_turns.spent += perf_counter() - started + nbytes * _READING
-        if fair_turns.spent >= AT_ONCE:
+        if fair_turns.spent >= TURN_SECONDS:
             fair_turns.hold()
+
+    def _take(self, text: bytes, arrived: float) -> None:
+        """Take the beginning of a request, or a few whole ones; nothing else is under way."""
+        reader, responder = self.reader, self.responder
+        end = text.find(_END) + len(_END)
+        head = reader.find_head(text, end)
+        if head is not None and end + head.length == len(text):
+            # the usual case: one complete request with a remembered head, without the parser
+            self.since = self._loop.time()
+            responder.advancing = True  # so that its end does not advance to the next one
+            responder.answer(
+                HttpRequest(writer=responder, head=head, body=text[end:], arrived=arrived)
+            )
+            responder.advancing = False
+        else:
+            reader.known = head
+            reader.parse(memoryview(text), arrived + _STEP)
+            if head is None:
+                reader.remember(text, end)
 
     def _put_off(self, data: memoryview) -> None:
         """Keep received bytes for a later turn, or drop them."""
@@ -165,18 +168,23 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self.abort()
                 return
         else:
-            if not reader.fed and self.responder.current is None:
+            if not reader.is_reading and self.responder.current is None:
                 self.since = now
             reader.unparsed = b"".join((reader.unparsed, data))
         self._hold(busy=reader.is_deaf or now < self._busy_until)
 
     def go_on(self) -> bool:
         """Do some of the remaining work; returns whether more can be done now."""
-        until, reader, responder = perf_counter() + _STEP, self.reader, self.responder
+        started, reader, responder = perf_counter(), self.reader, self.responder
+        until = started + _STEP
         if responder.queue:
             responder.advance(until)
         if reader.unparsed and not responder.is_full:
-            reader.parse(memoryview(reader.unparsed), until)
+            text, reader.unparsed = reader.unparsed, b""
+            if reader.is_reading or responder.queue or responder.current is not None:
+                reader.parse(memoryview(text), until)
+            else:
+                self._take(text, started)
             responder.advance(until)
         now = self._loop.time()
         if self._transport is not None and self.reader.has_work:
@@ -336,9 +344,10 @@ class RequestReader:
     """
 
     __slots__ = (
-        "__weakref__", "_arriving", "_body", "_connections", "_incoming", "_limits", "_overhead",
-        "_parser", "_responder", "_size", "_url", "droppable", "expected", "expects", "fed",
-        "heads", "holder", "is_deaf", "on_header", "peer", "unparsed",
+        "__weakref__", "_arriving", "_body", "_connections", "_heads", "_incoming", "_limits",
+        "_overhead", "_parser", "_responder", "_size", "_url", "droppable", "expected",
+        "expects", "fed", "holder", "is_deaf", "is_reading", "known", "on_header", "peer",
+        "unparsed",
     )  # fmt: skip
 
     def __init__(self, connections: Connections, responder: "Responder") -> None:
@@ -352,8 +361,7 @@ class RequestReader:
         """The other end of the connection."""
         self.holder = ""
         """The holder of the last request."""
-        self.heads: dict[bytes, RequestHead] = {}
-        """The heads of the last plain requests, by their exact bytes."""
+        self._heads = HeadCache[RequestHead](_HEADS)
         self.unparsed = b""
         self.is_deaf = False
         """Whether further bytes are dropped."""
@@ -363,9 +371,13 @@ class RequestReader:
 
     def _begin(self) -> None:
         """Prepare for the next request."""
+        self.is_reading = False
+        """Whether a request has begun to arrive."""
         self._url = b""
         self._arriving.clear()
         self._incoming: RequestHead | None = None
+        self.known: RequestHead | None = None
+        """The remembered head of the request that is parsed next: nothing is decided again."""
         self._body: bytes | BytesIO = b""
         self._size = 0
         self.fed = 0
@@ -393,22 +405,24 @@ class RequestReader:
         """The head of the incomplete request."""
         return self._incoming
 
-    @property
-    def is_reading(self) -> bool:
-        """Whether a request has begun to arrive."""
-        return bool(self._overhead or self._url or self._incoming)
+    def find_head(self, text: bytes, end: int) -> RequestHead | None:
+        """The remembered head that ends there, with the length of this request's body."""
+        if (found := self._heads.find(text, end)) is None:
+            return None
+        head, length = found
+        if head.edition is not self._connections.edition or length > self._limits.body:
+            return None
+        head.length = length
+        return head
 
     def remember(self, text: bytes, end: int) -> None:
-        """Remember a head by its exact bytes, if its request is complete and plain."""
+        """Remember the head of a plain request, if `text` is its head, or its head and its body."""
         queue = self._responder.queue
-        if len(queue) != 1 or self.fed or self.is_deaf:
+        head, size = (queue[0].head, queue[0].head.length) if queue else (self._incoming, 0)
+        if head is None or self.is_deaf or end + size != len(text) or self._size:
             return
-        head = queue[0].head
-        is_plain = head.edition is not None and not head.headers.keys() & _ODD
-        if end + head.length == len(text) and head.handler and is_plain:
-            if len(self.heads) >= _HEADS:
-                self.heads.clear()
-            self.heads[text[:end]] = head
+        if head.fits_any_length and head.edition is not None and not head.headers.keys() & _ODD:
+            self._heads.add(text, end, head)
 
     def parse(self, data: memoryview, until: float) -> None:
         """Parse in slices until the time is up or enough requests wait; the rest is kept."""
@@ -450,6 +464,9 @@ class RequestReader:
         elif self.fed > limits.head + 2 * limits.body:
             self.turn_away(Rejected(_TOO_LARGE, "the request is too long"))
 
+    def on_message_begin(self) -> None:
+        self.is_reading = True
+
     def on_url(self, url: bytes) -> None:
         self._url += url
 
@@ -457,15 +474,30 @@ class RequestReader:
         parser, limits = self._parser, self._limits
         if parser is None:
             return
+        head, self.known = self.known or self._decide(parser), None
+        self._incoming = head
+        self.holder = head.holder
+        headers, length = head.headers, head.length
+        if length > limits.body:
+            self._stop_parsing(_too_long(limits))
+        if (length or b"transfer-encoding" in headers) and parser.should_upgrade():
+            # the parser would treat its body as the next request
+            self._stop_parsing(Rejected(_BAD_REQUEST, "protocol upgrades are not supported"))
+        self.expected = length
+        if headers.get(b"expect", b"").lower() == b"100-continue":
+            self.expects = head.speaks_chunks
+
+    def _decide(self, parser: httptools.HttpRequestParser) -> RequestHead:
+        """The head that has arrived, once it is admitted."""
         pairs = self._arriving.copy()
-        head = RequestHead(parser.get_method(), self._url, pairs, peer=self.peer)
+        head = self._incoming = RequestHead(parser.get_method(), self._url, pairs, peer=self.peer)
         head.edition = self._connections.edition
         headers = head.headers
+        head.length = int(headers.get(b"content-length", b"0"))
         if b"connection" in headers or not parser.should_keep_alive():  # a known length
             head.speaks_chunks = parser.get_http_version() == "1.1"
-        self._incoming = head
-        if len(pairs) > limits.fields:
-            self._stop_parsing(_too_many_fields(limits))
+        if len(pairs) > self._limits.fields:
+            self._stop_parsing(_too_many_fields(self._limits))
         try:
             rejection = self._connections.app.admit(head)
         except Exception:  # boundary: answered as an error
@@ -473,16 +505,7 @@ class RequestReader:
             rejection = Rejected(_FAILED, "Internal Server Error")
         if rejection is not None:
             self._stop_parsing(rejection)
-        self.holder = head.holder
-        length = int(headers.get(b"content-length", b"0"))
-        if length > limits.body:
-            self._stop_parsing(_too_long(limits))
-        if (length or b"transfer-encoding" in headers) and parser.should_upgrade():
-            # the parser would treat its body as the next request
-            self._stop_parsing(Rejected(_BAD_REQUEST, "protocol upgrades are not supported"))
-        self.expected = head.length = length
-        if headers.get(b"expect", b"").lower() == b"100-continue":
-            self.expects = head.speaks_chunks
+        return head
 
     def on_body(self, body: bytes) -> None:
         first = not self._size
@@ -552,7 +575,7 @@ class RequestReader:
         """Drop everything: the connection is lost."""
         self._parser = None
         self.unparsed = b""
-        self.heads.clear()
+        self._heads.clear()
         self.peer.close()
         self._begin()
 

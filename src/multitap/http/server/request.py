@@ -158,12 +158,14 @@ class Rejected(msgspec.Struct, frozen=True):
 class RequestHead:
     """The head of a request, and what is derived from it alone.
 
-    A connection remembers those of its last requests, because clients repeat their headers.
+    A connection remembers those of its last requests, because clients repeat all headers but the
+    length.
     """
 
     __slots__ = (
-        "address", "admitted", "cors", "edition", "handler", "headers", "holder", "keeps_body",
-        "length", "memory", "method", "pairs", "peer", "speaks_chunks", "takes_stream", "url",
+        "address", "admitted", "cors", "edition", "fits_any_length", "handler", "headers", "holder",
+        "keeps_body", "length", "memory", "method", "pairs", "peer", "speaks_chunks",
+        "takes_stream", "url",
     )  # fmt: skip
 
     def __init__(self, method: bytes, url: bytes, pairs: Headers, *, peer: Peer) -> None:
@@ -180,7 +182,9 @@ class RequestHead:
         self.edition: object | None = None
         """The `Connections.edition` for which it is remembered; None if it is not."""
         self.length = 0
-        """The `Content-Length`, if any."""
+        """The `Content-Length`, if any; that in `headers` may be of an earlier request."""
+        self.fits_any_length = False
+        """Whether a request of another length would be admitted alike."""
         self.speaks_chunks = True
         """Whether the client can read a chunked response."""
         self.admitted: Any = None

@@ -153,7 +153,7 @@ class Load:
         return {"tools": names, **_spread(seconds)}
 
     async def calls(self, *, name, tool, calls, parallel, arguments=None, apart=0.0):
-        """Calls with different arguments each, so that no cache can answer.
+        """Calls with different arguments each, so that no cache can answer; their lengths differ.
 
         The clients start `apart` seconds after each other.
         """
@@ -162,7 +162,8 @@ class Load:
         async def work(client, pause):
             await anyio.sleep(pause)
             for _ in range(max(1, calls // parallel)):
-                asked = arguments or {"text": f"ping {next(self._numbers)}"}
+                number = next(self._numbers)
+                asked = arguments or {"text": f"ping {number} {'.' * (number % 97)}"}
                 seconds.append(await client.call(tool, asked))
 
         started = time.perf_counter()

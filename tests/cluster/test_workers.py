@@ -141,7 +141,7 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
     assert set(seen) == {200}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 async def test_what_is_followed_comes_from_all_workers(tmp_path, monkeypatch):
     ledgers = {name: Ledger(tmp_path / name) for name in ("one", "two")}
     gateway = GatewayProcess(tmp_path, config_of(tmp_path, **ledgers), "--workers", "2")
@@ -174,7 +174,7 @@ async def test_what_is_followed_comes_from_all_workers(tmp_path, monkeypatch):
 
             shown = [(log, "echo: ok"), (one, "-> "), (two, "-> ")]
             expected = [2 * CALLS, CALLS, CALLS]
-            with anyio.fail_after(100):
+            with anyio.fail_after(280):
                 # the commands start, and each worker is told a moment later who follows
                 while not await are_told():
                     batches += 1

@@ -33,7 +33,7 @@ from multitap.tasks import Bell, Tasks
 logger = logging.getLogger(__name__)
 
 _PROOF = 32  # bytes
-_PATIENCE = 5.0  # seconds for a process to send it
+_PATIENCE = 30.0  # seconds for a process to send it, which may wait for a processor
 _HEAD = 4  # bytes of the length before each message
 _MOST = 64 * 1024 * 1024  # bytes of a message: a greater length is invalid
 _ROOMS = {

@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 
@@ -53,7 +56,7 @@ SERVE = f"""
 import gc, sys
 from multitap.cli import app
 try:
-    app.run(["--config", sys.argv[1], "serve", "--alone"])
+    app.run(["--config", sys.argv[1], "serve", "--alone", *sys.argv[2:]])
 finally:
     sys.stderr.write("collects " * gc.isenabled())
     exec({REPORT!r})
@@ -123,14 +126,13 @@ def test_status_imports_nothing_heavy_where_nothing_is_configured(home):
     assert not {*last.split()} & {*HEAVY, *FOR_SERVERS}
 
 
-def test_a_gateway_imports_nothing_heavy_until_its_first_list_is_answered(home, tmp_path):
+def start_gateway(home, tmp_path, *words):
     server, config = tmp_path / "server.py", tmp_path / "servers.json"
     server.write_text(SERVER)
     entry = {"command": sys.executable, "args": [str(server)]}
     config.write_text(json.dumps({"mcpServers": {"light": entry}}))
-    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
-    process = subprocess.Popen(
-        [sys.executable, "-c", SERVE, str(config)],
+    return subprocess.Popen(
+        [sys.executable, "-c", SERVE, str(config), *words],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -138,7 +140,11 @@ def test_a_gateway_imports_nothing_heavy_until_its_first_list_is_answered(home, 
         cwd=tmp_path,
         env=home,
     )
-    with process:
+
+
+def test_a_gateway_imports_nothing_heavy_until_its_first_list_is_answered(home, tmp_path):
+    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t"}}
+    with start_gateway(home, tmp_path) as process:
         for number, (method, params) in enumerate((("initialize", about), ("tools/list", {}))):
             request = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
             process.stdin.write(json.dumps(request) + "\n")
@@ -149,5 +155,32 @@ def test_a_gateway_imports_nothing_heavy_until_its_first_list_is_answered(home, 
     assert [tool["name"] for tool in answer["result"]["tools"]] == ["light_echo"]
     words = {*said.split()}
     assert "collects" in words, "the imports go without"
+    assert "anyio" in words
+    assert not words & {*HEAVY}
+
+
+def test_a_gateway_imports_nothing_heavy_for_a_stateless_request_over_http(home, tmp_path):
+    prefix = "io.modelcontextprotocol/"
+    meta = {
+        f"{prefix}protocolVersion": "2026-07-28",
+        f"{prefix}clientInfo": {"name": "t", "version": "1"},
+        f"{prefix}clientCapabilities": {},
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
+    headers = {
+        "Content-Type": "application/json",
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/list",
+    }
+    with start_gateway(home, tmp_path, "--http", "127.0.0.1:0") as process:
+        url = next(filter(None, (re.search(r"http://\S+/mcp", line) for line in process.stderr)))
+        request = urllib.request.Request(url[0], json.dumps(body).encode(), headers)
+        answer = urllib.request.urlopen(request, timeout=50).read().decode()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=50)
+
+    assert "light_echo" in answer
+    words = {*said.splitlines()[-1].split()}
     assert "anyio" in words
     assert not words & {*HEAVY}

@@ -111,10 +111,10 @@ def admit(
     Raises:
         RpcError: It does not, or required fields are missing.
     """
-    from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
-
     if _agrees(message, params, pairs, headers):
         return
+    from mcp.shared import inbound  # noqa: PLC0415 - slow, and most requests pass without it
+
     text = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in pairs]
     if (twice := inbound.find_duplicated_routing_header(text)) is not None:
         raise RpcError(jsonrpc.HEADER_MISMATCH, f"{twice} header appears more than once")

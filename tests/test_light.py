@@ -10,6 +10,8 @@ import urllib.request
 
 import pytest
 
+from tests.zoo.modes import command
+
 HEAVY = (
     "mcp",
     "mcp_types",
@@ -124,6 +126,13 @@ def test_status_imports_nothing_heavy_where_nothing_is_configured(home):
     (last,) = loaded(home, RUN, "status")
 
     assert not {*last.split()} & {*HEAVY, *FOR_SERVERS}
+
+
+def test_a_call_does_without_models_unless_the_server_asks_something(home):
+    (last,) = loaded(home, RUN, "call", "add", "a=1", "b=2", "--", *command("good"))
+
+    assert "anyio" in last.split()
+    assert not {*last.split()} & {"mcp", "mcp_types", "pydantic"}
 
 
 def start_gateway(home, tmp_path, *words):

@@ -249,7 +249,6 @@ def prompt_handlers(
     a question, so that two never read the same line.
     """
     import anyio  # noqa: PLC0415 - at a running gateway, nobody needs any of this
-    import mcp_types as types  # noqa: PLC0415 - half a second
     from anyio import from_thread, to_thread  # noqa: PLC0415 - see above
 
     questions, turn = ServerQuestions(lines), turn or anyio.Lock()
@@ -264,13 +263,17 @@ def prompt_handlers(
             )
 
     async def elicit(
-        origin: RequestOrigin, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
+        origin: RequestOrigin, params: "types.ElicitRequestParams"
+    ) -> "types.ElicitResult | types.ErrorData":
+        import mcp_types as types  # noqa: PLC0415 - a fifth of a second, and few calls ask
+
         return types.ElicitResult.model_validate(await ask(origin, "elicitation/create", params))
 
     async def sample(
-        origin: RequestOrigin, params: types.CreateMessageRequestParams
-    ) -> types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData:
+        origin: RequestOrigin, params: "types.CreateMessageRequestParams"
+    ) -> "types.CreateMessageResult | types.CreateMessageResultWithTools | types.ErrorData":
+        import mcp_types as types  # noqa: PLC0415 - as above
+
         try:
             answer = await ask(origin, "sampling/createMessage", params)
         except Declined as exc:

@@ -1,4 +1,4 @@
-"""A few random attacks of each kind; `make attack` tries them for minutes."""
+"""A random attack of each kind; `make attack` tries them for minutes."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_nothing_runs_leaves_or_is_seen(name):
     if "Redis" in name and PROGRAM is None:
         pytest.skip("there is no redis-server")
 
-    outcome = try_attack(ATTACKS[name], seed=1, examples=2)
+    outcome = try_attack(ATTACKS[name], seed=1, examples=1)
 
     assert not outcome.breach, f"{outcome.breach}\n{outcome.parts}"
     assert outcome.void < outcome.tried, outcome.why_void

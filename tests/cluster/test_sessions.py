@@ -2,12 +2,15 @@
 
 import itertools
 import json
+from types import SimpleNamespace
 
+import anyio
 import pytest
 
 from multitap import Settings
 from multitap.gateway.fronts.sessions import SessionLimits
 from multitap.gateway.fronts.tokens import Token
+from tests.cluster.cut_line import CutLine
 from tests.cluster.redis_server import needs_redis, running_redis
 from tests.cluster.staging import replicas
 from tests.gateway.hostile.raw import dial, hello, http, message, stateless
@@ -329,6 +332,26 @@ async def test_an_older_client_posts_to_any_replica(redis_server, two):
     assert posted.status == 202
     assert answer["result"]["serverInfo"]["name"] == "multitap"
     assert unknown.status == 404
+
+
+async def test_a_session_is_found_although_redis_is_away_for_a_moment(redis_server, two):
+    async with CutLine(redis_server.port) as line:
+        way = SimpleNamespace(url=f"redis://127.0.0.1:{line.port}/0")
+        async with replicas(way, *two()) as opened, anyio.create_task_group() as tasks:
+            client = await SessionClient(opened.port(0)).shake_hands()
+            client.port = opened.port(1)
+            coordinator = opened[1].front.shared.sessions.bus.coordinator
+
+            async def mend():
+                while coordinator.health.is_up:
+                    await coordinator.health_changed.wait()
+                line.mend()
+
+            tasks.start_soon(mend)
+            line.reset()
+            answered = await client.post(tool(1, "echo", text="hi"))
+
+    assert answered.text == "hi"
 
 
 async def test_without_redis_calls_go_on_and_what_needs_it_is_refused_clearly(two):

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import anyio
 from msgspec import Raw
 
 from multitap.errors import CoordinatorDown, MultitapError
@@ -22,6 +23,8 @@ SESSION_FIELD = b"mcp-session-id"
 LAST_EVENT = b"last-event-id"
 UNKNOWN_EVENT = "this Last-Event-ID is unknown or no longer kept"
 _NO_ID = Raw(b"")
+_PATIENCE = 10.0  # seconds in which the coordinator may come back
+_AGAIN = 0.1  # seconds between two looks for a session while the coordinator is down
 
 
 class SharedFront:
@@ -84,16 +87,24 @@ class SharedFront:
             await to_do
 
     async def is_found(self, http_request: HttpRequest) -> bool:
-        """Fetch the session of a request; False if that failed and the request is answered."""
+        """Fetch the session of a request; False if that failed and the request is answered.
+
+        A coordinator that is away for a moment is asked again: to look twice does no harm.
+        """
         head = http_request.head
         if self.is_unknown(http_request):
             session_id = head.headers[SESSION_FIELD].decode("latin-1")
-            try:
-                await self.sessions.fetch(session_id, head.admitted)
-            except CoordinatorDown as exc:
-                # not 404: the client would open another session though it has one
-                say_down(http_request, "the session cannot be looked up", exc)
-                return False
+            until = anyio.current_time() + _PATIENCE
+            while True:
+                try:
+                    await self.sessions.fetch(session_id, head.admitted)
+                    break
+                except CoordinatorDown as exc:
+                    if anyio.current_time() >= until:
+                        # not 404: the client would open another session though it has one
+                        say_down(http_request, "the session cannot be looked up", exc)
+                        return False
+                await anyio.sleep(_AGAIN)
         return True
 
     async def listens_here(self, http_request: HttpRequest, session: HttpSession) -> bool:

@@ -41,6 +41,30 @@ with on_signal(stop):
 """
 
 
+MAKING = """
+import os, signal
+from multitap.cli.signals import on_signal, stop
+
+class Field:
+    def __set_name__(self, owner, name):
+        os.kill(os.getpid(), signal.{name})
+
+with on_signal(stop):
+    class Owner:
+        field = Field()
+"""
+
+FAILING = """
+import os, signal
+from multitap.cli.signals import run_async
+
+async def fail():
+    os.kill(os.getpid(), signal.{name})
+    raise OSError("the signal ended what it was starting")
+
+run_async(fail)
+"""
+
 SLOW = """
 import os, signal, sys, time
 from multitap.cli.signals import LONGEST, on_signal
@@ -134,14 +158,23 @@ def test_one_that_does_not_come_to_an_end_is_made_to():
 
 
 @pytest.mark.parametrize("number", CODES)
-def test_a_signal_where_python_drops_exceptions_counts(number):
-    source = LOST.format(name=number.name)
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(LOST, id="in a callback"),
+        pytest.param(MAKING, id="in a class that is made"),
+        pytest.param(FAILING, id="in work that fails from it"),
+    ],
+)
+def test_a_signal_counts_whatever_becomes_of_its_exception(program, number):
+    source = program.format(name=number.name)
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=20, check=False
     )
 
     assert done.returncode == (-number if number == signal.SIGINT else 128 + number)
     assert "ignored" not in done.stderr
+    assert "OSError" not in done.stderr
 
 
 def _handles(pid, number):

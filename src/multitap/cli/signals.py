@@ -88,7 +88,8 @@ def on_signal(act: Callable[[int], None], *, grace: float = 0.0) -> Generator[No
     hook = sys.unraisablehook
     sys.unraisablehook = on_lost
     try:
-        yield
+        with _unwrapped():
+            yield
     finally:
         sys.unraisablehook = hook
         for number, handler in before.items():
@@ -97,6 +98,17 @@ def on_signal(act: Callable[[int], None], *, grace: float = 0.0) -> Generator[No
             elif signal.getsignal(number) is _ignore:
                 # permanently: a second signal must not interrupt the interpreter's exit either
                 signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
+def _unwrapped() -> Generator[None]:
+    """Raise as itself what Python 3.11 wraps if it interrupts the making of a class."""
+    try:
+        yield
+    except RuntimeError as exc:
+        if isinstance(exc.__cause__, KeyboardInterrupt | Terminated):
+            raise exc.__cause__ from None
+        raise
 
 
 @contextmanager
@@ -223,13 +235,20 @@ async def _until_stopped(
     with on_signal(on_stop, grace=grace), ungrouped():
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_cancel, tasks.cancel_scope, stopped)
-            result = await work()
-            # a signal counts even if the work has ended before the loop saw it: a client that
-            # stops a gateway often closes its pipes right afterwards
-            await asyncio.sleep(0)
-            tasks.cancel_scope.cancel()
-            if not stopped.done():
-                return result
+            try:
+                result = await work()
+            except Exception:
+                # Ctrl-C also ends what was just being started: that is not what went wrong
+                await asyncio.sleep(0)
+                if not stopped.done():
+                    raise
+            else:
+                # a signal counts even if the work has ended before the loop saw it: a client that
+                # stops a gateway often closes its pipes right afterwards
+                await asyncio.sleep(0)
+                tasks.cancel_scope.cancel()
+                if not stopped.done():
+                    return result
     # only reached after a signal, so this does not wait
     return _Stopped(await stopped)
 

@@ -6,6 +6,7 @@ right one for a state that held between the beginning and the end of its call.
 """
 
 import asyncio
+import json
 import sys
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,7 +26,18 @@ from multitap.http.server.server import bind
 from multitap.hub.hub import open_hub
 from multitap.trust.tokens import AccessTokens
 from multitap.wire.request import make_request
-from tests.gateway.hostile.raw import OLD, dial, hello, http, in_session, message, stateless
+from tests.gateway.hostile.raw import (
+    OLD,
+    call,
+    dial,
+    hello,
+    http,
+    in_session,
+    message,
+    shake_hands,
+    stateless,
+)
+from tests.gateway.hostile.stage import open_stage
 from tests.waiting import PATIENCE, until
 
 SERVER = Path(__file__).with_name("changing_server.py")
@@ -226,3 +238,17 @@ async def test_nothing_that_is_remembered_outlives_its_reason(tmp_path, monkeypa
             await world.change()
             await world.hear_everybody()
         world.is_over = True
+
+
+async def test_the_body_of_a_remembered_client_is_checked_each_time(tmp_path):
+    async with open_stage(tmp_path) as stage, stage.dial() as line:
+        session = await shake_hands(line)
+        version = {"mcp_protocol_version": OLD}
+        for number, word in enumerate(("a", "a longer word", "ä", "\N{GRINNING FACE} ä"), 1):
+            said = in_session(session, call(number, "echo", said=word), **version)
+            assert json.loads((await line.asks(said)).text) == word
+        said = json.dumps(call(9, "echo", said="?")).encode()
+        for broken in (b"\xff", b"\xc3", b"\xed\xa0\x80"):
+            refused = await line.asks(in_session(session, said.replace(b"?", broken), **version))
+            assert refused.status == 400
+            assert "utf-8" in refused.body.decode()

@@ -399,9 +399,11 @@ class HttpFront:
     def _post(self, http_request: HttpRequest) -> ToDo:
         head, body, message = http_request.head, http_request.body, None
         cached = head.memory
-        if cached is not None and body.isascii():
+        if cached is not None:
             try:  # a client that has called before nearly always calls again
                 message = parse_call(body)
+                if not body.isascii():
+                    body.decode()  # undecoded parts are passed on, and must be valid UTF-8
             except UNPARSABLE:
                 message = None
         if message is None or not bytes(message.id).isdigit():

@@ -451,6 +451,7 @@ class RequestReader:
                     self.turn_away(Rejected(_BAD_REQUEST, "this is not an HTTP request"))
             break
         if self.fed and not self.is_deaf:
+            self.is_reading = True  # empty lines have a time limit, too, which the parser skips
             self._measure()
 
     def _measure(self) -> None:

@@ -306,9 +306,10 @@ def _left_behind():
 
 
 def _is_pooled(thread):
-    # An idle worker of anyio ends with the task that its loop began with. That is the runner, which
-    # may live as long as a module, for work that begins in the very turn in which a test is done.
-    return thread in getattr(thread, "idle_workers", ()) and not thread.root_task.done()
+    # An idle worker of anyio ends with the task that its loop ran as it began, or with the runner,
+    # which may live as long as a module. It hears of that once the loop turns, in the next test.
+    is_worker = hasattr(thread, "root_task")
+    return is_worker and not thread.queue.unfinished_tasks and not thread.loop.is_closed()
 
 
 def _difference(before, after):

@@ -10,9 +10,10 @@ FRAMEWORKS = ("openai_agents", "pydantic_ai", "langgraph")
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(200)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_framework_uses_the_tools_of_a_hub(framework, tmp_path):
-    printed = run(f"examples/with_{framework}.py", state=tmp_path)
+    printed = run(f"examples/with_{framework}.py", state=tmp_path, timeout=180)
 
     assert printed == "a tool said: 42.0\nthe agent says: It is 42.\n"
 

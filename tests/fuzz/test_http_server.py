@@ -35,7 +35,7 @@ class App:
     def admit(self, head):
         if head.path.startswith(b"/no/"):
             return Rejected(401, "no")
-        head.keeps_body = True
+        head.keeps_body = head.fits_any_length = True
         return None
 
     def handle(self, http_request):
@@ -243,7 +243,7 @@ async def talk(said, pieces, wanted=None):
         with suppress(OSError):
             ours.shutdown(socket.SHUT_WR)
         while connection._transport is not None:
-            connections._look()
+            connections._look(0.0, 1.0)
             await asyncio.sleep(0)
         await heard
     ours.close()

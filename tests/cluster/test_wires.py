@@ -20,6 +20,7 @@ from multitap.events import LinkState, ResourceUpdated
 from multitap.wire.request import make_request
 from tests.cluster.hubs import open_node, pair, zoo
 from tests.gateway.test_odd_calls import COMMAND
+from tests.hub.test_calls import Begun
 from tests.waiting import until
 from tests.zoo.ledger import Ledger
 
@@ -188,6 +189,28 @@ async def test_a_replica_that_leaves_hands_over_and_loses_no_call(tmp_path):
         assert ledger.calls.count("sleep") == 4
         await until(lambda: other.owns("zoo"))
         assert len(ledger.pids) == 2
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_calls_without_a_task_end_before_their_server_is_handed_over(tmp_path, era):
+    ledger = Ledger(tmp_path)
+    async with (
+        two_nodes(tmp_path, zoo=zoo("good", "--era", era, env=ledger.env)) as nodes,
+        anyio.create_task_group() as tasks,
+    ):
+        owner, other = await pair(nodes, "zoo")
+        begun, given_up = (Begun(owner.hub, "sleep", b'{"seconds": 0.5}') for _ in range(2))
+        async with anyio.create_task_group() as leaving:
+            leaving.start_soon(owner.hub.calls.finish, given_up.call)
+            await anyio.lowlevel.checkpoint()
+            leaving.cancel_scope.cancel()
+        tasks.start_soon(owner.replica.drain, 5)
+
+        assert (await begun.end()).success
+        assert not other.owns("zoo")
+        await until(lambda: other.owns("zoo"))
+
+    assert ledger.calls.count("sleep") == 2
 
 
 async def test_a_server_goes_only_where_its_labels_are(tmp_path):

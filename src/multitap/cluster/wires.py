@@ -33,7 +33,15 @@ from multitap.wire.exchange import Exchange
 from multitap.wire.jsonrpc import Envelope, Params, RpcError
 from multitap.wire.pending import PendingRequest, ProgressReport
 from multitap.wire.request import Deadline, Request
-from multitap.wire.wire import SEVERAL, Evidence, Inbound, OwnedCall, Wire, owner_of
+from multitap.wire.wire import (
+    SEVERAL,
+    DirectWire,
+    Evidence,
+    Inbound,
+    OwnedCall,
+    Wire,
+    owner_of,
+)
 
 if TYPE_CHECKING:
     from multitap.cluster.leases import OwnerLease
@@ -326,8 +334,10 @@ class OwnedWire:
         self._lease = lease
         self._users = users
         self._send = wire.request  # looked up once: every call passes here
-        self.in_flight = 0
-        """Requests in progress, without endless ones such as subscriptions."""
+        self._direct = wire if isinstance(wire, DirectWire) else None
+        self._awaited = 0
+        self._begun: set[PendingRequest] = set()
+        """Those without a task."""
         self.kind = wire.kind
         self.closed = asyncio.Event()
         self.establish = wire.establish
@@ -341,18 +351,41 @@ class OwnedWire:
             return OwnerChanged("another replica owns it now", sent=True)
         return self._wire.fault
 
+    @property
+    def in_flight(self) -> int:
+        """How many requests are in progress, without endless ones such as subscriptions."""
+        return self._awaited + len(self._begun)
+
     def attach(self, inbound: Inbound) -> None:
         self._wire.attach(SharedInbound(inbound, self._users))
 
+    def begin(self, request: Request, on_news: Callable[[], None]) -> bool:
+        """See `DirectWire`."""
+        wire, begun = self._direct, self._begun
+        if wire is None or request.deadline.timeout is None or not self._lease.is_valid:
+            return False
+
+        def on_end() -> None:
+            if request.pending is not None:
+                begun.discard(request.pending)
+            on_news()
+
+        is_sent = wire.begin(request, on_end)
+        if is_sent and request.pending is not None and request.pending.waiting:
+            begun.add(request.pending)
+        return is_sent
+
     async def request(self, request: Request) -> Raw:
+        if request.pending is not None:  # it is sent already
+            self._begun.discard(request.pending)
         # the last check before it is sent: the lease may have ended while it waited. Health checks
         # pass: they execute nothing, and without an answer the program would be ended.
-        if not self._lease.is_valid and request.method not in HANDSHAKE:
+        elif not self._lease.is_valid and request.method not in HANDSHAKE:
             await self._wait_regained(request.deadline)
         # a subscription has no end: draining would never end
         if request.deadline.timeout is None:
             return await self._send(request)
-        self.in_flight += 1
+        self._awaited += 1
         try:
             return await self._send(request)
         except WireClosed as exc:
@@ -360,7 +393,7 @@ class OwnedWire:
                 raise OwnerChanged("its owner lost the lease on it", sent=exc.sent) from None
             raise
         finally:
-            self.in_flight -= 1
+            self._awaited -= 1
 
     async def notify(
         self, method: str, params: Params | None, *, headers: Mapping[str, str] | None = None

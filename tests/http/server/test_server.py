@@ -41,12 +41,15 @@ class App:
     parts: weakref.WeakSet = field(default_factory=weakref.WeakSet)
     later: asyncio.Event = field(default_factory=asyncio.Event)
     admitted: int = 0
+    longest: int = 0
+    """Bytes of the longest body, as known when its request is admitted."""
     on_stall: Callable[[], None] = lambda: None
     work: float = 0.0
     """Seconds that each answer takes."""
 
     def admit(self, head: RequestHead):
         self.admitted += 1
+        self.longest = max(self.longest, head.length)
         reader = sys._getframe(1).f_locals["self"]  # who asks
         self.connections.add(reader._responder._connection)
         self.parts |= {reader, reader._responder}
@@ -391,6 +394,13 @@ async def test_a_repeated_request_that_waits_for_its_turn_is_not_parsed():
             assert [(await line.response()).status for line in lines] == [200] * len(lines)
 
     assert app.admitted == len(lines)
+
+
+async def test_the_length_of_a_body_is_known_when_its_request_is_admitted():
+    async with serving() as (app, port), dial(port) as line:
+        await line.asks(http("POST", "/a", b"x" * 12))
+
+    assert app.longest == 12
 
 
 async def test_heads_that_differ_in_the_length_are_decided_about_once():

@@ -8,7 +8,7 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -445,3 +445,20 @@ async def test_a_flood_of_requests_lets_everybody_else_have_a_turn():
         tasks.cancel_scope.cancel()
 
     assert most <= 300
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_client_that_connects_just_before_the_end_is_disconnected(turns):
+    with socket.socket() as client, closing(bind("127.0.0.1", 0)) as listener:
+        async with open_http_server(App(), listener):
+            await anyio.sleep(0.01)  # it listens
+            client.connect(listener.getsockname())
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        listener.close()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        client.setblocking(False)
+
+        with anyio.fail_after(PATIENCE), suppress(ConnectionResetError):
+            assert await asyncio.get_running_loop().sock_recv(client, 1) == b""

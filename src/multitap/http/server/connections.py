@@ -77,6 +77,7 @@ class Connections:
         """The read buffer of all connections; its contents are handled at once."""
         self.room = self.space[:READ]
         self.closing = False
+        self.closed = False
         self.edition = object()
         """Remembered heads are valid while they refer to this object; see `forget_heads`."""
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -92,6 +93,9 @@ class Connections:
     def enter(self, member: "ServerConnection") -> bool:
         """Count a new connection; False if there are too many."""
         # also while closing: the system had already accepted the connection
+        if self.closed:  # it took that long to agree on TLS, or to say whose it is
+            member.abort()
+            return True
         if len(self._members) >= self.most and not self._make_room():
             return False
         self._members.add(member)
@@ -183,6 +187,7 @@ class Connections:
                 await anyio.sleep(0.01)
         for member in tuple(self._members):
             member.abort()
+        self.closed = True
         self.fair_turns.stop()
 
 

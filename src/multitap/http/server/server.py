@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
+import anyio.lowlevel
 import msgspec
 
 from multitap.errors import ConfigError, ungrouped
@@ -151,8 +152,18 @@ async def open_http_server(
             try:
                 yield ListeningServer(url, connections)
             finally:
-                # no new connections while the last responses are sent
-                server.close()
                 # we are usually cancelled here; `HttpLimits.drain` bounds the wait
                 with anyio.CancelScope(shield=True), contextlib.suppress(OSError):
+                    # asyncio never closes what it accepted just before its server closes
+                    loop.remove_reader(listener)
+                    await _begin_accepted()
+                    # no new connections while the last responses are sent
+                    server.close()
+                    await _begin_accepted()  # uvloop does, but accepted until now
                     await connections.close()
+
+
+async def _begin_accepted() -> None:
+    """Wait for the two turns of the loop in which an accepted connection begins."""
+    for _ in range(3):
+        await anyio.lowlevel.checkpoint()

@@ -22,9 +22,8 @@ import sniffio
 
 from tests.processes import descendants
 from tests.trust.keyrings import no_keyring
+from tests.waiting import PATIENCE
 
-PATIENCE = 30.0
-"""Seconds; only what is really left behind takes them, however busy the machine is."""
 hypothesis.settings.register_profile(
     "any machine",
     deadline=None,  # one that is busy is slow

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parent.parent
 ENVIRONMENT = Path(sys.executable).parent
 
 
-def run(*command, state, timeout=50):
+def run(*command, state, timeout=PATIENCE):
     """What a program prints, with a state directory of its own."""
     path = f"{ENVIRONMENT}{os.pathsep}{os.environ['PATH']}"  # where the development uvx is
     done = subprocess.run(
@@ -77,11 +79,11 @@ def test_a_server_may_ask_a_web_application(loop, tmp_path):
         try:
             running = next(line for line in host.stderr if "running on" in line)
             address = re.search(r"http://\S+", running)[0]
-            with urllib.request.urlopen(f"{address}/book/LH400", timeout=30) as response:
+            with urllib.request.urlopen(f"{address}/book/LH400", timeout=PATIENCE) as response:
                 told = response.read()
         finally:
             host.terminate()
-        printed, _ = host.communicate(timeout=20)
+        printed, _ = host.communicate(timeout=PATIENCE)
 
     assert json.loads(told) == "LH400: a seat at the window"
     assert "booking asks: A seat at the window on LH400?\n" in printed
@@ -103,7 +105,6 @@ def test_the_demo_shows_states_tools_calls_failures_and_recovery(tmp_path):
 @pytest.mark.slow
 @pytest.mark.wide
 @pytest.mark.network
-@pytest.mark.timeout(200)
 @pytest.mark.skipif(shutil.which("npx") is None, reason="npx is not installed")
 @pytest.mark.skipif(
     shutil.which("uvx", path=f"{ENVIRONMENT}{os.pathsep}{os.environ['PATH']}") is None,

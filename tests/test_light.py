@@ -10,6 +10,7 @@ import urllib.request
 
 import pytest
 
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 HEAVY = (
@@ -100,7 +101,7 @@ def loaded(home, *words):
         [sys.executable, "-c", *words],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         cwd=home["HOME"],
         env=home,
         check=True,
@@ -159,7 +160,7 @@ def test_a_gateway_imports_nothing_heavy_until_its_first_list_is_answered(home, 
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
             answer = json.loads(process.stdout.readline())
-        _, said = process.communicate(timeout=50)
+        _, said = process.communicate(timeout=PATIENCE)
 
     assert [tool["name"] for tool in answer["result"]["tools"]] == ["light_echo"]
     words = {*said.split()}
@@ -185,9 +186,9 @@ def test_a_gateway_imports_nothing_heavy_for_a_stateless_request_over_http(home,
     with start_gateway(home, tmp_path, "--http", "127.0.0.1:0") as process:
         url = next(filter(None, (re.search(r"http://\S+/mcp", line) for line in process.stderr)))
         request = urllib.request.Request(url[0], json.dumps(body).encode(), headers)
-        answer = urllib.request.urlopen(request, timeout=50).read().decode()
+        answer = urllib.request.urlopen(request, timeout=PATIENCE).read().decode()
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=50)
+        _, said = process.communicate(timeout=PATIENCE)
 
     assert "light_echo" in answer
     words = {*said.splitlines()[-1].split()}

@@ -88,7 +88,6 @@ LONG = {"calls itself", "counts", "doubles a list", "repeats", "combines", "sort
 """Those that take the two seconds of processor time that there are, as "never ends" does."""
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     "program",
     [

@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 
 from multitap.errors import ungrouped
 from multitap.tasks import CancelHandle, InOwnTask, Tasks, Work
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 async def test_a_callback_may_start_a_task():
     done = asyncio.Event()
 
     async def work():
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await anyio.sleep(0)
         done.set()
 
     async with Tasks() as tasks:
         asyncio.get_running_loop().call_soon(tasks.start_soon, work)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await done.wait()
 
 
@@ -51,7 +51,7 @@ async def test_a_task_whose_wait_is_over_at_that_moment_ends_too():
             with anyio.move_on_after(0.001):
                 await anyio.sleep_forever()
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         for _ in range(20):
             async with Tasks() as tasks:
                 tasks.start_soon(work)
@@ -105,7 +105,7 @@ async def test_a_task_that_swallows_its_cancellation_does_not_hold_up_its_owner(
             except asyncio.CancelledError:
                 swallowed.append(True)
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with Tasks(end_limit=0.01) as tasks:
             tasks.start_soon(work, name="stubborn")
             await anyio.sleep(0)
@@ -322,7 +322,7 @@ async def test_work_may_answer_after_its_cancellation():
             await asyncio.sleep(60)
         except asyncio.CancelledError:
             it.resume()
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await anyio.sleep(0)
             seen.append(asyncio.current_task().cancelling())
 

@@ -34,6 +34,7 @@ from tests.agent.models.scripted import (
     scripted_model,
     texts,
 )
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("own_executor")
 both = pytest.mark.parametrize("provider", PROVIDERS)
@@ -62,7 +63,7 @@ async def engine(provider, *script, tools=(), **options):
 
 async def taken(agent, prompt=None, **options):
     """The steps of a turn, the pieces of text left out."""
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with agent.run(prompt, **options) as steps:
             return [step async for step in steps if not isinstance(step, TextDelta)]
 
@@ -264,7 +265,7 @@ async def test_a_cancelled_turn_cancels_its_calls_and_can_be_gone_on_with(provid
     async with box(tmp_path) as (tools, happened):
         async with opened(provider, *script) as (model, _):
             agent = AgentEngine(tools, model=model)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(agent.chat, "sleep")
                     await happened["asleep"].wait()
@@ -289,7 +290,7 @@ async def test_a_cancelled_turn_cancels_its_calls_and_can_be_gone_on_with(provid
 @pytest.mark.parametrize("turn", [Silence(), Say("Once upon a time", breaks="down")])
 async def test_a_turn_that_is_left_while_the_model_speaks_can_be_repeated(provider, turn):
     async with engine(provider, turn, Say("The end.")) as (agent, server):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             async with agent.run("tell me"):
                 await server.reached.wait()
         left = list(agent.history.messages)

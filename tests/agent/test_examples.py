@@ -10,7 +10,6 @@ FRAMEWORKS = ("openai_agents", "pydantic_ai", "langgraph")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_framework_uses_the_tools_of_a_hub(framework, tmp_path):
     printed = run(f"examples/with_{framework}.py", state=tmp_path, timeout=180)
@@ -28,7 +27,6 @@ def test_a_framework_is_hooked_up_in_no_more_than_15_lines(framework):
 
 @pytest.mark.slow
 @pytest.mark.network
-@pytest.mark.timeout(200)
 @pytest.mark.skipif(shutil.which("npx") is None, reason="npx is not installed")
 @pytest.mark.skipif(
     shutil.which("uvx", path=f"{ENVIRONMENT}{os.pathsep}{os.environ['PATH']}") is None,

@@ -27,6 +27,7 @@ from multitap.sandbox.sandboxes import open_sandboxes
 from multitap.wire.process import open_spawner
 from tests.attacks import escape_probes, guarded_program
 from tests.attacks.escape_probes import PROBES
+from tests.waiting import PATIENCE
 
 NEVER_WORK = {
     "proxy_to_metadata_address",
@@ -192,7 +193,7 @@ async def run(spawner, source, argument, *, env, orders=None, cwd=None, on_start
         os.close(null)
     with os.fdopen(out_read, "rb") as output:
         said = await anyio.to_thread.run_sync(output.read)
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         await child.exited.wait()
     await child.sweep()
     return said.decode(), reports

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command as good_server
 
 OTHER_USER = 65534
@@ -46,7 +47,7 @@ def console_key(folder):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return done.stdout.strip().partition("key=")[2]
 
@@ -96,12 +97,14 @@ def asked_by(user, port, data):
     """What the gateway answers to somebody else, on a connection that then ends."""
     program = _ASK.format(user=user)
     command = [sys.executable, "-c", program, str(port)]
-    return subprocess.run(command, input=data, capture_output=True, check=True, timeout=60).stdout
+    return subprocess.run(
+        command, input=data, capture_output=True, check=True, timeout=PATIENCE
+    ).stdout
 
 
 def asked(port, data):
     """What it answers to ourselves."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as line:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as line:
         line.sendall(data)
         answer = b""
         while part := line.recv(65536):

@@ -21,7 +21,7 @@ from tests.attacks import gateway_probes
 from tests.attacks.served import asked, serving, status_of
 from tests.gateway.hostile.raw import http
 from tests.processes import descendants
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 SUPPORT = sandbox_support()
 pytestmark = pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason))
@@ -86,7 +86,7 @@ async def attempted(folder, gateway, level, *, hosts=HOSTS, **changed):
             os.close(out_write)
             with os.fdopen(out_read, "rb") as output:
                 said = await anyio.to_thread.run_sync(output.read)
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE):
                 await child.exited.wait()
             await child.sweep()
     return json.loads(said)
@@ -167,13 +167,13 @@ def test_other_programs_of_the_user_need_no_token_beside_a_confined_server(
     words = [
         word.format(url=f"http://127.0.0.1:{guarding}/health", folder=tmp_path) for word in command
     ]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
     assert '"status":"ok"' in done.stdout
 
 
 async def test_a_client_of_the_sdk_needs_no_token_beside_a_confined_server(guarding):
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         async with Client(f"http://127.0.0.1:{guarding}/mcp") as client:
             tools = await client.list_tools()
 

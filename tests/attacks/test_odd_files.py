@@ -71,7 +71,6 @@ def look(folder):
     scan([folder / "skills"])
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("make", KINDS.values(), ids=KINDS)
 def test_a_file_that_is_none_keeps_nobody_waiting(clone, make):
     for name in FILES:
@@ -89,7 +88,6 @@ def test_a_file_that_is_none_keeps_nobody_waiting(clone, make):
         LockFile(clone / "multitap.lock").read()
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("place", ["mcpservers", "skills", "environments"])
 def test_a_folder_with_too_many_entries_is_not_looked_at(clone, place):
     for number in range(1200):
@@ -108,7 +106,6 @@ def test_a_folder_with_too_many_entries_is_not_looked_at(clone, place):
         assert "it has more than 1,000 entries" in str(loaded.problems[0])
 
 
-@pytest.mark.timeout(60)
 def test_folders_in_one_another_are_looked_at_to_the_bottom(clone, monkeypatch):
     roots = (clone / "mcpservers" / "a", clone / "skills" / "a")
     for root in roots:

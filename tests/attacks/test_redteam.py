@@ -15,7 +15,6 @@ CONFINING = {
 }
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", sorted(ATTACKS))
 def test_nothing_runs_leaves_or_is_seen(name):
     if name in CONFINING and (reason := sandbox_support().reason):

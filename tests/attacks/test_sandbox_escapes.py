@@ -20,7 +20,6 @@ from tests.module_life import nothing_left  # noqa: F401 - a fixture
 SUPPORT = sandbox_support()
 pytestmark = [
     pytest.mark.skipif(SUPPORT.reason is not None, reason=str(SUPPORT.reason)),
-    pytest.mark.timeout(180),
 ]
 
 ALLOWED = {"proxy_to_declared_host"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -40,7 +41,7 @@ def test_no_command_opens_a_connection_by_itself(line, tmp_path):
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "MULTITAP_CONFIG": str(config)}
     done = subprocess.run(
         [sys.executable, "-c", RUN, *line.split()],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False,
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stderr

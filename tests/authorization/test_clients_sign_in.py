@@ -25,6 +25,7 @@ from tests.authorization.organisation import (
 )
 from tests.cluster.redis_server import free_port
 from tests.oauth.provider import Provider
+from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
 from tests.zoo import modes
 
@@ -137,7 +138,7 @@ async def gateway(
         [*command, "--http", f"127.0.0.1:{port}", *options], env=env, stderr=subprocess.PIPE
     )
     try:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             said = b""
             while b" at http" not in said.replace(b"\n", b" "):
                 line = await anyio.to_thread.run_sync(process.stderr.readline)
@@ -146,7 +147,7 @@ async def gateway(
         yield public, env
     finally:
         process.terminate()
-        with anyio.fail_after(30, shield=True):
+        with anyio.fail_after(PATIENCE, shield=True):
             await anyio.to_thread.run_sync(process.communicate)
 
 
@@ -226,7 +227,7 @@ async def test_a_person_whose_access_is_revoked_is_out_within_a_second(tmp_path)
             "client_secret": memory.client.client_secret,
         }
         async with httpx2.AsyncClient() as client:
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 while (
                     await client.post(f"{public}/mcp", headers=bearer, json={})
                 ).status_code < 401:
@@ -239,7 +240,7 @@ async def test_a_person_whose_access_is_revoked_is_out_within_a_second(tmp_path)
 async def wait_until_seen(env):
     """Wait until the gateway has noted who was there."""
     command = [sys.executable, "-m", "multitap", "access", "list", "--json"]
-    with anyio.fail_after(40):
+    with anyio.fail_after(PATIENCE):
         while b"alice" not in (await anyio.run_process(command, env=env)).stdout:
             await anyio.sleep(0.5)
 

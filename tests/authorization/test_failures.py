@@ -26,6 +26,7 @@ from multitap.identity.verifier import Verifier
 from multitap.oauth.endpoints import AddressRules, FetchedReply, GuardedFetch
 from multitap.oauth.errors import LoginFailed
 from tests.authorization.organisation import REDIRECT, Browser, Organisation, answer_in, sign_ins
+from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
 
 pytestmark = pytest.mark.anyio
@@ -432,7 +433,7 @@ async def test_a_refresh_token_that_is_being_used_ends_nothing(front):
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(renew)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await front.organisation.reached.wait()
             again = await front.refresh(client_id, tokens["refresh_token"])
         front.organisation.pause.set()
@@ -467,11 +468,11 @@ async def test_a_renewal_goes_on_without_its_client(front):
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(front.refresh, client_id, tokens["refresh_token"])
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await front.organisation.reached.wait()
         tasks.cancel_scope.cancel()
     front.organisation.pause.set()
-    with anyio.fail_after(5):
+    with anyio.fail_after(PATIENCE):
         while (await front.grants.find(claim.id)).generation == 0:
             await anyio.lowlevel.checkpoint()
 
@@ -637,7 +638,7 @@ async def test_known_clients_do_not_wait_behind_slow_documents(front):
             tasks.start_soon(clients.find, f"https://slow{number}.example/client")
         await slow.waiting.wait()
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             assert (await clients.find(DOCUMENT)).client_name == "Known"
         tasks.cancel_scope.cancel()
 

@@ -8,7 +8,6 @@ from tests.wire import http_zoo as zoo
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(chromium.PROGRAM is None, reason="there is no chromium"),
 ]
 

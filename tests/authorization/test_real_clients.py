@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.anyio,
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.timeout(240),
 ]
 
 PAGE = re.compile(r"(http://[!-~]+/authorize\?[!-~]+)[^!-~]")
@@ -68,7 +67,7 @@ async def real_provider(packages, port, *redirects):
     command = [str(kits.NODE / "bin" / "node"), str(program), str(port), SECRET, *redirects]
     async with await anyio.open_process(command, stderr=subprocess.DEVNULL) as process:
         try:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 assert b"ready" in await process.stdout.receive()
             yield RealOrganisation(f"http://127.0.0.1:{port}")
         finally:

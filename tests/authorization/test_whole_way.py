@@ -22,13 +22,13 @@ from tests.clients.test_clients import INSPECTOR
 from tests.cluster.redis_server import free_port, running_redis
 from tests.gateway.people import PROGRAM
 from tests.oauth.provider import Provider
+from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
 
 pytestmark = [
     pytest.mark.anyio,
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.timeout(240),
 ]
 
 FILES = """
@@ -125,7 +125,7 @@ async def test_a_client_that_knows_only_the_url_uses_everything_until_it_is_revo
                     command = [sys.executable, "-m", "multitap", "access", "revoke", "org:alice"]
                     await anyio.run_process(command, env=env)
                     for place in places:
-                        with anyio.fail_after(10):
+                        with anyio.fail_after(PATIENCE):
                             while await status_at(client, place, memory) != 401:
                                 await anyio.sleep(0.02)
                     form = {

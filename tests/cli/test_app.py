@@ -18,7 +18,7 @@ from multitap.cli.app import EVERYDAY
 from multitap.cli.app import multitap as program
 from tests.cli.conftest import zoo
 from tests.processes import descendants
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -246,7 +246,7 @@ def test_a_signal_ends_everything_with_its_own_exit_code(configure, tmp_path, nu
         started = descendants(process.pid)
 
         process.send_signal(number)
-        out, err = process.communicate(timeout=40)
+        out, err = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, out, err.strip()) == (code, "", "")
     assert len(started) >= 2

@@ -40,7 +40,6 @@ def pattern(text):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_command_prints_what_the_page_shows(page, multitap, home, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
@@ -73,7 +72,6 @@ def follow(page, multitap, home):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("page", FROM_NOTHING, ids=lambda page: page.stem)
 def test_a_new_user_sees_what_the_page_shows(page, multitap, home, monkeypatch):
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

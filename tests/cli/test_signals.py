@@ -10,11 +10,10 @@ import pytest
 from tests.cli.conftest import zoo
 from tests.cli.test_app import wait_for
 from tests.processes import descendants
+from tests.waiting import PATIENCE
 from tests.zoo.ledger import Ledger
 
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 0, signal.SIGHUP: 0}
-IN_TIME = 40
-"""Seconds: it takes 6 at most, on a machine that has nothing else to do."""
 STUCK = """
 import anyio
 from multitap.cli.signals import run_async
@@ -97,7 +96,7 @@ def ended(process, *numbers, started=()):
     with process:
         for number in numbers:
             process.send_signal(number)
-        out, err = process.communicate(timeout=IN_TIME)
+        out, err = process.communicate(timeout=PATIENCE)
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in started))
     assert "Traceback" not in err, err
     return process.returncode, out
@@ -151,7 +150,7 @@ def test_one_that_does_not_come_to_an_end_is_made_to():
     ) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=IN_TIME)
+        _, err = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 143
     assert err == "error: not everything stopped in time; killing the rest\n"
@@ -169,7 +168,11 @@ def test_one_that_does_not_come_to_an_end_is_made_to():
 def test_a_signal_counts_whatever_becomes_of_its_exception(program, number):
     source = program.format(name=number.name)
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-c", source],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
     assert done.returncode == (-number if number == signal.SIGINT else 128 + number)
@@ -185,6 +188,6 @@ def _handles(pid, number):
 
 
 def test_an_interpreter_that_ends_slowly_has_the_code_of_the_signal():
-    done = subprocess.run([sys.executable, "-c", SLOW], timeout=IN_TIME, check=False)
+    done = subprocess.run([sys.executable, "-c", SLOW], timeout=PATIENCE, check=False)
 
     assert done.returncode == 130

@@ -18,10 +18,9 @@ from multitap.cli.app import run
 from multitap.control.places import folder
 from tests.cli.conftest import Ended, toml, zoo
 from tests.processes import descendants
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 from tests.zoo.ledger import Ledger
 
-PATIENCE = 30
 HEADERS = {
     "Content-Type": "application/json",
     "Accept": "application/json, text/event-stream",

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 
 import anyio
 
-PATIENCE = 60
+from tests.waiting import PATIENCE
+
 GRACE = 5
 """Seconds a program has to go when it is told to."""
 

@@ -15,7 +15,7 @@ from tests.clients.running import output_of
 from tests.clients.shelf import node
 from tests.gateway.talking import gate
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 
 HERE = Path(__file__).parent
 SKILLS = HERE.parent / "gateway" / "skill_server.py"

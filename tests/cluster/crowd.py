@@ -16,6 +16,7 @@ import aiohttp
 import anyio
 
 from tests.cluster.clients import HandshakeClient, Refused, StatelessClient, connector
+from tests.waiting import PATIENCE
 
 SERVER = Path(__file__).with_name("nonce_server.py")
 
@@ -101,7 +102,7 @@ class Crowd:
             began = time.monotonic()
             arguments = {"nonce": nonce, "pause": self._chance.random() * self._pause}
             try:
-                async with asyncio.timeout(30):
+                async with asyncio.timeout(PATIENCE):
                     await client.call("nonces_note", arguments)
             except (Refused, aiohttp.ClientError, TimeoutError) as exc:
                 failure = str(exc) or type(exc).__name__

@@ -26,7 +26,7 @@ from tests.gateway.people import Browser, person, program, tokens
 from tests.gateway.task_clients import NewClient
 from tests.identity.tiny_issuer import tiny_issuer
 from tests.oauth.provider import provided
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.usefixtures("own_logins")
 
@@ -143,7 +143,7 @@ async def test_a_person_who_is_revoked_at_one_replica_loses_their_programs_at_al
             alice = PersonRecord(provider="corp", issuer=issuer.url, subject="alice")
             machines[0].revoke(alice)
 
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 for path in pids["alice"]:
                     await until(lambda path=path: not path.exists())
             assert len({*pids["alice"]}) == 2
@@ -180,7 +180,7 @@ async def test_accounts_that_are_forgotten_on_one_machine_are_deleted_on_all(
             record = PersonRecord(provider="corp", issuer=issuer.url, subject="alice")
             machines[0].revoke(record, forget=True)
 
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 for vault in vaults:
                     await until(lambda vault=vault: not vault.accounts(alice))
             machines[0].revoke(record, undo=True)

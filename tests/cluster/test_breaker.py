@@ -11,6 +11,7 @@ from multitap.cluster.local_coordinator import LocalCoordinator
 from multitap.events import Failure, FailureCode, LinkState, Phase
 from multitap.upstream.backoff import Paused, RestartHistory, Restarts
 from tests.cluster.hubs import open_node, zoo
+from tests.waiting import PATIENCE
 from tests.zoo.ledger import Ledger
 
 DOWN = Failure(FailureCode.UNREACHABLE, Phase.SPAWN, "nobody answers")
@@ -178,7 +179,7 @@ async def test_a_new_owner_waits_as_long_as_the_old_one_and_a_person_does_not(tm
     await coordinator.records.write("breaker/zoo", msgspec.json.encode(record))
     servers = {"zoo": zoo(env=ledger.env)}
     async with open_node(coordinator, tmp_path, name="one", servers=servers) as node:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await node.hub.settled()
             link = node.hub.links["zoo"]
             assert link.state is LinkState.ERROR

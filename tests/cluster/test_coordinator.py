@@ -22,7 +22,7 @@ from multitap.cluster.socket_coordinator import open_socket, serve_coordinator
 from multitap.errors import ConfigError, CoordinatorDown
 from multitap.tasks import Tasks
 from tests.cluster.redis_server import free_port, running_redis
-from tests.waiting import until, until_told
+from tests.waiting import PATIENCE, until, until_told
 
 KEY = b"k" * 32
 
@@ -59,7 +59,7 @@ async def coordinator(request, redis_server):
 
 async def test_a_process_that_does_not_know_the_key_is_not_obeyed(tmp_path):
     path, served = tmp_path / "s", LocalCoordinator()
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with serve_coordinator(path, served, KEY):
             with pytest.raises(CoordinatorDown):
                 async with open_socket(path, b"x" * 32) as coordinator:
@@ -178,7 +178,7 @@ async def test_published_messages_reach_those_who_listen(coordinator):
         await channels.publish("news", b"1")
         await channels.publish("more", b"2")
         await channels.publish("other", b"3")
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             got = [await _message(heard), await _message(heard), await _message(other)]
 
     assert [(one.channel, one.data) for one in got] == [
@@ -255,7 +255,7 @@ async def test_limits_are_exact_and_say_when_to_come_back(coordinator):
 async def test_a_limit_is_free_again_after_its_window(coordinator):
     limits = coordinator.limits
     assert (await limits.take("k", limit=1, window=0.2)).allowed
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while not (again := await limits.take("k", limit=1, window=0.2)).allowed:
             await anyio.sleep(again.retry_after)
 
@@ -281,7 +281,7 @@ async def test_a_redis_that_comes_back_is_used_again():
             await until(lambda: coordinator.health.is_up)
             # it has lost everything: the token still rises
             assert await coordinator.leases.acquire("calc", "b", ttl=60) > first
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 while await anext(heard) is not None:
                     pass
                 await coordinator.channels.publish("news", b"1")
@@ -328,7 +328,7 @@ async def test_an_entry_that_comes_during_the_look_is_not_slept_through(redis_se
             return found
 
         monkeypatch.setattr(streams, "_after", slow)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             found = await streams.entries("s", wait=60)
 
     assert [one.data for one in found] == [b"1"]
@@ -343,7 +343,7 @@ async def test_an_entry_that_comes_before_redis_has_confirmed_the_listener_is_re
         async def read():
             found.extend(await streams.entries("s", wait=60))
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             tasks.start_soon(read)
             await until(lambda: streams._waiting)
             await coordinator.streams.append("s", b"1", most=10)
@@ -359,7 +359,7 @@ async def test_subscribers_hear_of_a_gap_once_redis_has_confirmed_them(redis_ser
     async with open_on_redis(redis_server) as coordinator:
         channels = coordinator.channels
         async with channels.subscribe("c") as messages:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await coordinator._redis.client.client_kill_filter(_type="pubsub")
                 assert await anext(messages) is None
 
@@ -423,7 +423,7 @@ async def test_a_task_that_asks_redis_again_and_again_ends_when_it_is_cancelled(
             await records.read("a")
 
     async with open_on_redis(redis_server) as coordinator:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             for steps in range(200):
                 async with Tasks() as tasks:
                     tasks.start_soon(ask, coordinator.records)

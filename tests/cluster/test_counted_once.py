@@ -23,7 +23,7 @@ from tests.gateway.hostile.raw import dial, message, stateless
 from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import zoo
 from tests.identity.tiny_issuer import tiny_issuer
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = needs_redis
 
@@ -150,7 +150,7 @@ async def test_a_person_who_is_revoked_at_one_replica_comes_in_nowhere(
 
 
 async def until_answered(port, headers, status):
-    with anyio.fail_after(10):
+    with anyio.fail_after(PATIENCE):
         while True:
             async with dial(port) as line:
                 if (await line.asks(stateless(1, "tools/list", headers=headers))).status == status:

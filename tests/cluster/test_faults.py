@@ -172,7 +172,7 @@ async def test_redis_goes_away_for_ten_seconds_and_comes_back(tmp_path, ledger, 
 
 async def served(client, tool):
     """Call until it is answered, as a client does that tries again."""
-    with anyio.fail_after(40):
+    with anyio.fail_after(PATIENCE):
         while True:
             try:
                 return await client.call(tool, {"nonce": os.urandom(8).hex()})
@@ -182,7 +182,7 @@ async def served(client, tool):
 
 async def refused(client, tool):
     """Call until it is refused, which is when the owner's lease has ended."""
-    with anyio.fail_after(60):
+    with anyio.fail_after(PATIENCE):
         while True:
             try:
                 await client.call(tool, {"nonce": os.urandom(8).hex()})
@@ -191,7 +191,7 @@ async def refused(client, tool):
 
 
 async def degraded(http, gateway):
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while "is down" not in (found := await ready(http, gateway))[1]:
             await anyio.sleep(0.1)
     return found
@@ -212,7 +212,7 @@ async def test_a_flush_ends_sessions_and_nothing_else(tmp_path, ledger):
                 await client.open()
                 redis.ask("FLUSHALL")
                 late.start()  # at once: the others have yet to write down what it needs
-                with anyio.fail_after(60):
+                with anyio.fail_after(PATIENCE):
                     while True:
                         try:
                             await client.call("nonces_note", {"nonce": os.urandom(8).hex()})

@@ -7,15 +7,14 @@ import sys
 from contextlib import ExitStack, contextmanager
 
 import anyio
-import pytest
 
 from tests.cluster.redis_server import free_port, needs_redis
 from tests.gateway.hostile.raw import message
 from tests.gateway.session_client import SessionClient
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 from tests.zoo import modes
 
-pytestmark = [needs_redis, pytest.mark.timeout(120)]
+pytestmark = [needs_redis]
 
 
 class Gateway:
@@ -66,7 +65,7 @@ class Gateway:
     def close(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(timeout=30)
+            self.process.wait(timeout=PATIENCE)
 
 
 @contextmanager
@@ -99,7 +98,7 @@ async def test_a_session_outlives_the_replica_that_opened_it(redis_server, tmp_p
             seen = [(await stream.event())["params"]["progress"] for _ in range(3)]
             await anyio.to_thread.run_sync(gateways[0].kill)
         client.port = gateways[1].port
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             async with client.listens(stream.last_id) as resumed:
                 *told, answer = await resumed.rest()
             client.port = gateways[2].port

@@ -16,7 +16,7 @@ from multitap.errors import ConfigError, CoordinatorDown
 from tests.cluster.clients import StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import PROGRAM, free_port, needs_redis, running_redis
-from tests.waiting import until_told, wait_for
+from tests.waiting import PATIENCE, until_told, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -79,7 +79,7 @@ async def everything(coordinator):
     assert await leases.release("l", token)
     async with coordinator.channels.subscribe("c") as messages:
         await coordinator.channels.publish("c", b"hi")
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             # after a lost connection, messages may have been missed
             while (message := await anext(messages)) is None:
                 await coordinator.channels.publish("c", b"hi")
@@ -227,7 +227,7 @@ async def test_a_coordinator_follows_a_failover(is_secured, certificates):
             options = second if is_secured else ("-p", str(second.port))
             wait_for(lambda: asked(options, "EXISTS", "{multitap}:lease:l").strip() == "1")
             primary.stop()
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 while True:
                     try:
                         kept = await found.leases.renew({"l": token}, ttl=60)
@@ -261,7 +261,7 @@ async def test_calls_go_on_during_a_failover(tmp_path):
                         result = await client.call("zoo_echo", {"text": f"{made}"})
                         assert result["content"][0]["text"] == f"{made}"
 
-                with anyio.fail_after(50):
+                with anyio.fail_after(PATIENCE):
                     await call()
                     primary.stop()
                     while "role:master" not in info(second):

@@ -15,7 +15,7 @@ from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.gateways import GatewayProcess, running
 from tests.cluster.redis_server import running_redis
 from tests.cluster.test_workers import config_of
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.zoo.ledger import Ledger
 
 pytestmark = pytest.mark.slow
@@ -34,12 +34,12 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
     with running(*gateways):
         async with aiohttp.ClientSession(connector=connector()) as http:
             clients = {one: StatelessClient(http, one.url) for one in gateways}
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 # on a busy machine, the first owner may be too late for its lease
                 while len(pids := {await _pid(client) for client in clients.values()}) > 1:
                     pass
 
-            with anyio.fail_after(30):  # it says so with its next sign of life
+            with anyio.fail_after(PATIENCE):  # it says so with its next sign of life
                 while not any(_owns(status := _status(redis), one) for one in gateways):
                     await anyio.lowlevel.checkpoint()
             owner, other = sorted(gateways, key=lambda one: not _owns(status, one))
@@ -47,27 +47,27 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
             assert not status["drift"]
 
             owner.signal(signal.SIGSTOP)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 taken = await _pid(clients[other])
             assert taken not in pids
             owner.signal(signal.SIGCONT)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 # one that was stopped must not answer from the process that it had
                 assert await _pid(clients[owner]) == taken
 
             other.kill()
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 again = await _pid(clients[owner])
             assert again not in {taken, *pids}
 
             redis.stop()
             redis.start()
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 assert await _pid(clients[owner]) == again  # it kept its process
 
             other.start()
             other.wait_up()
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 assert await _pid(clients[other]) == again
             async with anyio.create_task_group() as tasks:
                 slow = []
@@ -80,7 +80,7 @@ async def test_a_replica_takes_over_from_one_that_is_killed_stopped_or_leaves(tm
                 await until(lambda: ledger.calls.count("sleep") >= 2)
                 owner.process.terminate()
             assert len(slow) == 2
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 assert await _pid(clients[other]) != again
 
 
@@ -106,7 +106,7 @@ async def test_calls_are_refused_at_once_when_no_replica_is_left(tmp_path, redis
                             told.append((response.status, response.headers.get("Retry-After")))
                     await anyio.sleep(0.01)  # the gateways need the processor, too
 
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 await _pid(clients[0])
                 async with anyio.create_task_group() as tasks:
                     for client in clients:

@@ -11,7 +11,7 @@ from tests.cluster.test_killed_replica import Gateway
 from tests.gateway.hostile.raw import dial, stateless
 from tests.gateway.test_scripts import ASK, Shop, configured
 
-pytestmark = [needs_redis, pytest.mark.timeout(120)]
+pytestmark = [needs_redis]
 
 CODE = """
 done = [shop_get_order(id=1)["total"]]

@@ -14,7 +14,7 @@ from multitap.cluster.serving import ClusterOptions, fingerprint, open_cluster
 from multitap.errors import ConfigError
 from tests.cluster.hubs import zoo
 from tests.cluster.redis_server import free_port
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 @asynccontextmanager
@@ -91,7 +91,10 @@ def test_keys_come_from_a_file_or_the_environment(tmp_path):
 
 async def test_without_redis_nothing_starts():
     options = ClusterOptions(url=f"redis://127.0.0.1:{free_port()}")
-    with anyio.fail_after(20), pytest.raises(ConfigError, match=r"Redis at 127\.0\.0\.1.*does not"):
+    with (
+        anyio.fail_after(PATIENCE),
+        pytest.raises(ConfigError, match=r"Redis at 127\.0\.0\.1.*does not"),
+    ):
         async with open_cluster(options, Settings()):
             pass
 
@@ -123,7 +126,7 @@ async def test_what_a_flushed_coordinator_lost_is_written_down_again(tmp_path):
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a", key=None) as first:
         first.apply({"zoo": zoo()})
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             lease = await first.ownership.wait_owner("zoo")
         token = lease.token
         await forget(coordinator)
@@ -139,7 +142,7 @@ async def test_a_replica_whose_key_was_replaced_says_so_and_gives_its_servers_aw
     coordinator = LocalCoordinator()
     async with joined(coordinator, tmp_path, "a", key=None) as first:
         first.apply({"zoo": zoo()})
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await first.ownership.wait_owner("zoo")
         await forget(coordinator)
         async with joined(coordinator, tmp_path, "b", key=None, is_fresh=True) as second:
@@ -147,7 +150,7 @@ async def test_a_replica_whose_key_was_replaced_says_so_and_gives_its_servers_aw
             await until(lambda: first.concerns)
             assert "a new key" in first.concerns[0]
             second.apply({"zoo": zoo()})
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await second.ownership.wait_owner("zoo")
             await until(lambda: second.ownership.lease("zoo") is not None)
 

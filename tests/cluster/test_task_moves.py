@@ -12,9 +12,10 @@ from tests.cluster.redis_server import needs_redis
 from tests.cluster.test_killed_replica import Gateway
 from tests.gateway import task_server
 from tests.gateway.task_clients import NewClient, Refused
+from tests.waiting import PATIENCE
 from tests.wire.sdk_web import served
 
-pytestmark = [needs_redis, pytest.mark.timeout(120)]
+pytestmark = [needs_redis]
 
 
 async def test_no_task_is_lost_when_its_gateway_is_killed(redis_server, tmp_path):
@@ -89,7 +90,7 @@ async def test_every_id_has_one_end_while_gateways_are_killed(redis_server, tmp_
                 tasks.start_soon(begin_tasks)
             for _ in range(3):
                 before = len(given)
-                with anyio.fail_after(60):
+                with anyio.fail_after(PATIENCE):
                     while len(given) < before + 20:
                         await anyio.sleep(0.05)
                 await anyio.to_thread.run_sync(gateways.pop(0).kill)

@@ -21,7 +21,7 @@ from multitap.wire.request import make_request
 from tests.cluster.hubs import open_node, pair, zoo
 from tests.gateway.test_odd_calls import COMMAND
 from tests.hub.test_calls import Begun
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.zoo.ledger import Ledger
 
 ERAS = ["handshake", "stateless"]
@@ -131,7 +131,7 @@ async def test_changed_lists_and_resources_are_told_everywhere(tmp_path):
             await owner.hub.call("zoo_change_tools")
             await until(lambda: other.hub.catalog.tools.keys() != before)
             await owner.hub.call("zoo_touch", {"uri": "zoo://text"})
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 async for event in events:
                     if isinstance(event, ResourceUpdated):
                         break
@@ -145,7 +145,7 @@ async def test_a_server_that_crashes_is_back_for_all_without_a_second_run(tmp_pa
         _, other = await pair(nodes, "zoo")
         with pytest.raises(UpstreamError):
             await other.hub.call("zoo_crash")
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             assert (await other.hub.call("zoo_echo", {"text": "again"})).text == "again"
 
         assert ledger.calls.count("crash") == 1
@@ -264,7 +264,7 @@ async def test_an_owner_that_is_too_busy_to_answer_is_asked_again(tmp_path, monk
             silent.listen()
             silent.setblocking(False)
             async with open_node(coordinator, tmp_path, name="b", servers=servers) as other:
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     connection, _ = await asyncio.get_running_loop().sock_accept(silent)
                 away.rename(address)
                 connection.close()
@@ -310,7 +310,7 @@ async def test_requests_that_are_withdrawn_leave_a_connection_that_is_not_read(t
     transport, receiver = await loop.create_connection(
         lambda: connection("b", is_caller=False), sock=theirs
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         await sender.ready
         await receiver.ready
     transport.pause_reading()

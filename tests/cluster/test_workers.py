@@ -20,7 +20,7 @@ from tests.cluster.clients import Refused, StatelessClient, connector
 from tests.cluster.crowd import Crowd, NonceLedger, check
 from tests.cluster.gateways import GatewayProcess, running
 from tests.processes import descendants
-from tests.waiting import until, until_told, wait_for
+from tests.waiting import PATIENCE, until, until_told, wait_for
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -76,7 +76,7 @@ async def test_workers_share_a_port_and_run_each_server_once(tmp_path):
     with running(gateway):
         async with aiohttp.ClientSession(connector=connector()) as http:
             client = StatelessClient(http, gateway.url)
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 for name in ledgers:
                     for n in range(8):
                         result = await client.call(f"{name}_echo", {"text": f"{n}"})
@@ -88,7 +88,7 @@ async def test_workers_share_a_port_and_run_each_server_once(tmp_path):
                 os.kill(worker, signal.SIGSTOP)
                 await anyio.sleep(1.5 * Coordinator.lease_ttl)
                 os.kill(worker, signal.SIGCONT)
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 for name in ledgers:
                     assert (await client.call(f"{name}_echo", {"text": "x"}))["content"]
             assert [len(one.pids) for one in ledgers.values()] == [1, 1]
@@ -98,7 +98,7 @@ async def test_workers_share_a_port_and_run_each_server_once(tmp_path):
             wait_for(
                 lambda: doomed not in (found := _children(gateway.process.pid)) and len(found) == 2
             )
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 for name in ledgers:
                     assert (await client.call(f"{name}_echo", {"text": "x"}))["content"]
 
@@ -112,7 +112,7 @@ async def test_commands_and_pages_speak_for_all_workers(tmp_path):
         # a connection for each request, so that both workers get some
         async with aiohttp.ClientSession(connector=connector()) as http:
             client = StatelessClient(http, gateway.url)
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 for n in range(16):
                     await client.call("one_echo", {"text": f"{n}"})
 
@@ -218,7 +218,7 @@ async def test_questions_of_all_workers_are_answered_at_one_screen(tmp_path, mon
         monkeypatch.setenv("XDG_STATE_HOME", str(gateway.state))
         screen = ControlClient(gateway.control_socket)
         async with aiohttp.ClientSession(connector=connector()) as http:
-            with anyio.fail_after(50):
+            with anyio.fail_after(PATIENCE):
                 client = StatelessClient(http, gateway.url)
                 async with anyio.create_task_group() as tasks:
                     for _ in range(CALLS):

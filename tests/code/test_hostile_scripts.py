@@ -22,6 +22,7 @@ from multitap.errors import MultitapError
 from multitap.results.aside import AT_A_TIME, fit
 from multitap.results.cutting import Handle
 from multitap.selectors import Selector
+from tests.waiting import PATIENCE
 
 SECRET = "hunter2-of-the-gateway"
 LIMITS = ScriptLimits(seconds=0.3, memory=30_000_000, sleep=0.2, depth=100, calls=20, output=10_000)
@@ -114,7 +115,7 @@ async def test_no_script_gets_out_or_holds_up_the_gateway(monkeypatch):
     async with anyio.create_task_group() as group:
         group.start_soon(watch_the_loop, lateness)
         for name, code in SCRIPTS.items():
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 async with pool.process() as process:
                     reports[name] = await run(process, code)
                     process.is_clean = True
@@ -216,7 +217,7 @@ async def test_no_selector_holds_up_the_gateway(selectors):
     async with anyio.create_task_group() as group:
         group.start_soon(watch_the_loop, lateness)
         for expression in selectors:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 try:
                     selector = Selector(expression)
                 except MultitapError:

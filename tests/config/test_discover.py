@@ -11,6 +11,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from multitap.config import Layer, Scope, Search, Source, Toolbox, expand_server, load, merge, scan
 from multitap.config.discover import scripts
+from tests.waiting import PATIENCE
 
 from .reading import given, said
 
@@ -236,7 +237,7 @@ async def conversation(config):
     """A way to ask a server that runs as configured."""
     environment = {"PATH": os.environ["PATH"], **config.env}
     command = [config.command, *config.args]
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with await anyio.open_process(command, cwd=config.cwd, env=environment) as process:
             answers = BufferedByteReceiveStream(process.stdout)
 

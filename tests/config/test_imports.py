@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import multitap.config
+from tests.waiting import PATIENCE
 
 HEAVY = ("mcp", "mcp_types", "ruamel", "watchfiles", "pydantic", "anyio", "tomllib", "platformdirs")
 
@@ -12,7 +13,7 @@ def modules_after(code):
         [sys.executable, "-c", f"{code}\nimport sys; print(*sys.modules)"],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=PATIENCE,
         check=True,
     )
     return set(done.stdout.split())

@@ -7,8 +7,7 @@ import anyio
 from multitap.config import Search, Source, changes, load, watch
 from multitap.config.watch import changed_files, stamps
 from multitap.files import file_stamp
-
-PATIENCE = 30
+from tests.waiting import PATIENCE
 
 
 @asynccontextmanager
@@ -153,7 +152,7 @@ async def test_a_change_between_loading_and_watching_is_not_missed(tmp_path):
 
 async def test_a_watch_is_left_at_once(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "PERIOD", 3600)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with watching(Source(path=tmp_path / "multitap.toml")):
             pass
 

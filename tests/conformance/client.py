@@ -11,8 +11,8 @@ from multitap import Handlers, HttpServer, MultitapError, Settings, open_hub
 from multitap.config import OAuth
 from multitap.names import Naming
 from multitap.wire.request import make_request
+from tests.waiting import PATIENCE
 
-PATIENCE = 60
 STAND_INS = {"integer": 0, "number": 0, "boolean": False, "object": {}, "array": [], "null": None}
 
 

@@ -11,11 +11,11 @@ import anyio
 from mcp import Client
 
 from tests.gateway import task_server as tasks
+from tests.waiting import PATIENCE
 
 EVERYTHING = Path(__file__).with_name("everything.py")
 TASKS = tasks.__file__
 SKILLS = Path(TASKS).with_name("skill_server.py")
-PATIENCE = 30
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 
 from tests.authorization.organisation import Browser, sign_ins
 
-pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow, pytest.mark.network]
 
 PAGE = re.compile(r"^(http://\S+/authorize\?\S+)$", re.MULTILINE)
 

@@ -14,6 +14,7 @@ from multitap.control.places import own_socket
 from multitap.errors import MultitapError
 from multitap.events import ServerLog
 from tests.gateway.talking import zoo
+from tests.waiting import PATIENCE
 
 
 class Answering(ActionUser):
@@ -105,7 +106,7 @@ async def test_programs_without_a_loop_wait_and_follow(gateway, state):
 
     async with anyio.create_task_group() as tasks, gateway() as running:
         tasks.start_soon(anyio.to_thread.run_sync, program)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while len(pids) < 2:
                 await anyio.sleep(0.01)
             running.hub.events.publish(ServerLog("calc", "info", None, "first"))

@@ -21,8 +21,8 @@ from multitap.errors import MultitapError
 from multitap.files import USER_FOLDERS
 from multitap.gateway.gateway import open_gateway
 from multitap.http.server.connections import HttpLimits
+from tests.waiting import PATIENCE
 
-PATIENCE = 30
 REQUEST = b"POST /control/about HTTP/1.1\r\ncontent-length: 2\r\n%b\r\n{}"
 ASK = """
 import sys
@@ -163,7 +163,7 @@ def test_two_programs_that_start_at_once_have_the_same_secret(key):
     for process in processes:
         process.stdin.write("\n")
         process.stdin.flush()
-    proofs = {process.communicate(timeout=60)[0] for process in processes}
+    proofs = {process.communicate(timeout=PATIENCE)[0] for process in processes}
 
     assert len(proofs) == 1
     assert len(proofs.pop().strip()) == 64

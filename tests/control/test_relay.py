@@ -11,8 +11,8 @@ import pytest
 from multitap.control.joining import MOVED, STOPPED, Joined, JoinReply, Needs, is_newer
 from multitap.control.relay import MAX_LINE, PipeRelay
 from multitap.errors import MultitapError
+from tests.waiting import PATIENCE
 
-PATIENCE = 30
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 

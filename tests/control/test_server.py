@@ -21,10 +21,9 @@ from multitap.events import CallDone, Outcome, ServerLog
 from multitap.gateway.readiness import reasons
 from multitap.http.server.connections import HttpLimits
 from multitap.store.tables import CallRecord
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.zoo.modes import command
 
-PATIENCE = 30
 MOST = 33
 """Requests of one user at a time."""
 

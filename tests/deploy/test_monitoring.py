@@ -17,7 +17,7 @@ from multitap.config import LocalServer, Settings
 from multitap.gateway.metrics import FAMILIES
 from tests.gateway.hostile.raw import dial, stateless
 from tests.gateway.talking import gate, zoo
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yaml"
@@ -172,7 +172,6 @@ def many_tools():
 
 @needs_prometheus
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 async def test_no_panel_of_the_board_is_empty(tmp_path):
     servers = {"good": zoo(), "many": LocalServer(server=many_tools())}
     settings = Settings(servers=servers, state_dir=tmp_path / "state")
@@ -194,7 +193,7 @@ async def test_no_panel_of_the_board_is_empty(tmp_path):
                             if series["value"][1] != "NaN"
                         ]
 
-                    with anyio.fail_after(60):
+                    with anyio.fail_after(PATIENCE):
                         assert await until_told(is_shown), text
                 down = await query(client, address, "scrape_samples_scraped")
                 assert int(down[0]["value"][1]) > 30 * MANY

@@ -21,6 +21,7 @@ from multitap.errors import BadAnswer, BadArguments, ToolFailed, Unavailable, Un
 from multitap.events import ServerLog
 from multitap.hub.hub import open_hub
 from tests.env.env_world import CRITIC, IMAGE, NOON, REVIEW, SHOUT, Workshop, program
+from tests.waiting import PATIENCE
 
 ALL = {"execute_tool": True, "invoke_llm": True}
 
@@ -75,7 +76,7 @@ async def test_what_is_not_there_raises_in_the_words_of_the_other_side(client):
 
 
 async def test_a_process_is_reached_over_its_pipes(tmp_path):
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with EnvClient.connect(program(), state_dir=tmp_path) as client:
             assert (await client.get_description()).display_name == "Workshop"
 
@@ -83,7 +84,7 @@ async def test_a_process_is_reached_over_its_pipes(tmp_path):
 @pytest.mark.parametrize("era", ["handshake", "stateless"])
 async def test_a_call_that_its_client_gives_up_is_cancelled(tmp_path, era):
     world = Workshop()
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with EnvMCPServer(world, **ALL).serve_http(port=0) as front:
             config = HttpServer(url=front.url, era=era)
             async with EnvClient.connect(config, state_dir=tmp_path) as client:
@@ -193,7 +194,7 @@ async def listening(world):
 
 async def test_two_environments_are_each_others_client_and_server(tmp_path):
     left, right = HubWorld(), HubWorld()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with (
             listening(left) as to_left,
             listening(right) as to_right,

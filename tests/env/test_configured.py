@@ -11,6 +11,7 @@ from multitap.env.configured import ConfiguredEnvironment, load_function, load_t
 from multitap.env.environment import McpClientLoadResult
 from multitap.errors import ConfigError
 from tests.trusting import trust
+from tests.waiting import PATIENCE
 
 TOOLS = '''
 def roll(sides: int = 6) -> int:
@@ -177,7 +178,7 @@ async def test_a_changed_file_changes_agents_prompts_functions_and_servers(file)
         + SERVER
     )
     async with ConfiguredEnvironment.load(file) as office:
-        with office.hub.events.subscribe() as events, anyio.fail_after(30):
+        with office.hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
             write(file.parent / "tools.py", TOOLS + "\ndef flip() -> str:\n    return 'heads'\n")
             write(file, changed)
             while not {"flip", "sums_add"} <= names(office.get_tools()):
@@ -193,7 +194,7 @@ async def test_a_changed_file_changes_agents_prompts_functions_and_servers(file)
 async def test_loading_clients_reads_the_files_again(file):
     async with ConfiguredEnvironment.load(file) as office:
         write(file, CONFIG + '\n[servers.local]\ncommand = "no-such-program"\n')
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             result = await office.load_mcp_clients()
 
         assert result == McpClientLoadResult(0, ("local",))

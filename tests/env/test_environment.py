@@ -32,6 +32,7 @@ from multitap.errors import (
 from multitap.tools import ToolDef
 from tests.agent.models.scripted import Say, scripted_model, texts
 from tests.seeds.files import program
+from tests.waiting import PATIENCE
 
 CALCULATOR = ["-m", "multitap.demo.servers.calculator"]
 
@@ -133,7 +134,7 @@ async def test_c17_a_server_that_fails_is_counted_and_costs_only_itself(environm
         "unused": {**local(*CALCULATOR), "enabled": False},
     }
     async with environment(clients) as office:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             result = await office.load_mcp_clients()
 
         assert result == McpClientLoadResult(1, ("broken", "missing"))
@@ -145,7 +146,7 @@ async def test_a_server_that_hangs_does_not_keep_it_from_opening(environment):
     sleeper = StdioServer(command=sys.executable, args=("-c", "import time; time.sleep(60)"))
     office = environment({"sums": LocalServer(server=calculator), "slow": sleeper})
     office.settle_timeout = 0.2
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         assert await office.initialize_mcp() == McpClientLoadResult(1, ("slow",))
         await office.shutdown_mcp()
 
@@ -167,12 +168,12 @@ async def test_c17_a_client_is_disconnected_and_reconnected(environment):
         assert office.get_tools() == ()
 
         assert await office.load_mcp_clients() == McpClientLoadResult(0)  # it stays away
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await office.reconnect_mcp_client("sums")
         assert (await office.registry.execute("sums_add", {"a": 1, "b": 2})).text == "3.0"
 
         before = office.hub.snapshot().server("sums").starts
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await office.reconnect_mcp_client("sums")
         assert office.hub.snapshot().server("sums").starts == before + 1
         await office.disconnect_mcp_client("nobody")
@@ -181,7 +182,7 @@ async def test_c17_a_client_is_disconnected_and_reconnected(environment):
 async def test_reconnecting_says_why_it_does_not_work(environment):
     clients = {"dead": local("-c", "exit(3)"), "off": {**local(*CALCULATOR), "enabled": False}}
     async with environment(clients) as office:
-        with anyio.fail_after(20), pytest.raises(Unavailable, match="dead"):
+        with anyio.fail_after(PATIENCE), pytest.raises(Unavailable, match="dead"):
             await office.reconnect_mcp_client("dead")
         with pytest.raises(Unavailable, match="disabled"):
             await office.reconnect_mcp_client("off")
@@ -205,7 +206,7 @@ async def test_tools_follow_the_catalog(environment):
         assert office.get_tools() == ()
 
         growing.add_tool(shout)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await office.reconnect_mcp_client("grow")
 
         assert names(office.get_tools()) == {"grow_shout"}

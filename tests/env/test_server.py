@@ -18,6 +18,7 @@ from multitap.env.server import EnvMCPServer
 from multitap.errors import ConfigError
 from multitap.hub.hub import open_hub
 from tests.env.env_world import CRITIC, IMAGE, NOON, REVIEW, Workshop, program
+from tests.waiting import PATIENCE
 
 ERAS = ["legacy", "2026-07-28"]
 WAYS = ["here", "http", "stdio"]
@@ -73,7 +74,7 @@ async def post(url, **headers):
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("way", WAYS)
 async def test_every_tool_answers_as_its_schema_says(way, era):
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         async with asking(way, era, **ALL) as client:
             if way == "stdio":  # what is printed there must not disturb the pipes
                 await client.call_tool("env_execute_tool", {"name": "print"})
@@ -254,7 +255,7 @@ async def test_leaving_the_block_ends_the_calls_that_hang(era):
             async with Client(url, mode=era) as client:
                 await client.call_tool("env_execute_tool", {"name": "hang"})
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
             async with EnvMCPServer(world, **ALL).serve_http(port=0) as front:
                 tasks.start_soon(hold_on, front.url)
@@ -285,7 +286,7 @@ INITIALIZE = (
 
 def test_it_ends_when_its_input_does_and_gives_the_output_back():
     with started() as process:
-        output, _ = process.communicate(b"no json\n\n" + INITIALIZE, timeout=45)
+        output, _ = process.communicate(b"no json\n\n" + INITIALIZE, timeout=PATIENCE)
 
     first, *_, last = output.splitlines()
     assert process.returncode == 0
@@ -302,7 +303,7 @@ def test_sigterm_ends_it_although_nothing_is_read():
 
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=PATIENCE) == 0
         assert process.stdout.read() == b"served\n"
 
 

@@ -13,10 +13,9 @@ from pathlib import Path
 import aiohttp
 import anyio
 
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 from tests.zoo.modes import command
 
-PATIENCE = 60.0
 VERSION = "2026-07-28"
 _META = {
     "io.modelcontextprotocol/protocolVersion": VERSION,

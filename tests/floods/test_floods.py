@@ -11,7 +11,7 @@ from tests.floods.endless import KINDS
 from tests.floods.gateway import running
 from tests.http import http_floods
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow]
 
 STALL = 0.25
 """Seconds of the gateway's own work that may stand between a neighbour's call and its answer."""

@@ -23,13 +23,13 @@ from multitap.http.client.messages import UNREAD
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.streamable import open_streamable
 from tests.http.listener import Listener
+from tests.waiting import PATIENCE
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import read_request
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
-pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
-PATIENCE = 30
+pytestmark = pytest.mark.timeout(240 + EXAMPLES // 5)
 TURNS = 60
 """Turns of the loop in which an answer is understood; what is not by then is incomplete."""
 LIMITS = Limits(message=100_000)

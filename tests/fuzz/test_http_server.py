@@ -17,11 +17,11 @@ from multitap.http.server.connection import ServerConnection
 from multitap.http.server.connections import Connections, HttpLimits
 from multitap.http.server.request import Rejected
 from multitap.tasks import Tasks
+from tests.waiting import PATIENCE
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
-pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)
+pytestmark = pytest.mark.timeout(240 + EXAMPLES // 5)
 SEEDS = sorted((Path(__file__).parent / "seeds" / "http_server").iterdir())
-PATIENCE = 30
 LIMITS = HttpLimits(
     connections=8, head=2048, fields=20, body=8192, memory=64 * 1024, queued=4, linger=0.2
 )

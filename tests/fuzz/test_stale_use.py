@@ -25,14 +25,13 @@ from tests.gateway.hostile.raw import (
     stateless,
 )
 from tests.gateway.talking import gate
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 
 EXAMPLES = int(os.environ.get("MULTITAP_EXAMPLES", "60"))
 SEEDS = range(EXAMPLES // 20)
 STEPS = 25
 AT_ONCE = 4
 """Calls after a change, and as many that go on during the next one."""
-PATIENCE = 30
 SERVERS = ("a", "b")
 CONNECTIONS = 3
 TOKENS = (Token(b"a-token-of-some-length", "ann"), Token(b"another-one-of-such", "bob", "some"))

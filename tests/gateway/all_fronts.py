@@ -39,9 +39,8 @@ from tests.gateway.hostile.raw import (
     stateless,
 )
 from tests.gateway.talking import gate
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 
-PATIENCE = 30
 CANCELLED = "cancelled"
 ABLE = {"elicitation": {"form": {}}, "sampling": {}}
 TOKEN = Token(b"a-token-of-some-length", "ann")

@@ -9,9 +9,10 @@ from itertools import count
 import aiohttp
 import anyio
 
+from tests.waiting import PATIENCE
+
 META = "io.modelcontextprotocol/"
 OLD, NEW = "2025-11-25", "2026-07-28"
-PATIENCE = 20
 
 
 class PlainClient:

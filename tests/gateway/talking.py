@@ -20,10 +20,10 @@ from multitap.gateway.gateway import Gateway, open_gateway
 from multitap.gateway.parked_calls import TTL
 from multitap.http.server.server import bind
 from tests.gateway import cells
+from tests.waiting import PATIENCE
 from tests.wire.sdk_web import served
 from tests.zoo import modes
 
-PATIENCE = 30
 MODES = {"old": "legacy", "new": "2026-07-28"}
 CELLS = [*product(("http", "stdio"), ("old", "new"), ("old", "new"))]
 """Transport, era of the client, era of the server."""

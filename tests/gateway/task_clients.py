@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 import anyio
 import httpx2
 
+from tests.waiting import PATIENCE
+
 TASKS = "io.modelcontextprotocol/tasks"
 _META = "io.modelcontextprotocol/"
 _NAMED = {"tools/call": "name", "tasks/get": "taskId", "tasks/update": "taskId"}
@@ -90,7 +92,7 @@ class NewClient:
 
     async def reach(self, task, *statuses):
         """The state of a task, once it is one of these."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while (state := await self.get(task))["status"] not in statuses:
                 await anyio.sleep(0.05)
         return state
@@ -175,7 +177,7 @@ class OldClient:
         return await self.ask("tasks/cancel", {"taskId": task})
 
     async def reach(self, task, *statuses):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while (state := await self.get(task))["status"] not in statuses:
                 await anyio.sleep(0.05)
         return state

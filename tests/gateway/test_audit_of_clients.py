@@ -14,6 +14,7 @@ from tests.cluster.crowd import Crowd, NonceLedger
 from tests.cluster.gateways import GatewayProcess, running_beside
 from tests.gateway import cells
 from tests.gateway.talking import MODES, Talker, gate
+from tests.waiting import PATIENCE
 
 RULE = PolicyRule(decision="deny", tools=["fail"], arguments={"x": {"given": True}})
 
@@ -42,7 +43,7 @@ async def test_no_answered_call_is_missing_in_the_required_log_of_a_killed_gatew
         f"command = {entry['command']!r}\nargs = {entry['args']!r}\n"
     )
     gateway, crowd = GatewayProcess(tmp_path, config), Crowd(pause=0.01)
-    with anyio.fail_after(50):
+    with anyio.fail_after(PATIENCE):
         async with (
             running_beside(gateway),
             crowd.at_work(gateway.url, stateless=8, handshake=8, is_lasting=False),

@@ -13,11 +13,11 @@ from multitap.config import HttpServer, StdioServer
 from multitap.gateway.fronts.tokens import Token
 from tests.gateway import cells
 from tests.gateway.talking import MODES, Talker, gate
+from tests.waiting import PATIENCE
 from tests.wire.sdk_web import served
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
-PATIENCE = 60
 TOKENS = tuple(Token(f"secret-{number}".encode(), f"client {number}") for number in range(8))
 
 

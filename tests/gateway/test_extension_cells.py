@@ -17,7 +17,7 @@ from multitap.wire.jsonrpc import TASKS
 from tests.gateway import plain_client
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.slow]
 
 HERE = Path(__file__).parent
 ERAS, TRANSPORTS = ("old", "new"), ("http", "stdio")

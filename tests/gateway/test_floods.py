@@ -15,6 +15,7 @@ import pytest
 from tests.gateway.hostile import floods
 from tests.gateway.hostile.raw import dial, http, stateless
 from tests.gateway.hostile.stage import UPSTREAM
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
@@ -25,8 +26,6 @@ CPU = 0.25
 """Seconds of the gateway's own time in which an honest call is answered."""
 ROOM = 64 * 2**20
 """Bytes that strangers may make it hold."""
-PATIENCE = 60
-"""Seconds for what takes a fraction of one on a machine that has nothing else to do."""
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -139,7 +138,7 @@ async def test_honest_clients_are_served_beside_a_flood_of(kind, connections, to
         async with flood(program.port, kind, connections):
             taken, most = await program.calls(CALLS)
             program.process.send_signal(signal.SIGTERM)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await program.process.wait()
 
         assert taken <= CPU

@@ -20,7 +20,7 @@ from multitap.http.closed_ports import closed_ports
 from multitap.trust.stored_logins import TokenStore
 from tests.gateway.talking import Talker, gate
 from tests.oauth.provider import Person, provided, visit
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.usefixtures("own_logins")
 
@@ -64,7 +64,7 @@ async def test_a_client_is_asked_to_log_in_and_its_call_succeeds(tmp_path, era):
             Browsing(tasks, era, gateway.url) as talker,
         ):
             assert gateway.hub.links["guarded"].state is LinkState.NEEDS_AUTH
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await talker.client.call_tool("guarded_whoami", {})
 
             assert result.content[0].text == "nobody"
@@ -171,7 +171,7 @@ async def test_the_person_at_a_screen_logs_in_there(tmp_path, is_visited):
             person = RemoteUser("console", can_answer=True)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(log_in, person)
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     while not isinstance(question := await person.next(), ServerQuestion):
                         pass
                     if not stays:
@@ -198,7 +198,7 @@ async def test_an_answer_that_cannot_be_read_ends_only_the_login(tmp_path):
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(log_in)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 while not isinstance(question := await person.next(), ServerQuestion):
                     pass
                 person.on_reply(question.number, PersonReply(Raw(b'{"action":1}')))

@@ -17,7 +17,7 @@ from multitap.wire import jsonrpc
 from tests.gateway import odd_server
 from tests.gateway.all_fronts import BEARER, CANCELLED, FRONTS, MODEL, NAME, Front, dial, stateless
 from tests.module_life import anyio_backend, nothing_left  # noqa: F401 - fixtures
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire.hosts import is_running
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
@@ -542,7 +542,7 @@ async def test_a_call_that_is_given_up_at_any_point_of_its_way_does_not_run(stan
             for _ in range(turns):
                 await anyio.lowlevel.checkpoint()
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await stand.front.give_up(stand.named("sleep"), {"seconds": 600}, begun)
     await stand.call("echo", {"text": "after them"})
 

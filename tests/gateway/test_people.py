@@ -19,7 +19,7 @@ from multitap.trust.tokens import AccessTokens
 from tests.gateway.people import NAMES, Browser, Client, person, program, team, text_of
 from tests.oauth.provider import Person as Visitor
 from tests.oauth.provider import provided
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.usefixtures("own_logins")
 ERAS = ("old", "new")
@@ -38,7 +38,7 @@ async def test_the_first_use_asks_by_url_and_then_goes_on_by_itself(tmp_path, er
         Browser(gateway, "alice") as browser,
     ):
         async with Client(era, gateway, "alice", browser=browser.connect) as alice:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 listed = await alice.client.list_tools()
                 assert [tool.name for tool in listed.tools] == ["guarded_connect"]
                 result = await alice.client.call_tool("guarded_connect", {})
@@ -47,7 +47,7 @@ async def test_the_first_use_asks_by_url_and_then_goes_on_by_itself(tmp_path, er
             (asked,) = alice.asked
             assert asked.url.startswith(f"{browser.base}/accounts/connect?for=")
             assert "alice" not in asked.url
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await alice.client.call_tool("guarded_whoami", {})
             assert text_of(result) == "nobody"
             listed = await alice.client.list_tools()
@@ -65,14 +65,14 @@ async def test_who_cannot_be_asked_gets_a_full_link_and_the_next_call_works(tmp_
         Client(era, gateway, "alice", able=False) as alice,
         Browser(gateway, "alice") as browser,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await alice.client.call_tool("guarded_connect", {})
         assert result.is_error
         link = next(word for word in text_of(result).split() if "://" in word)
         assert link.startswith(f"{browser.base}/accounts/connect?for=")
 
         assert "connected" in await browser.connect(link)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await alice.client.call_tool("guarded_whoami", {})
         assert not result.is_error
 
@@ -88,7 +88,7 @@ async def test_everyone_has_a_program_of_their_own_with_their_own_key(tmp_path, 
                 status, text = await browser.give_key("mine", f"key-of-{name}")
                 assert (status, "stored" in text) == (200, True)
             async with Client(era, gateway, name) as client:
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     listed = await client.client.list_tools()
                     names = {tool.name for tool in listed.tools}
                     assert f"mine_only_for_{name}" in names
@@ -111,7 +111,7 @@ async def connected(gateway, name, server="guarded"):
     link = gateway.gateway.connections.links.new(person(name), server)
     async with Browser(gateway, name) as browser:
         assert "connected" in await browser.connect(link)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         await until(lambda: gateway.gateway.connections.is_connected(person(name), server))
 
 
@@ -129,7 +129,7 @@ async def test_fifty_calls_at_expiry_cause_one_refresh(tmp_path):
         async def call():
             results.append(await alice.client.call_tool("guarded_whoami", {}))
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 for _ in range(50):
                     tasks.start_soon(call)
@@ -153,7 +153,7 @@ async def test_a_refused_refresh_is_a_sentence_for_its_person_and_keeps_the_tool
         del provider.access[kept.secrets.access_token]
         del provider.refresh[kept.secrets.refresh_token]
 
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await alice.client.call_tool("guarded_whoami", {})
             assert result.is_error
             assert "the login has ended (invalid_grant)" in text_of(result)
@@ -174,7 +174,7 @@ async def test_parallel_first_calls_ask_once(tmp_path):
         Browser(gateway, "alice") as browser,
         Client("old", gateway, "alice", browser=browser.connect) as alice,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await alice.client.list_tools()
             async with anyio.create_task_group() as tasks:
                 for _ in range(10):
@@ -191,7 +191,7 @@ async def test_accounts_survive_a_restart_of_the_gateway(tmp_path):
             team(guarded(provider, tmp_path)) as gateway,
             Client("new", gateway, "alice", able=False) as alice,
         ):
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 listed = await alice.client.list_tools()
                 assert [tool.name for tool in listed.tools] == ["guarded_whoami"]
                 assert not (await alice.client.call_tool("guarded_whoami", {})).is_error
@@ -207,7 +207,7 @@ async def test_the_list_of_a_service_account_is_shown_but_its_account_is_not_use
             team(settings) as gateway,
             Client("old", gateway, "alice", able=False) as alice,
         ):
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 listed = await alice.client.list_tools()
                 assert [tool.name for tool in listed.tools] == ["guarded_whoami"]
                 before = len(provider.calls)
@@ -222,7 +222,7 @@ async def test_the_user_who_runs_the_gateway_uses_its_own_account(tmp_path):
         settings = guarded(provider, tmp_path)
         async with open_hub(settings, handlers=Handlers(login=Visitor().login)) as hub:
             await until(lambda: hub.links["guarded"].state is LinkState.CONNECTED)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await hub.call("guarded_whoami")
             assert result.success
             assert hub.people is not None
@@ -235,14 +235,14 @@ async def test_a_revoked_person_loses_their_programs(tmp_path):
         for name in ("alice", "bob"):
             async with Browser(gateway, name) as browser:
                 await browser.give_key("mine", f"key-of-{name}")
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             for name in ("alice", "bob"):
                 await until(partial(gateway.gateway.connections.is_connected, person(name), "mine"))
         pids = [gateway.hub.people.link(person(name), "mine").pid for name in ("alice", "bob")]
 
         gateway.hub.people.drop(person("alice"))
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             await until(lambda: not Path(f"/proc/{pids[0]}").exists())
         assert Path(f"/proc/{pids[1]}").exists()
 
@@ -253,7 +253,7 @@ async def test_a_person_who_is_out_loses_what_runs_for_them_without_a_client(tmp
         async with Browser(gateway, "alice") as browser:
             await browser.give_key("mine", "key-of-alice")
         hub, private = gateway.hub, gateway.gateway.private
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await until(partial(gateway.gateway.connections.is_connected, person("alice"), "mine"))
             async with Client("new", gateway, "alice", able=False) as alice:
                 await alice.client.call_tool("mine_whoami", {})
@@ -265,7 +265,7 @@ async def test_a_person_who_is_out_loses_what_runs_for_them_without_a_client(tmp
         watch = gateway.front.watch_for(TokenSources(AccessTokens(tmp_path)))
         watch._end(frozenset(), {person("alice")})
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             for pid in pids:
                 await until(lambda pid=pid: not Path(f"/proc/{pid}").exists())
         assert forgotten == [person("alice")]
@@ -277,7 +277,7 @@ async def test_the_audit_log_says_whose_account_was_used(tmp_path):
     async with team(settings) as gateway:
         async with Browser(gateway, "alice") as browser:
             await browser.give_key("mine", "key-of-alice")
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await until(partial(gateway.gateway.connections.is_connected, person("alice"), "mine"))
             async with Client("new", gateway, "alice", able=False) as alice:
                 await alice.client.call_tool("mine_whoami", {})
@@ -298,7 +298,7 @@ async def test_results_of_an_account_are_not_given_again_after_it_was_replaced(t
     async with team(settings) as gateway, Browser(gateway, "alice") as browser:
         for key in ("first-key", "second-key"):
             await browser.give_key("mine", key)
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await until(
                     partial(gateway.gateway.connections.is_connected, person("alice"), "mine")
                 )
@@ -328,7 +328,7 @@ async def test_nobody_waits_for_a_refresh_that_is_stuck(tmp_path, era):
         kept = await gateway.hub.people.of(person("alice")).account("guarded")
         del provider.access[kept.secrets.access_token]
         tasks.start_soon(alice.client.call_tool, "guarded_whoami", {})
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await asked.wait()
             # a new client of the same person, and one of another
             async with Client(era, gateway, "alice", able=False) as again:
@@ -353,7 +353,7 @@ async def test_the_first_use_goes_on_by_itself_in_every_cell(tmp_path, era, spea
             await browser.give_key("mine", "key-of-alice")
 
         async with Client(era, gateway, "alice", browser=visit) as alice:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await alice.client.call_tool("mine_connect", {})
                 assert "mine_only_for_alice" in text_of(result)
                 told = await alice.client.call_tool("mine_whoami", {"note": "x"})
@@ -370,7 +370,7 @@ async def test_idle_programs_make_room_and_keep_their_lists(tmp_path, monkeypatc
             links = gateway.hub.people.links()
             return {link.person.subject for link in links if link.session and link.pid}
 
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             for name in NAMES:
                 async with Browser(gateway, name) as browser:
                     await browser.give_key("mine", f"key-of-{name}")
@@ -389,7 +389,7 @@ async def test_beyond_the_bound_no_program_starts_and_its_person_reads_why(tmp_p
     monkeypatch.setattr(hub_people, "MOST_PROGRAMS", 1)
     settings = Settings(servers={"mine": program()}, state_dir=tmp_path)
     async with team(settings) as gateway:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             for name in ("alice", "bob"):
                 async with Browser(gateway, name) as browser:
                     await browser.give_key("mine", f"key-of-{name}")

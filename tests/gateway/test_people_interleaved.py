@@ -17,7 +17,7 @@ from tests.gateway import personal_server
 from tests.gateway.people import NAMES, Browser, person, program, team, token_of
 from tests.gateway.task_clients import NewClient, OldClient, Refused, accept
 from tests.oauth.provider import RESOURCE, Provider
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire import http_zoo as zoo
 
 REQUESTS = int(os.environ.get("MULTITAP_INTERLEAVED", "200"))
@@ -248,7 +248,7 @@ async def office(folder):
             for name in NAMES:
                 for label in WITH_LOGINS:
                     tasks.start_soon(log_in, gateway, name, label)
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             for name in NAMES:
                 for label in SERVERS:
                     is_connected = gateway.gateway.connections.is_connected
@@ -263,7 +263,7 @@ async def office(folder):
             for follow in (member.follow, member.follow_old):
                 started = anyio.Event()
                 tasks.start_soon(follow, started)
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     await started.wait()
         yield gateway, members, logins
         tasks.cancel_scope.cancel()

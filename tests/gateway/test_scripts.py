@@ -16,6 +16,7 @@ from multitap.config.models import Serve
 from multitap.config.policy_rules import PolicyRule
 from multitap.store.audit_log import AuditFile
 from tests.gateway.talking import Talker, gate
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -247,7 +248,7 @@ async def test_one_clock_covers_work_calls_and_sleep(settings, shop, era, code):
         gate(settings(serve=Serve(tools="code", timeout=1.0))) as opened,
         Talker(era, opened.url) as talker,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await run(talker, code)
             after = await run(talker, "shop_list_orders()['orders']")
 

@@ -19,7 +19,7 @@ from multitap.trust.private_file import PrivateFile
 from tests.gateway import task_server
 from tests.gateway.talking import CELLS, gate, rest
 from tests.gateway.task_clients import CLIENTS, NewClient, OldClient, Refused
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire.sdk_web import served
 
 cells = pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_progress_of_a_task_reaches_a_client_that_waits_for_it(tmp_path, s
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(_endless, client)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not client.told:
                 await anyio.sleep(0.05)
         tasks.cancel_scope.cancel()
@@ -324,7 +324,7 @@ async def test_changes_of_a_task_come_with_subscriptions(tmp_path, transport, se
     async with opened(tmp_path, transport, server_era) as gateway, NewClient(gateway.url) as client:
         task = await client.begin("s_confirm_delete")
         statuses = []
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             async with client.listens(taskIds=[task, "made-up"]) as messages:
                 async for message in messages:
                     params = message["params"]
@@ -353,7 +353,7 @@ async def test_old_clients_are_told_of_changes(tmp_path, server_era):
         outlet = session.client.outlet = Kept()
         task = await client.begin("s_slow_compute", {"label": 1})
         await client.finish(task)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not outlet.sent or outlet.sent[-1]["params"]["status"] != "completed":
                 await anyio.sleep(0.01)
 

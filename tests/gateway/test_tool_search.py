@@ -13,7 +13,7 @@ from multitap.config.models import Serve
 from multitap.events import Withheld
 from tests.gateway.talking import Talker, gate, zoo
 from tests.tools.search.sentence_model import write_model
-from tests.waiting import until, until_told
+from tests.waiting import PATIENCE, until, until_told
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")
 
@@ -241,7 +241,7 @@ NEAR = {"add": [1.0, 0.1], "plus": [1.0, 0.0], "echo": [0.0, 1.0]}
 
 
 async def until_found(talker, query, tool):
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while f"{tool}(" not in words(await talker.client.call_tool("search_tools", query)):
             await anyio.sleep(0.01)
 

@@ -29,7 +29,7 @@ PACKAGES = (
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.timeout(PATIENCE + 60),
+    pytest.mark.timeout(PATIENCE + 120),
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 

@@ -8,6 +8,8 @@ import anyio
 import msgspec
 from msgspec import Raw
 
+from tests.waiting import PATIENCE
+
 
 class Listener:
     """Keeps what the server said, and answers what it asked."""
@@ -39,7 +41,7 @@ class Listener:
             self._changed.set()
 
     async def until(self, true: Callable[[], object]) -> None:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not true():
                 self._changed.clear()
                 await self._changed.wait()

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multitap.http.addresses import LONGEST, HostRules, host_of, is_here, is_safe
+from tests.waiting import PATIENCE
 
 NODE = shutil.which("node")
 PAGE = Path(__file__).parents[2] / "src/multitap/screens/page/static/dom.js"
@@ -146,7 +147,7 @@ def parse_as_browsers_do(addresses):
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     return json.loads(done.stdout)
 

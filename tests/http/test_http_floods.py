@@ -21,7 +21,7 @@ from tests.http.http_floods import (
     path,
 )
 from tests.http.loops import anyio_backend  # noqa: F401 - a fixture
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on
 
@@ -168,7 +168,7 @@ async def test_a_server_that_sends_nothing_but_junk_is_cut_off(web, place, kind)
     limits = Limits(message=2**16, junk=2**16)
     async with wired(web, place, kind, limits) as wire:
         await begin(wire)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await wire.closed.wait()
 
         assert isinstance(wire.fault, Flooded)

@@ -11,6 +11,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.errors import CallTimeout, MultitapError
 from multitap.hub.routes import CallDefaults, route_to
 from multitap.upstream.questions import CallContext
+from tests.waiting import PATIENCE
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -27,7 +28,7 @@ class Begun:
         self.call = hub.calls.begin(route, Raw(arguments), CallContext(**context), self.news.set)
 
     async def end(self):
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await self.news.wait()
         return self.calls.end(self.call)
 
@@ -100,7 +101,7 @@ async def test_a_cancelled_call_without_a_task_is_cancelled_at_its_server(tmp_pa
             await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
 
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             while not Ledger(tmp_path).cancelled:
                 await hub.call("zoo_echo", {"text": "is it here"})
         assert outcomes(hub)[0] == "cancelled"

@@ -14,8 +14,8 @@ from multitap.errors import CannotStart, MultitapError
 from multitap.events import Reloaded
 from multitap.hub.reload import Reloader, auto_reload
 from tests.simulation.world import SimulatedServer, SimulatedWire
+from tests.waiting import PATIENCE
 
-PATIENCE = 30
 PACE = 0.01
 """Seconds between two calls."""
 

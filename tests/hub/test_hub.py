@@ -27,6 +27,7 @@ from multitap.errors import (
 from multitap.events import CallDone, CatalogChanged, LinkChanged, LinkState, Outcome
 from multitap.names import Naming
 from multitap.wire.request import make_request
+from tests.waiting import PATIENCE
 
 
 def calculator():
@@ -122,7 +123,7 @@ async def test_a_server_that_cannot_start_does_not_disturb_the_others(settings):
 async def test_a_slow_tool_is_abandoned_after_the_configured_time(settings):
     async with open_hub(settings("calc")) as hub:
         await hub.settled()
-        with anyio.fail_after(30), pytest.raises(CallTimeout):
+        with anyio.fail_after(PATIENCE), pytest.raises(CallTimeout):
             await hub.call("calc_hang")
 
 
@@ -351,7 +352,7 @@ async def test_hubs_that_share_a_state_directory_agree_on_names(tmp_path):
             hub.apply(both)
             await hub.settled()
         assert named(one) != named(other)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await one.store.flush()
             await other.store.flush()
 
@@ -385,7 +386,7 @@ async def test_still_starting_is_said_of_the_server_that_the_name_belongs_to(set
     deaf = StdioServer(command="sleep", args=("60",), timeout=0.2)
     wanted = settings(naming=Naming.EXCELMANUS).replace(servers={"web": deaf, "web-search": deaf})
     async with open_hub(wanted) as hub:
-        with anyio.fail_after(30), pytest.raises(Unavailable) as caught:
+        with anyio.fail_after(PATIENCE), pytest.raises(Unavailable) as caught:
             await hub.call("mcp_web_search_images")
 
     assert caught.value.server == "web-search"
@@ -426,7 +427,7 @@ async def test_calls_are_measured_and_published_as_events(settings):
 
 async def test_events_tell_the_story_of_a_start(settings):
     async with open_hub(settings("calc")) as hub:
-        with hub.events.subscribe() as events, anyio.fail_after(30):
+        with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
             seen = [await anext(events) for _ in range(3)]
 
     assert seen == [
@@ -471,7 +472,7 @@ async def test_a_call_on_a_removed_server_fails_at_once(settings):
         tool = hub.catalog.tools["calc_add"]
         hub.apply(settings())
         await anyio.wait_all_tasks_blocked()
-        with anyio.fail_after(20), pytest.raises(Unavailable, match="removed"):
+        with anyio.fail_after(PATIENCE), pytest.raises(Unavailable, match="removed"):
             await tool.link.request(
                 make_request("tools/call", {"name": "add", "arguments": {"a": 1, "b": 1}}, 30.0)
             )
@@ -479,13 +480,13 @@ async def test_a_call_on_a_removed_server_fails_at_once(settings):
 
 async def test_whatever_is_asked_of_a_server_that_is_still_starting_waits_for_it(settings):
     async with open_hub(settings("calc")) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             read = await hub.read("calc://pi")
     async with open_hub(settings("calc")) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             prompt = await hub.prompt("calc_explain", {"topic": "pi"})
     async with open_hub(settings("calc")) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await hub.call("calc_add", {"a": 2, "b": 3})
 
     assert read.contents[0].text == "3.14159"
@@ -497,7 +498,7 @@ async def test_a_name_that_no_starting_server_can_have_fails_at_once(settings):
     deaf = StdioServer(command="sleep", args=("60",))
     wanted = settings("calc").replace(servers={"deaf": deaf})
     async with open_hub(wanted) as hub:
-        with anyio.fail_after(30), pytest.raises(UnknownName):
+        with anyio.fail_after(PATIENCE), pytest.raises(UnknownName):
             await hub.call("other_add")
 
 
@@ -506,12 +507,12 @@ async def test_a_call_that_waited_says_why_its_server_did_not_come_up(settings, 
     broken = StdioServer(command="no-such-program")
     wanted = settings(naming=naming).replace(servers={"broken": broken})
     async with open_hub(wanted) as hub:
-        with anyio.fail_after(30), pytest.raises(Unavailable, match="no-such-program"):
+        with anyio.fail_after(PATIENCE), pytest.raises(Unavailable, match="no-such-program"):
             await hub.call("broken_add")
 
 
 @pytest.mark.parametrize("naming", [Naming.SERVER_TOOL, Naming.BARE])
 async def test_a_call_that_waited_for_a_tool_that_is_not_there_says_so(settings, naming):
     async with open_hub(settings("calc", naming=naming)) as hub:
-        with anyio.fail_after(30), pytest.raises(UnknownName, match="calc_nothing"):
+        with anyio.fail_after(PATIENCE), pytest.raises(UnknownName, match="calc_nothing"):
             await hub.call("calc_nothing")

@@ -16,7 +16,7 @@ from multitap.config.models import Limits
 from multitap.errors import MultitapError
 from multitap.events import FailureCode, LinkState
 from tests.http.http_floods import flooding, path
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire import http_zoo
 from tests.wire.sdk_web import served, toolbox
 
@@ -166,7 +166,7 @@ async def test_a_fault_stays_its_servers_own_problem(hub_of, fault):
             tasks.start_soon(neighbour)
             await until(lambda: hub.links["bad"].failure is not None)
             failure = hub.links["bad"].failure
-            with anyio.fail_after(30), pytest.raises(MultitapError):
+            with anyio.fail_after(PATIENCE), pytest.raises(MultitapError):
                 await hub.call("bad_anything")
             await until(lambda: len(waits) > 1)
             tasks.cancel_scope.cancel()

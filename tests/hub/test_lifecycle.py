@@ -13,7 +13,7 @@ from multitap.config import Limits
 from multitap.errors import CallTimeout, MultitapError, Overloaded, Unavailable
 from multitap.events import FailureCode, LinkState, ResourceUpdated, ServerLog
 from multitap.upstream.handshake import Era
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 
@@ -116,7 +116,7 @@ async def test_a_subscription_outlives_a_restart(hub_of, era):
                             if event == ResourceUpdated("zoo", "zoo://text"):
                                 return
 
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await touched()
                 os.kill(hub.snapshot().server("zoo").pid, signal.SIGKILL)
                 await until(lambda: hub.snapshot().server("zoo").starts == 2)
@@ -137,7 +137,7 @@ async def test_a_subscription_that_a_server_refused_is_asked_for_again(hub_of):
 async def test_log_messages_become_events(hub_of, era):
     async with hub_of(zoo=zoo("good", "--era", era, log_level="info")) as hub:
         await hub.settled()
-        with hub.events.subscribe() as events, anyio.fail_after(30):
+        with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
             await hub.call("zoo_log", {"level": "info", "text": "hello"})
             logs = [event async for event in _until_log(events)]
 
@@ -198,7 +198,6 @@ async def test_a_busy_server_is_not_taken_for_a_deaf_one(hub_of):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 async def test_a_crash_loop_opens_the_breaker_and_a_person_closes_it(hub_of, tmp_path):
     ledger = Ledger(tmp_path)
     async with hub_of(zoo=zoo("exit_at_start", env=ledger.env)) as hub:

@@ -12,6 +12,7 @@ from multitap import ConfiguredEnvironment, Settings, StdioServer, SyncHub, open
 from multitap.errors import CallTimeout, ConfigError, HubClosed, UnknownName, UntrustedWarning
 from multitap.events import LinkState, Reloaded
 from tests.trusting import trust
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 
@@ -44,7 +45,7 @@ def say(path, *parts):
 
 async def called(**options):
     async with open_hub(**options) as hub:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
         result = await hub.call("zoo_echo", {"text": "hello"})
         return result.text, set(hub.links)
@@ -90,7 +91,7 @@ async def test_settings_stand_alone(folder):
 async def test_the_files_are_followed(folder):
     say(folder / "multitap.toml", zoo())
     async with open_hub() as hub:
-        with hub.events.subscribe(calls=False) as events, anyio.fail_after(20):
+        with hub.events.subscribe(calls=False) as events, anyio.fail_after(PATIENCE):
             await hub.settled()
             say(folder / "multitap.toml", zoo(), zoo("more"))
             while not isinstance(await anext(events), Reloaded):
@@ -106,7 +107,7 @@ async def test_the_files_are_followed(folder):
 async def test_an_unset_variable_is_reported_with_its_place(folder):
     say(folder / "multitap.toml", zoo(), 'env = { TOKEN = "${NO_SUCH_TOKEN}" }')
     async with open_hub() as hub:
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
 
         assert f"{folder / 'multitap.toml'}:4:" in str(hub.links["zoo"].failure)
@@ -214,7 +215,7 @@ async def test_another_task_may_leave_a_hub_than_the_one_that_entered_it(folder)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(enter)
     (hub,) = seen
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         await hub.settled()
         result = await hub.call("zoo_echo", {"text": "hello"})
         async with anyio.create_task_group() as tasks:

@@ -12,9 +12,8 @@ from multitap.errors import MultitapError, UnknownName
 from multitap.events import FailureCode, LinkState, Reloaded, ReloadFailed
 from multitap.hub.reload import Reloader, auto_reload
 from tests.trusting import Gullible
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
-
-PATIENCE = 30
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from multitap import Settings, StdioServer, open_hub
 from multitap.trust.vault import Vault
 from tests.trust.keyrings import FolderKeyring
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.zoo.modes import command
 
 
@@ -63,7 +63,7 @@ async def test_the_others_are_served_while_a_keyring_waits(tmp_path, locked):
 async def test_a_keyring_that_never_answers_is_an_error_in_words(tmp_path, locked):
     needy = zoo(env={"KEY": "${auth:key}"}, connect_timeout=0.3)
     async with open_hub(Settings(servers={"s": needy}, state_dir=tmp_path / "hub")) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
         failure = hub.snapshot().server("s").failure
 

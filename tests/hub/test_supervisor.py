@@ -12,9 +12,8 @@ from multitap import Settings, open_hub
 from multitap.config import StdioServer
 from multitap.events import FailureCode, LinkChanged, LinkState, Warned
 from multitap.hub.supervisor import Plan, plan
+from tests.waiting import PATIENCE
 from tests.zoo.modes import SERVER
-
-PATIENCE = 30
 
 ONE, TWO = StdioServer(command="one"), StdioServer(command="two")
 configurations = st.dictionaries(st.sampled_from("abcdef"), st.sampled_from([ONE, TWO]))

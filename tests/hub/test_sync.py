@@ -11,6 +11,7 @@ from mcp.server import MCPServer
 from multitap import LocalServer, Settings, StdioServer, SyncHub, ToolFilter
 from multitap.errors import HubClosed, MultitapError, UnknownName
 from multitap.events import LinkState
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 
@@ -74,7 +75,7 @@ def test_tools_have_the_formats_of_models_and_can_be_called(settings):
 def test_it_can_be_opened_and_closed_without_a_block(settings):
     hub = SyncHub(settings).open()
     hub.settled()
-    answer = hub.call("calc_add", {"a": 1, "b": 2}, timeout=20)
+    answer = hub.call("calc_add", {"a": 1, "b": 2}, timeout=PATIENCE)
     hub.close()
     hub.close()
 
@@ -163,7 +164,7 @@ def test_a_hub_says_what_to_do_in_a_forked_process(tmp_path):
         capture_output=True,
         text=True,
         check=True,
-        timeout=50,
+        timeout=PATIENCE,
     )
 
     words, parent = ended.stdout.splitlines()

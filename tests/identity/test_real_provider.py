@@ -20,10 +20,10 @@ from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import AuthorizationCodeResult, OAuthClientMetadata
 
 from tests.conformance.kit import NODE, fill_once, locked, npm_install
+from tests.waiting import PATIENCE
 
 PROGRAM = Path(__file__).with_name("provider") / "provider.mjs"
 PACKAGE = "oidc-provider@9.13.3"
-PATIENCE = 60
 SETTINGS = """
 [serve]
 public_url = "{url}"
@@ -266,7 +266,7 @@ async def test_three_people_sign_in_by_one_url_and_one_is_revoked(package, tmp_p
         config = str(tmp_path / "multitap.toml")
         said = await multitap(env, "access", "revoke", "corp:alice", "--config", config)
         assert "revoked corp:alice" in said
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while await status(people["alice"]) != 401:
                 await anyio.sleep(0.05)
         assert await tools(people["bob"]) == {"two"}
@@ -334,13 +334,13 @@ async def test_everyone_connects_their_own_account_and_an_admin_opens_the_consol
                 _, _, text = await browse(browser, f"{url}/accounts/keys", name, form)
                 assert "Your key is stored for notes" in text
                 assert (await browse(browser, f"{url}/console/access", name))[1] == console
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 while "result" not in (answer := await whose(person)):
                     await anyio.sleep(0.1)
             assert answer["result"]["content"][0]["text"].split()[0] == f"key-of-{name}"
             assert person.sign_ins == 1
         config = str(tmp_path / "multitap.toml")
-        with anyio.fail_after(30):  # it is written in batches
+        with anyio.fail_after(PATIENCE):  # it is written in batches
             while await owners(env, config) != {"alice", "carol"}:
                 await anyio.sleep(0.1)
 

@@ -6,7 +6,7 @@ import pytest
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.events import FailureCode, LinkState
 from tests.oauth.provider import Person, provided
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 
 def settings(provider, folder, **config):
@@ -29,7 +29,7 @@ async def test_a_server_that_waits_for_a_login_delays_nobody(tmp_path):
         provided() as provider,
         open_hub(settings(provider, tmp_path), handlers=Handlers(login=never)) as hub,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
             await asked.wait()
 

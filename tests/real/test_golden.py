@@ -16,6 +16,7 @@ from mcp.client.stdio import stdio_client
 from tests.floods.gateway import free_port, until_listening
 from tests.real.conftest import NPM, PYTHON, fetch, program
 from tests.real.more_servers import real_servers
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.network, pytest.mark.timeout(400)]
 
@@ -99,7 +100,7 @@ async def answers(calls):
     told = []
     for client, tool, arguments in calls:
         try:
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE):
                 result = await client.call_tool(tool, arguments)
             told.append(result.model_dump(mode="json", by_alias=True, exclude_none=True))
         except MCPError as exc:

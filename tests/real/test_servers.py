@@ -16,11 +16,11 @@ from multitap.events import LinkState
 from multitap.results import ImageBlock
 from tests.processes import descendants
 from tests.real.conftest import NPM, PYTHON, program
+from tests.waiting import PATIENCE
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.network,
-    pytest.mark.timeout(240),
     pytest.mark.usefixtures("fetched"),
 ]
 
@@ -100,7 +100,7 @@ async def hub(workplace, web, tmp_path_factory):
         return types.ListRootsResult(roots=[types.Root(uri=workplace.as_uri())])
 
     async with open_hub(settings, handlers=Handlers(elicit=accept, roots=roots)) as hub:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
         yield hub
 
@@ -128,7 +128,7 @@ async def ask(hub, server):
 
 
 async def until(hub, holds):
-    with anyio.fail_after(60), hub.events.subscribe() as events:
+    with anyio.fail_after(PATIENCE), hub.events.subscribe() as events:
         if holds():
             return
         async for _ in events:
@@ -242,7 +242,7 @@ async def test_d7_d22_otters_file_brings_up_the_official_filesystem_server(workp
     )
     settings = load(Search((Source(path=file, dialect="otter"),))).settings
     async with open_hub(settings.replace(state_dir=tmp_path / "state")) as hub:
-        with anyio.fail_after(60):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
         note, outside = str(workplace / "note.txt"), "/etc/hostname"
         read = await hub.call("filesystem_read_text_file", {"path": note})

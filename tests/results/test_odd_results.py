@@ -12,9 +12,9 @@ from multitap.errors import BadAnswer
 from multitap.events import Warned
 from tests.gateway.talking import Talker, gate
 from tests.results.odd_results import SCHEMA, SOME, WIDE, command, text
+from tests.waiting import PATIENCE
 
 ERAS = ("old", "new")
-PATIENCE = 60
 ODD = [None, "x", {"text": "no type"}, {"type": "text", "text": 5}, {"type": "image"}]
 GOOD = [text("good"), {"type": "hologram", "depth": 3}]
 LOOP_TIME = 0.15

@@ -11,6 +11,7 @@ from multitap.http.closed_ports import close_port
 from multitap.sandbox.egress import ForwardProxy, ProxyAccess
 from multitap.sandbox.learning import Traffic
 from multitap.tasks import Tasks
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.usefixtures("own_logins", "own_executor")
 SPELLINGS = ("127.0.0.1", "127.8.7.6", "localhost", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]")
@@ -48,7 +49,7 @@ async def proxied(*rules, everything=False):
         async def ask(target):
             reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
             try:
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     writer.write(
                         f"CONNECT {target} HTTP/1.1\r\n{_credentials(word)}\r\n\r\n".encode()
                     )

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import aiohttp
 
+from tests.waiting import PATIENCE
+
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser")
-PATIENCE = 30
 _FLAGS = (
     "--headless",
     "--no-sandbox",

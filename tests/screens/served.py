@@ -9,7 +9,7 @@ import tempfile
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-PATIENCE = 60
+from tests.waiting import PATIENCE
 
 
 class Served:

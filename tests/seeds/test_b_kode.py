@@ -23,12 +23,11 @@ from multitap.upstream.backoff import Restarts
 from tests.processes import descendants
 from tests.seeds.files import write, zoo
 from tests.trusting import trust
+from tests.waiting import PATIENCE
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import HERE
 from tests.zoo.tools import TOOLS
-
-PATIENCE = 30
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from tests.oauth.provider import Person, provided
 from tests.seeds.files import local, program, write, zoo
 from tests.trust.keyrings import no_keyring
 from tests.trusting import trust
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.modes import command
 from tests.zoo.tools import TOOLS
@@ -306,7 +306,7 @@ async def test_c14_the_session_reaches_the_call_log_and_watchers():
     async with open_hub(settings) as hub:
         await hub.settled()
         context = ToolContext(session_id="s1", agent_id="a1")
-        with hub.events.subscribe() as events, anyio.fail_after(30):
+        with hub.events.subscribe() as events, anyio.fail_after(PATIENCE):
             await hub.tools.execute("zoo_echo", {"text": "hi"}, context)
             done = await anext(events)
         (call,) = (await hub.store.calls()).records
@@ -491,7 +491,7 @@ async def test_c16_a_client_that_fails_says_why_and_is_not_there(manager):
 async def test_c16_clients_that_connect_at_the_same_time_do_not_wait_for_each_other(manager):
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(manager.connect_client, "slow", local("never_init"))
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await manager.connect_client("quick", local())
         tasks.cancel_scope.cancel()
 
@@ -499,7 +499,7 @@ async def test_c16_clients_that_connect_at_the_same_time_do_not_wait_for_each_ot
 
 
 async def test_c16_a_connection_under_way_can_be_called_off(manager):
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as tasks:
 
             async def connect():

@@ -27,6 +27,7 @@ from multitap.env.client import EnvClient
 from multitap.env.protocol import EnvAgent, EnvDescription, EnvProfile, LlmRequest, LogQuery
 from tests.agent.models.scripted import Say, config, scripted_model
 from tests.seeds.files import write
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 BASIC = (
@@ -131,7 +132,7 @@ async def test_c4_without_a_transport_it_is_served_over_the_pipes(home, project,
     write(folder / "config.jsonc", {"mcpServer": {"enabled": True}})
     program = write(project / "served.py", SERVED)
     manager = McpManager()
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         await manager.connect_client(
             "other", {"type": "local", "command": [sys.executable, str(program)]}
         )

@@ -25,12 +25,11 @@ from multitap.trust.projects import load_trusted
 from tests.processes import descendants
 from tests.seeds.files import write
 from tests.trusting import trust
+from tests.waiting import PATIENCE
 from tests.wire.sdk_web import served, toolbox
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import command
 from tests.zoo.tools import TOOLS
-
-PATIENCE = 30
 
 
 def entry(name, mode="good", *options, **more):

@@ -8,6 +8,7 @@ import pytest
 
 from tests.seeds.files import write
 from tests.trusting import trust
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples" / "seeds").glob("*.py"))
@@ -40,7 +41,7 @@ def test_an_example_runs_and_is_shown(example, project, home):
         cwd=project,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -62,7 +63,7 @@ def test_an_example_in_an_untrusted_folder_says_what_to_do(name, project, home):
         cwd=project,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=PATIENCE,
         check=False,
     )
     words = f"1 server of {project} is not trusted and not used: run `multitap trust`"

@@ -12,6 +12,7 @@ from multitap import Settings, StdioServer, open_hub
 from multitap.config import Limits
 from multitap.errors import MultitapError
 from tests.test_zoo import memory
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 LINES = int(os.environ.get("LINES_OF_FUZZ", "1000000"))
@@ -52,7 +53,7 @@ async def test_no_line_keeps_a_call_from_its_own_answer(tmp_path, figures):
 
         async def ask():
             for seed in seeds:
-                with anyio.fail_after(60):
+                with anyio.fail_after(PATIENCE):
                     outcomes[await _fuzz(hub, seed)] += 1
                     good = await hub.call("good_nonce", {"n": seed})
                 assert good.text == str(seed)

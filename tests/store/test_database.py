@@ -13,6 +13,7 @@ from multitap.events import Outcome
 from multitap.store import tables
 from multitap.store.database import FILE_NAME, VERSION, open_database
 from multitap.store.tables import MAX_CALLS, UPGRADES, CallRecord
+from tests.waiting import PATIENCE
 
 
 def opened(directory):
@@ -234,7 +235,7 @@ def test_several_processes_may_open_and_write_at_once(tmp_path):
     for writer in writers:
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    said = [writer.communicate(timeout=40)[0] for writer in writers]
+    said = [writer.communicate(timeout=PATIENCE)[0] for writer in writers]
 
     assert said == ["()\n"] * 3
     with closing(open_database(tmp_path).connection) as connection:

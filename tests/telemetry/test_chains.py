@@ -54,7 +54,7 @@ def http_gateway(command, env):
             yield next(match for match in lines if match)[0]
         finally:
             process.terminate()
-            process.communicate(timeout=30)
+            process.communicate(timeout=PATIENCE)
 
 
 @asynccontextmanager

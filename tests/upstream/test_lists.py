@@ -12,6 +12,7 @@ from msgspec import Raw
 from multitap import Settings, StdioServer, open_hub
 from multitap.errors import AnswerInvalid
 from multitap.upstream.lists import MAX_PAGES, fetch
+from tests.waiting import PATIENCE
 
 
 def server(pages):
@@ -123,7 +124,7 @@ async def test_only_definitions_that_differ_are_new_after_a_change(tmp_path):
         # Python takes 1 and True for equal, and JSON Schema does not
         tools.write_text(json.dumps([tool("more", 1), tool("same", 1), tool("odd", True)]))
         await hub.call("s_same", {})
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             while hub.catalog is before:
                 await hub.changed.wait()
 

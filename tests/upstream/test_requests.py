@@ -8,6 +8,7 @@ import pytest
 from multitap import HttpServer, Settings, open_hub
 from multitap.upstream.requests import Attribution, CallSlots, QueueFull, ServerHabits
 from multitap.wire.jsonrpc import EMPTY
+from tests.waiting import PATIENCE
 from tests.wire import http_zoo as zoo
 
 
@@ -150,7 +151,7 @@ async def test_a_slot_given_back_before_one_waits_is_not_lost():
     assert not slots.take("second")
     slots.give("first")
 
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         await slots.wait("second")
 
     assert slots.working == 1

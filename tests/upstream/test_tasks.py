@@ -13,6 +13,7 @@ from multitap.upstream.questions import CallContext, Handlers
 from multitap.upstream.tasks import plain_result, read_created, read_state
 from tests.gateway import task_server
 from tests.gateway.talking import zoo
+from tests.waiting import PATIENCE
 from tests.wire.sdk_web import served
 
 CELLS = [*product(("stdio", "http"), ("old", "new"))]
@@ -43,7 +44,7 @@ async def accept(_, params):
 async def test_a_tool_that_only_runs_as_a_task_can_be_called(tmp_path, transport, era):
     with settings(tmp_path, transport, era) as given:
         async with open_hub(given) as hub:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await hub.call("s_failing_job")
 
     assert result.is_error
@@ -55,7 +56,7 @@ async def test_a_tool_that_only_runs_as_a_task_can_be_called(tmp_path, transport
 async def test_a_protocol_error_of_a_task_is_that_of_its_call(tmp_path, transport, era):
     with settings(tmp_path, transport, era) as given:
         async with open_hub(given) as hub:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await hub.call("s_protocol_error_job")
 
     assert (result.is_error, result.code) == (True, -32099)
@@ -65,7 +66,7 @@ async def test_a_protocol_error_of_a_task_is_that_of_its_call(tmp_path, transpor
 async def test_what_is_asked_for_a_task_reaches_the_host(tmp_path, transport, era):
     with settings(tmp_path, transport, era) as given:
         async with open_hub(given, handlers=Handlers(elicit=accept)) as hub:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await hub.call("s_test_tool_with_task")
 
     assert result.text == "done for Ada"
@@ -81,9 +82,9 @@ async def test_a_call_that_is_abandoned_cancels_its_task(tmp_path, transport, er
                 steps.append(message)
                 calling.cancel()
 
-            with anyio.fail_after(30), anyio.CancelScope() as calling:
+            with anyio.fail_after(PATIENCE), anyio.CancelScope() as calling:
                 await hub.call("s_endless", context=CallContext(on_progress=give_up))
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 await hub.call("s_greet")
 
     assert steps == ["for ever"]
@@ -94,7 +95,7 @@ async def test_the_callers_own_limit_ends_the_wait_for_a_task(tmp_path):
         async with open_hub(given) as hub:
             limit = CallContext(timeout=0.3, hard_timeout=0.4)
             await hub.call("s_greet")
-            with anyio.fail_after(30), pytest.raises(CallTimeout):
+            with anyio.fail_after(PATIENCE), pytest.raises(CallTimeout):
                 await hub.call("s_endless", context=limit)
 
 
@@ -138,7 +139,7 @@ def test_the_id_of_a_task_does_not_stay_in_its_result():
 async def test_a_started_call_is_followed_by_its_handle(tmp_path, transport, era):
     with settings(tmp_path, transport, era) as given:
         async with open_hub(given) as hub:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 first = await hub.start("s_slow_compute", {"label": "x"})
                 result = await first.result()
                 endless = await hub.start("s_endless")
@@ -166,7 +167,7 @@ async def test_what_a_started_call_asks_is_answered_at_its_handle(tmp_path, tran
     with settings(tmp_path, transport, era) as given:
         async with open_hub(given, handlers=ASKING) as hub:
             seen = []
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 started = await hub.start("s_multi_input")
                 async for question in started.questions():
                     seen.append((started.status, question.params["message"]))
@@ -186,7 +187,7 @@ async def test_what_a_started_call_asks_is_answered_at_its_handle(tmp_path, tran
 @zoos
 async def test_a_started_call_without_a_task_asks_the_callers_model(tmp_path, mode):
     async with open_hub(with_zoo(tmp_path, mode), handlers=ASKING) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             started = await hub.start("z_sample")
             async for question in started.questions():
                 assert question.method == "sampling/createMessage"
@@ -202,7 +203,7 @@ async def test_a_started_call_without_a_task_asks_the_callers_model(tmp_path, mo
 async def test_a_question_that_nobody_answers_is_refused_with_the_reason(tmp_path, mode):
     impatient = Handlers(callers_answer_within=0.1)
     async with open_hub(with_zoo(tmp_path, mode), handlers=impatient) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             started = await hub.start("z_ask")
             questions = [question.method async for question in started.questions()]
             result = await started.result()
@@ -217,7 +218,7 @@ async def test_a_question_that_nobody_answers_is_refused_with_the_reason(tmp_pat
 @zoos
 async def test_a_question_is_refused_at_the_handle(tmp_path, mode):
     async with open_hub(with_zoo(tmp_path, mode), handlers=ASKING) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             started = await hub.start("z_ask")
             async for question in started.questions():
                 started.answer(question, types.ErrorData(code=-1, message="not today"))

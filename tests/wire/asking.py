@@ -8,6 +8,7 @@ from multitap.errors import WireFault
 from multitap.tasks import Work
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.request import Deadline, make_request
+from tests.waiting import PATIENCE
 
 
 async def ask(wire, method, params, *, timeout, hard_timeout=None, **options):
@@ -40,7 +41,7 @@ class Launched:
 
     async def get(self):
         """The only outcome."""
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await self._ended.wait()
         (outcome,) = self.told
         return outcome

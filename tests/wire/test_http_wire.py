@@ -20,7 +20,7 @@ from multitap.errors import (
 from multitap.wire.http_wire import Refusal, is_passing, meaning
 from multitap.wire.jsonrpc import RpcError
 from tests.http.listener import Listener
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import Launched
 from tests.wire.asking import ask as ask_on
@@ -28,7 +28,6 @@ from tests.wire.http_zoo import creature, error, result
 from tests.wire.test_streamable import note, wired
 
 LIMITS = Limits(message=100_000)
-PATIENCE = 30
 
 
 def launched_on(wire, timeout=PATIENCE):

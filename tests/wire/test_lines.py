@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from multitap.wire.lines import LineFramer, OversizedLine, PipeEnd
+from tests.waiting import PATIENCE
 
 
 def fed(framer, chunk):
@@ -66,7 +67,7 @@ async def closed_by_its_transport():
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_write_pipe(asyncio.Protocol, PipeEnd(theirs))
     transport.close()
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         end = await anyio.to_thread.run_sync(os.read, ours, 1)
     os.close(ours)
     return end
@@ -80,7 +81,7 @@ async def whose_number_is_used_again(connect):
     end = PipeEnd(ours)
     transport, _ = await getattr(loop, connect)(asyncio.Protocol, end)
     transport.close()
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         while _is_open(ours):
             await anyio.lowlevel.checkpoint()
     others = [os.open(os.devnull, os.O_RDONLY) for _ in range(8)]
@@ -106,7 +107,11 @@ def on_uvloop(call):
         f"print(anyio.run({call}, backend_options={{'use_uvloop': True}}))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=50
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

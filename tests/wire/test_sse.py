@@ -25,7 +25,7 @@ from multitap.errors import (
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.sse import LegacySseWire, open_sse
 from tests.http.listener import Listener
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, error, result, serve
@@ -219,7 +219,7 @@ async def test_the_end_of_the_stream_is_noticed_without_a_call(ending: str):
     async with wired(legacy) as (_, wire):
         assert legacy.stream is not None
         await getattr(legacy.stream, ending)()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await wire.closed.wait()
 
         assert isinstance(wire.fault, WireClosed)
@@ -240,7 +240,7 @@ async def test_a_stream_that_turns_to_garbage_closes_the_wire():
     told = anyio.Event()
     async with wired(garbled) as (_, wire):
         told.set()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await wire.closed.wait()
 
         assert "cannot be decompressed" in str(wire.fault)

@@ -20,7 +20,7 @@ from multitap.wire.jsonrpc import RpcError
 from multitap.wire.process import open_spawner
 from multitap.wire.stdio import ReadReceipt, open_stdio
 from tests.processes import descendants
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire.asking import ask as ask_on
 from tests.wire.zoo_wire import shake_hands, tool, zoo
 from tests.zoo.ledger import Ledger
@@ -125,7 +125,7 @@ async def _expect_timeout(wire, text):
 async def test_the_end_of_the_program_is_noticed_without_a_call_in_flight():
     async with zoo("good") as wire:
         os.kill(wire.evidence().pid, signal.SIGKILL)
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await wire.closed.wait()
         with pytest.raises(WireClosed) as caught:
             await tool(wire, "echo", text="x")
@@ -136,8 +136,8 @@ async def test_the_end_of_the_program_is_noticed_without_a_call_in_flight():
 
 async def test_a_call_under_way_fails_at_once_when_the_program_ends():
     async with zoo("good") as wire:
-        with anyio.fail_after(20), pytest.raises(WireClosed) as caught:
-            await tool(wire, "crash", timeout=60)
+        with anyio.fail_after(PATIENCE), pytest.raises(WireClosed) as caught:
+            await tool(wire, "crash", timeout=PATIENCE)
 
         assert caught.value.sent
 
@@ -173,14 +173,14 @@ async def test_a_stubborn_program_is_ended_and_its_exit_is_known():
 async def test_fifty_stubborn_programs_end_together():
     program, *args = command("stubborn")
     config = StdioServer(command=program, args=tuple(args))
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with open_spawner() as spawner, anyio.create_task_group() as tasks:
             leave = anyio.Event()
 
             async def one(task_status):
                 async with open_stdio("zoo", config, spawner) as wire:
                     await shake_hands(wire)
-                    await tool(wire, "echo", text="x", timeout=20)
+                    await tool(wire, "echo", text="x", timeout=PATIENCE)
                     task_status.started()
                     await leave.wait()
 
@@ -203,7 +203,7 @@ async def test_children_and_daemons_of_a_server_end_with_the_hub(how, options):
 async def test_standard_error_goes_to_the_log_and_its_tail_to_the_evidence(tmp_path):
     log = tmp_path / "logs" / "zoo.log"
     async with zoo("exit_at_start", log=log, handshake=False) as wire:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await wire.closed.wait()
     tail = wire.evidence().stderr
 
@@ -264,7 +264,7 @@ async def test_a_killed_warden_takes_its_servers_along_and_the_next_start_has_a_
         async with open_stdio("zoo", config, spawner) as wire:
             await shake_hands(wire)
             spawner._process.kill()
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 await wire.closed.wait()
         async with open_stdio("zoo", config, spawner) as wire:
             await shake_hands(wire)
@@ -274,7 +274,7 @@ async def test_a_killed_warden_takes_its_servers_along_and_the_next_start_has_a_
 def test_the_event_loop_may_be_uvloop():  # which keeps a descriptor: in a process of its own
     run = "anyio.run(zoo_wire.one_call, backend_options={'use_uvloop': True})"
     program = f"import anyio; from tests.wire import zoo_wire; {run}"
-    done = subprocess.run([sys.executable, "-c", program], timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], timeout=PATIENCE, check=False)
 
     assert done.returncode == 0
 
@@ -309,7 +309,7 @@ async def give_up(wire, number, size):
     with not_reading(wire):
         async with anyio.create_task_group() as tasks:
             for _ in range(number):
-                tasks.start_soon(lambda: tool(wire, "echo", timeout=60, text="x" * size))
+                tasks.start_soon(lambda: tool(wire, "echo", timeout=PATIENCE, text="x" * size))
             await anyio.wait_all_tasks_blocked()
             await anyio.lowlevel.checkpoint()  # several are written together, in the next turn
             tasks.cancel_scope.cancel()
@@ -385,7 +385,7 @@ def test_all_that_waits_for_the_pipe_arrives_in_the_end(tmp_path, run):
     ledger, answers = Ledger(tmp_path), []
 
     async def call(wire, number):
-        result = await tool(wire, "echo", timeout=60, text=f"{number} " * 3_000)
+        result = await tool(wire, "echo", timeout=PATIENCE, text=f"{number} " * 3_000)
         answers.append(result["content"][0]["text"].split()[0])
 
     async def calls():

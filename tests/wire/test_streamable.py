@@ -33,7 +33,7 @@ from multitap.wire.request import make_request
 from multitap.wire.streamable import StreamableWire, open_streamable, pause
 from multitap.wire.wire import INBOUND_REQUESTS
 from tests.http.listener import Listener
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire import http_zoo as zoo
 from tests.wire.asking import ask as ask_on
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, creature, error, result, serve
@@ -608,7 +608,7 @@ async def test_the_session_and_the_version_are_sent_after_the_handshake_and_ende
 
 
 async def test_a_farewell_nobody_answers_does_not_hold_up_the_close():
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with (
             serve(creature(DELETE=zoo.silent)) as server,
             open_streamable(HttpServer(url=server.url)) as wire,
@@ -736,7 +736,7 @@ async def test_a_stream_that_is_gone_with_its_session_closes_the_wire():
             await caller.end_events()
 
     async with wired(creature(GET=once)) as (server, wire):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await wire.closed.wait()
 
         assert isinstance(wire.fault, SessionLost)
@@ -1055,7 +1055,7 @@ async def test_without_sessions_the_closed_connection_says_it():
         hung_up.set()
 
     async with wired(creature(call=silent), "new") as (server, wire):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             while not server.requests:  # on a busy machine, the time may be over before it is sent
                 with pytest.raises(AnswerTimeout):
                     await call(wire, timeout=0.1)
@@ -1299,7 +1299,7 @@ async def test_a_request_without_a_task_is_sent_once_however_it_is_answered(answ
         news = asyncio.Event()
         request = make_request("tools/call", {"name": "t"}, 5.0)
         is_begun = wire.begin(request, news.set)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await news.wait()
         try:
             await wire.request(request)

@@ -15,7 +15,7 @@ from multitap.wire import warden
 from multitap.wire.process import open_spawner
 from multitap.wire.warden import TAG, ProcessStat, ServerTag
 from tests.processes import descendants
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire.hosts import ROOT, host, is_running, orphans, unshare, until_gone
 from tests.wire.zoo_wire import zoo
 
@@ -82,7 +82,7 @@ async def test_what_a_killed_warden_left_behind_is_ended_by_the_next_of_the_same
     async with open_spawner() as spawner:
         started = await _sleepers(spawner)
         spawner._process.kill()
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await started.exited.wait()
         left = [pid for pid in _carriers(started.pid) if is_running(pid)]
         assert left
@@ -119,7 +119,7 @@ async def test_from_within_a_pid_namespace_the_servers_of_a_hub_outside_are_left
             cwd=ROOT,
             capture_output=True,
             text=True,
-            timeout=40,
+            timeout=PATIENCE,
             check=False,
         )
 
@@ -133,7 +133,7 @@ async def test_where_proc_shows_another_namespace_a_hub_works_and_harms_nobody()
     program = "import anyio; from tests.wire import zoo_wire; anyio.run(zoo_wire.one_call)"
     with running() as bystander:
         done = subprocess.run(
-            [*command, sys.executable, "-c", program], cwd=ROOT, timeout=30, check=False
+            [*command, sys.executable, "-c", program], cwd=ROOT, timeout=PATIENCE, check=False
         )
 
         assert done.returncode == 0
@@ -249,7 +249,7 @@ def test_a_warden_counts_as_gone_only_when_that_is_certain():
 async def test_the_id_of_an_ended_server_is_kept_until_its_group_is_gone():
     async with open_spawner() as spawner:
         child = await _sleepers(spawner, "exit 3")
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await child.exited.wait()
         group = [pid for pid in _carriers(child.pid) if is_running(pid)]
         kept = ProcessStat.of(child.pid)
@@ -265,7 +265,7 @@ async def test_the_id_of_an_ended_server_is_kept_until_its_group_is_gone():
 async def test_other_ended_servers_are_noticed_while_one_waits_to_be_swept():
     async with open_spawner() as spawner:
         children = [await _sleepers(spawner, f"exit {code}") for code in (1, 2, 3)]
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             for child in children:
                 await child.exited.wait()
 
@@ -286,7 +286,7 @@ async def test_servers_that_end_together_are_swept_together_and_others_stay():
                 tasks.start_soon(child.sweep)
             await anyio.wait_all_tasks_blocked()
             os.kill(spawner._process.pid, signal.SIGCONT)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             for child in children:
                 await child.exited.wait()
 

@@ -9,11 +9,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.waiting import PATIENCE
 from tests.zoo.ledger import Ledger
 from tests.zoo.modes import MODES, command
 
-PATIENCE = 30
-"""Seconds for anything that is expected to happen."""
 META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},

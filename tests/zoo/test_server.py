@@ -9,7 +9,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp_types import ElicitResult
 
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 from tests.zoo import honest, modes, server
 from tests.zoo.driver import Driver, state
 from tests.zoo.faults.protocol import LINE_SEPARATORS
@@ -721,7 +721,7 @@ async def test_the_sdk_finds_no_fault_with_the_honest_server(mode, tmp_path):
     parameters = StdioServerParameters(
         command=program, args=arguments, env={"ZOO_DIR": str(tmp_path)}
     )
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with Client(parameters, mode=mode, elicitation_callback=consent) as client:
             tools = (await client.list_tools()).tools
             added = await client.call_tool("add", {"a": 1, "b": 2})

@@ -32,6 +32,7 @@ from tests.agent.models.scripted import (
     opened,
     scripted_model,
 )
+from tests.waiting import PATIENCE
 
 HELLO = ModelRequest(messages=[user("hello")])
 pytestmark = pytest.mark.usefixtures("own_executor")
@@ -49,7 +50,7 @@ def tools():
 
 async def problem(provider, *script, **changes):
     async with opened(provider, *script, **changes) as (model, _):
-        with pytest.raises(ModelError) as caught, anyio.fail_after(30):
+        with pytest.raises(ModelError) as caught, anyio.fail_after(PATIENCE):
             await model.complete(HELLO)
     return caught.value
 

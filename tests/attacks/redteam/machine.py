@@ -20,9 +20,8 @@ from pathlib import Path
 
 from tests.attacks.ordinary_user import SEARCH, ordinary_python
 from tests.attacks.redteam.attack import Breach
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
-PATIENCE = 60
 SECRETS = {
     "variable": "tok-7f3a9c51e0d24b68",
     "key": "key-19be40c7a5d3f826",

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from tests.screens.served import open_served
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
-PATIENCE = 60
 
 
 async def test_it_prints_a_link_that_opens_the_page_once():

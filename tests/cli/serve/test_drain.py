@@ -5,7 +5,7 @@ import signal
 
 from tests.attacks.served import serving
 from tests.gateway.hostile.raw import dial, http, stateless
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 
 
 async def test_a_call_in_progress_ends_before_a_gateway_that_drains(tmp_path):
@@ -32,7 +32,7 @@ async def test_a_call_in_progress_ends_before_a_gateway_that_drains(tmp_path):
             await until_told(is_leaving)
             listed = await probe.asks(stateless(3, "tools/list"))
             answer = await line.response()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE)
 
     assert listed.status == 200
     assert "isError" not in answer.message["result"]

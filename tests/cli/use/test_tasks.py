@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.redis_server import free_port
 from tests.gateway import task_server
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def run(tmp_path):
     def run(*words, code=0):
         done = subprocess.run(
             [sys.executable, "-m", "multitap", *words],
-            capture_output=True, text=True, env=env, timeout=60, check=False,
+            capture_output=True, text=True, env=env, timeout=PATIENCE, check=False,
         )  # fmt: skip
         assert done.returncode == code, (done.stdout, done.stderr)
         return done.stdout.strip() or done.stderr.strip()

@@ -11,7 +11,7 @@ from multitap.gateway.fronts.tokens import Token
 from multitap.principal import NO_PERSON, Principal
 from tests.gateway.people import Browser, Client, person, program, team, text_of, token_of
 from tests.oauth.provider import provided
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.usefixtures("own_logins")
 
@@ -285,7 +285,7 @@ async def test_my_accounts_shows_connects_and_disconnects(tmp_path):
                 _, text = await alice.post("/accounts/disconnect", form)
             assert text.count("not connected") == 2
             async with Client("old", gateway, "alice", able=False) as client:
-                with anyio.fail_after(30):
+                with anyio.fail_after(PATIENCE):
                     listed = await client.client.list_tools()
                 names = sorted(tool.name for tool in listed.tools)
                 assert names == ["guarded_connect", "mine_connect"]
@@ -298,7 +298,7 @@ async def test_a_key_never_passes_through_the_client(tmp_path):
         Client("old", gateway, "alice") as client,
         Browser(gateway, "alice") as alice,
     ):
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await client.client.call_tool("mine_connect", {})
         (asked,) = client.asked
         assert asked.mode == "url"
@@ -308,6 +308,6 @@ async def test_a_key_never_passes_through_the_client(tmp_path):
 
         await alice.give_key("mine", "key-of-alice")
         await until(lambda: gateway.gateway.connections.is_connected(person("alice"), "mine"))
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             result = await client.client.call_tool("mine_whoami", {})
         assert text_of(result).startswith("key-of-alice")

@@ -25,6 +25,7 @@ from tests.gateway.hostile.raw import call, hello, http, in_session, message, st
 from tests.gateway.hostile.stage import open_stage
 from tests.identity.test_verifier import OPAQUE, Clock, logout
 from tests.identity.tiny_issuer import tiny_issuer
+from tests.waiting import PATIENCE
 
 PUBLIC = "https://tap.example.com"
 METADATA = "/.well-known/oauth-protected-resource"
@@ -365,7 +366,7 @@ async def test_revoking_a_person_ends_their_sessions_streams_and_connections(tmp
         bob = (await other.asks(http(body=hello(), **bobs))).headers["mcp-session-id"]
 
         await revoke(issuer, "alice")
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await line.closed()
             await stage.until(lambda: len(stage.front.sessions) == 1)
         refused = await ask(stage, in_session(session, message(1, "ping"), **headers))
@@ -386,7 +387,7 @@ async def test_revoking_one_token_ends_its_stream_and_nothing_else(tmp_path):
             kind="token", at=time.time(), digest=hashlib.sha256(token.encode()).hexdigest()
         )
         await anyio.to_thread.run_sync(People().decide, entry)
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await line.closed()
         refused = await ask(stage, in_session(session, message(1, "ping"), **headers))
         assert refused.status == 401
@@ -410,7 +411,7 @@ async def test_a_stream_of_an_opaque_token_ends_within_a_minute_of_the_tokens_en
         assert (await line.head())[0] == 200
         del issuer.active["opaque"]
         clock.passed = REMEMBERED
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await line.closed()
 
         assert len(issuer.questions) == 2
@@ -439,7 +440,7 @@ async def test_a_back_channel_logout_of_the_provider_takes_effect_at_once(tmp_pa
         done = await send(logout(issuer))
         assert done.status == 200
         assert done.headers["cache-control"] == "no-store"
-        with anyio.fail_after(5):
+        with anyio.fail_after(PATIENCE):
             await stage.until(lambda: not len(stage.front.sessions))
         assert (await ask(stage, in_session(session, message(1, "ping"), **headers))).status == 401
         later = bearer(issuer.token(iat=int(time.time()) + 2))
@@ -452,7 +453,7 @@ async def test_a_stream_ends_with_its_token_and_a_call_does_not(tmp_path):
         session = (await line.asks(http(body=hello(), **headers))).headers["mcp-session-id"]
         await line.send(http("GET", mcp_session_id=session, **headers))
         assert (await line.head())[0] == 200
-        with anyio.fail_after(20):
+        with anyio.fail_after(PATIENCE):
             await line.closed()
 
         assert (await ask(stage, stateless(1, "ping", headers=headers))).status == 401
@@ -471,7 +472,7 @@ async def test_changed_rules_apply_to_people_who_are_here(tmp_path):
             answer = await line.asks(listing)
             return len(answer.message["result"]["tools"]) == 1
 
-        with anyio.fail_after(10):
+        with anyio.fail_after(PATIENCE):
             while not await is_narrow():
                 await anyio.sleep(0.05)
 

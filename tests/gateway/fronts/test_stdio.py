@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import toml, zoo
 from tests.processes import descendants
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 CLIENT = {"name": "test", "version": "1"}
 PARAMS = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": CLIENT}
@@ -27,7 +27,6 @@ LASTING = ("pipe", "socket", "tty")
 """Kinds of stream with somebody at the other end."""
 KINDS = (*LASTING, "file", "null", "closed")
 REDIRECTIONS = ("<&-", ">&-", "2>&-")
-PATIENCE = 50
 
 
 class Stream:

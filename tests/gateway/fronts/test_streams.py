@@ -12,7 +12,7 @@ from multitap.limits import Shares
 from tests.gateway.hostile.raw import message
 from tests.gateway.session_client import SessionClient
 from tests.gateway.talking import Talker, gate, zoo
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 ANN, BOB = Token(b"the-token-of-ann-1", "ann"), Token(b"the-token-of-bob-1", "bob")
 
@@ -224,7 +224,7 @@ async def test_the_sdk_resumes_a_call_by_itself(settings):
                         stream.disconnect()
 
         async with Talker("old", opened.url) as talker:
-            with anyio.fail_after(30):
+            with anyio.fail_after(PATIENCE):
                 result = await talker.client.call_tool(
                     "zoo_progress",
                     {"steps": 10, "interval": 0.01},

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 import anyio
 
-PATIENCE = 30
+from tests.waiting import PATIENCE
+
 MODERN = "2026-07-28"
 OLD = "2025-11-25"
 _META = "io.modelcontextprotocol/"

@@ -22,14 +22,14 @@ from multitap.http.client.messages import UNREAD, Response
 from multitap.wire.pending import PendingRequest, PendingRequests
 from multitap.wire.request import make_request
 from tests.http.loops import anyio_backend  # noqa: F401 - a fixture
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 from tests.wire import http_zoo as zoo
 from tests.wire.http_zoo import Caller, Handler, Request, WebServer, serve
 
 
 @asynccontextmanager
 async def served(handler: Handler, **options: Any) -> AsyncGenerator[tuple[WebServer, HttpClient]]:
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with serve(handler, **options) as server, http_client(URL(server.url)) as client:
             yield server, client
 
@@ -358,7 +358,7 @@ async def test_giving_up_while_sending_leaves_no_connection_behind():
     url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/"
     async with listener, http_client(URL(url)) as client:
         pending = PendingRequest(PendingRequests(), make_request("m", None, None), 1)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(send, pending)
                 await until(lambda: pending.sent)
@@ -405,7 +405,7 @@ async def test_giving_up_in_the_middle_of_a_handshake_leaves_nothing_behind():
     async with listener, http_client(URL(url)) as client:
         with anyio.move_on_after(0.1) as given_up:
             await ask(client, url)
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await ended.wait()
 
     assert given_up.cancelled_caught
@@ -513,7 +513,7 @@ async def test_a_certificate_of_somebody_else_is_not_trusted(
 
 async def test_a_tunnel_leads_through_a_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     certified, trusting = zoo.self_signed(tmp_path)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with (
             serve(saying(PLAIN), tls=certified) as server,
             zoo.tunnel(server.port) as proxy,
@@ -533,7 +533,7 @@ async def test_a_tunnel_leads_through_a_proxy(tmp_path: Path, monkeypatch: pytes
 
 async def test_the_proxy_may_want_tls_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     certified, trusting = zoo.self_signed(tmp_path)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         async with (
             serve(saying(PLAIN), tls=certified) as server,
             zoo.tunnel(server.port, tls=certified) as proxy,

@@ -11,6 +11,7 @@ from multitap.errors import RequestFailed
 from multitap.http.client.client import HttpClient, PreparedHead
 from multitap.http.client.connection import ClientConnection
 from multitap.http.client.messages import Response
+from tests.waiting import PATIENCE
 
 HALF = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nhi"
 WHOLE = HALF + b"ho"
@@ -60,7 +61,7 @@ class Setup:
 
 async def read(response: Response) -> bytes:
     pieces: list[bytes] = []
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while chunk := await response.chunk():
             pieces.append(chunk)
     return b"".join(pieces)
@@ -200,7 +201,7 @@ async def test_an_answer_that_broke_off_is_read_to_where_it_did(setup: Setup):
     connection.connection_lost(None)
     until_now = 0
 
-    with anyio.fail_after(20):
+    with anyio.fail_after(PATIENCE):
         while until_now < 200_000:
             until_now += len(await heard[0].chunk())
         with pytest.raises(RequestFailed, match="broke off"):

@@ -18,6 +18,7 @@ from multitap.http.client.route import (
     stays_home,
     without_credentials,
 )
+from tests.waiting import PATIENCE
 
 HOME = URL("https://example.com/mcp")
 
@@ -135,7 +136,7 @@ def listening():
 )
 async def test_the_first_address_that_answers_is_taken(listening: int, others: tuple[int, ...]):
     loop: Any = Resolving(*others, listening, SLOW)
-    with anyio.fail_after(30):
+    with anyio.fail_after(PATIENCE):
         transport, _ = await open_route(loop, asyncio.Protocol, NOWHERE)
     made = transport.get_extra_info("socket")
     try:
@@ -148,7 +149,7 @@ async def test_the_first_address_that_answers_is_taken(listening: int, others: t
 
 async def test_the_first_refusal_is_told_when_all_refuse():
     loop: Any = Resolving(REFUSING, REFUSING)
-    with anyio.fail_after(30), pytest.raises(ConnectionRefusedError):
+    with anyio.fail_after(PATIENCE), pytest.raises(ConnectionRefusedError):
         await open_route(loop, asyncio.Protocol, NOWHERE)
 
 

@@ -23,9 +23,8 @@ from multitap.screens.page.page_feed import MOST_CALLS
 from multitap.screens.page.pages import PLACES
 from multitap.trust.tokens import AccessTokens
 from tests.screens import hostile_server
-from tests.waiting import until, until_told
+from tests.waiting import PATIENCE, until, until_told
 
-PATIENCE = 20
 PATHS = ("/console", *(f"/console/{name}" for name in PLACES))
 HOSTILE = StdioServer(command=sys.executable, args=(hostile_server.__file__,))
 
@@ -220,7 +219,7 @@ async def test_a_revoked_key_locks_the_open_page(console, store):
     await enter(console)
     async with console.browser.get("/console/events") as stream:
         await stream.content.readuntil(b"\n\n")
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             (revoked,) = store.revoke("console")
             await until_closed(stream)
     status, _ = await ask(console, "about")

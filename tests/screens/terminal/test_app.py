@@ -38,7 +38,7 @@ from multitap.screens.terminal.windows import (
 from multitap.screens.view import stderr_lines
 from multitap.upstream.questions import CallContext
 from tests.gateway.talking import zoo
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 SMALL = (80, 24)
 
@@ -637,7 +637,7 @@ async def test_one_connection_tells_of_every_call_until_the_screen_leaves(state)
             await gateway.hub.settled()
             before = open_sockets()
             feed = ControlClient(own_socket(state)).pulses(0, most=3, every=0.01)
-            with anyio.fail_after(20):
+            with anyio.fail_after(PATIENCE):
                 async with feed as pulses:
                     first = await anext(pulses)
                     for number in range(10):

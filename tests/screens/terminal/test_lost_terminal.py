@@ -13,8 +13,6 @@ from tests.processes import descendants
 from tests.terminals import Tmux, terminal
 from tests.waiting import wait_for
 
-IN_TIME = 10
-"""Seconds: it takes 6 at most, on a machine that has nothing else to do."""
 READY = "2 of 3 servers"
 SITUATIONS = {
     "nothing": ("", "zoo"),
@@ -74,7 +72,7 @@ def test_a_closed_terminal_ends_the_screen_and_its_servers(home, silent, situati
         person.hang_up()
 
         assert len(pids) > 3
-        wait_for(lambda: not still_there(pids), IN_TIME)
+        wait_for(lambda: not still_there(pids))
 
 
 @pytest.mark.slow
@@ -92,7 +90,7 @@ def test_a_signal_ends_the_screen_though_nobody_reads_the_terminal(home, silent,
         pids = everything(person.process.pid)
         os.kill(person.process.pid, number)
 
-        wait_for(lambda: not still_there(pids), IN_TIME)
+        wait_for(lambda: not still_there(pids))
 
 
 @pytest.mark.slow
@@ -103,7 +101,7 @@ def test_a_terminal_that_goes_without_a_signal_ends_the_screen_too(home, silent)
         pids = everything(person.process.pid)
         person.hang_up()
 
-        wait_for(lambda: not still_there(pids), IN_TIME)
+        wait_for(lambda: not still_there(pids))
 
 
 @pytest.mark.slow
@@ -116,4 +114,4 @@ def test_a_killed_tmux_ends_the_screen_and_its_servers(home, silent, tmp_path_fa
     pids = everything(tmux.pid())
     tmux.kill()
 
-    wait_for(lambda: not still_there(pids), IN_TIME)
+    wait_for(lambda: not still_there(pids))

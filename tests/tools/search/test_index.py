@@ -20,6 +20,7 @@ from multitap.tools.search import Index, search_mode
 from multitap.tools.search.finder import outline
 from multitap.tools.search.index import summary
 from multitap.tools.search.words import words_of_name, words_of_prose
+from tests.waiting import PATIENCE
 
 
 def tool(name, description="", **properties):
@@ -240,7 +241,7 @@ def add(a: int, b: int = 1) -> int:
 async def registry_of(servers, state_dir):
     """A function, and the tools of servers."""
     async with open_hub(Settings(servers=servers, state_dir=state_dir)) as hub:
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
         registry = ToolRegistry([add])
         registry.attach(HubTools(hub))
@@ -341,7 +342,7 @@ async def test_the_search_knows_what_a_server_has_now(tmp_path):
         search, _, _ = search_mode(registry)
         before = await search.execute({"query": "bread"})
         hub.apply(Settings(servers={}, state_dir=tmp_path))
-        with anyio.fail_after(30):
+        with anyio.fail_after(PATIENCE):
             await hub.settled()
         after = await search.execute({"query": "bread"})
 

@@ -3,14 +3,18 @@
 import hashlib
 import sys
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import anyio
 import pytest
 
 from multitap import Settings
+from multitap.catalog.addresses import rename
 from multitap.config import StdioServer
 from multitap.gateway.skills import SKILLS
 from tests.gateway import plain_client
+from tests.gateway.starting import starting
 from tests.gateway.talking import gate
 
 PROGRAM = str(Path(__file__).with_name("skill_server.py"))
@@ -18,14 +22,17 @@ eras = pytest.mark.parametrize("era", ["old", "new"])
 
 
 @asynccontextmanager
-async def opened(tmp_path, era, **servers):
+async def opened(tmp_path, era, *, gateway=gate, **servers):
     """A client of servers that are given as their eras."""
     programs = {
         name: StdioServer(command=sys.executable, args=(PROGRAM, its_era, name))
         for name, its_era in servers.items()
     }
     settings = Settings(state_dir=tmp_path / "state", servers=programs)
-    async with gate(settings) as gateway, plain_client.on_http(era, gateway.url) as client:
+    async with (
+        gateway(settings) as there,
+        plain_client.on_http(era, there.url) as client,
+    ):
         client.said = await client.begin()
         yield client
 
@@ -57,6 +64,26 @@ async def test_skills_of_equal_addresses_and_names_are_kept_apart(tmp_path, era)
         }
     if era == "new":
         assert (answer["ttlMs"], answer["cacheScope"]) == (0, "private")  # gamma promises nothing
+
+
+@eras
+async def test_skills_are_listed_and_read_while_their_servers_start(tmp_path, era):
+    address = rename("alpha", "skill://refunds/SKILL.md")
+    folder = address.removesuffix("/SKILL.md")
+    async with opened(tmp_path, era, gateway=starting, alpha="new", gamma="old") as client:
+        found = {}
+
+        async def ask(method, **params):
+            found[method] = await client.result(method, **params)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(partial(ask, "skills/get", uri=address))
+            tasks.start_soon(partial(ask, "resources/directory/read", uri=folder))
+            tasks.start_soon(ask, "skills/list")
+
+    assert by_server(found["skills/list"]["skills"]).keys() == {"alpha", "gamma"}
+    assert found["skills/get"]["skill"]["uri"] == address
+    assert len(found["resources/directory/read"]["resources"]) == 2
 
 
 async def test_a_list_that_is_given_again_does_not_become_fresher(tmp_path):

@@ -237,7 +237,7 @@ class ClientLookup:
             )
 
         with self._hub.lookup.noting_refusal(name, request.context()):
-            tool = await self._wait_for(request, find, name)
+            tool = await self.wait_for(request, find, name)
             view = self._view(audience)
             if tool is None:
                 if len(alike := _shown_alike(view, name)) > 1:
@@ -268,7 +268,7 @@ class ClientLookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         audience = request.client.audience
-        prompt = await self._wait_for(request, lambda: self._view(audience).prompts.get(name), name)
+        prompt = await self.wait_for(request, lambda: self._view(audience).prompts.get(name), name)
         if prompt is None:
             hint = withheld_note(self._hub.withheld) or None
             raise UnknownName(f"no prompt named {quoted(name)}", hint=hint)
@@ -282,7 +282,7 @@ class ClientLookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         audience = request.client.audience
-        await self._wait_for(request, lambda: self._view(audience).resource(uri), None)
+        await self.wait_for(request, lambda: self._view(audience).resource(uri))
         return self.resource(request, uri)
 
     async def find_template(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
@@ -293,7 +293,7 @@ class ClientLookup:
             Unavailable: The server that may have it failed, or is not up in time.
         """
         audience = request.client.audience
-        template = await self._wait_for(request, lambda: self._view(audience).template(uri), None)
+        template = await self.wait_for(request, lambda: self._view(audience).template(uri))
         if template is None:
             raise UnknownName(f"no resource template {quoted(uri)}")
         return template
@@ -320,10 +320,19 @@ class ClientLookup:
             )
         return resource
 
-    async def _wait_for(
-        self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None
+    async def wait_for(
+        self, request: ClientRequest, find: Callable[[], _Found | None], name: str | None = None
     ) -> _Found | None:
-        """What `find` returns once the servers that may have the name are up."""
+        """What `find` returns once the servers that may have it are up.
+
+        Args:
+            request: The client's request.
+            find: Looks for it.
+            name: The name of a tool or prompt, which may tell whose it is.
+
+        Raises:
+            Unavailable: The server that may have it failed, or is not up in time.
+        """
         audience, people, links_now = request.client.audience, self._hub.people, None
         if audience.person is not None and people is not None and people.is_needed:
             if find() is None:
@@ -985,5 +994,5 @@ class OfferRequests:
         )
 
     async def _follow(self, request: ClientRequest, uri: str) -> tuple[Link, str]:
-        link, raw = self._lookup.resource(request, uri)
+        link, raw = await self._lookup.find_resource(request, uri)
         return await self._jobs.session(request, link), raw

@@ -301,9 +301,11 @@ class Gateway:
         offers = OfferRequests(
             hub, lookup, jobs, self.subscriptions, shaper, self.parked_calls, self.connections
         )
-        self.pass_through = PassThrough(self.variants, self.view, self.private, offers.send, tasks)
+        self.pass_through = PassThrough(
+            lookup, self.variants, self.view, self.private, offers.send, tasks
+        )
         """Passes on what MCP does not define."""
-        skills = SkillRequests(self.view, self.variants, cursors)
+        skills = SkillRequests(self.view, lookup, self._wait_complete, cursors)
         lists = ClientLists(self.view, cursors, self._wait_complete)
         introduction = Introduction(hub, self.view, info, self.pass_through, skills)
         self._views: dict[Audience, View] = {}

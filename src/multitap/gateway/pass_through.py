@@ -1,7 +1,7 @@
 """What MCP leaves to extensions and passes through: capabilities, methods, notifications."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Raw
 
@@ -28,6 +28,9 @@ from multitap.wire.jsonrpc import (
     parse_table,
     text_of,
 )
+
+if TYPE_CHECKING:
+    from multitap.gateway.calls import ClientLookup
 
 _OURS = frozenset(
     {
@@ -103,6 +106,7 @@ class PassThrough:
     which it may not be meant. Filters and policy apply as to a tool of that name.
 
     Args:
+        lookup: Waits for servers that still start.
         variants: The sessions of clients with extensions of their own.
         view: Returns what clients of an audience see.
         private: Sessions of single clients.
@@ -110,14 +114,16 @@ class PassThrough:
         tasks: Runs what is sent without an answer.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 - made in one place
         self,
+        lookup: "ClientLookup",
         variants: Variants,
         view: Callable[[Audience], View],
         private: PrivateLinks,
         send: SendRequest,
         tasks: Tasks,
     ) -> None:
+        self._lookup = lookup
         self._variants = variants
         self._view = view
         self._private = private
@@ -137,8 +143,16 @@ class PassThrough:
             MultitapError: The server cannot be asked.
         """
         table = parse_table(params) if len(params) else {}
-        await self._variants.wait_ready(request.client.audience.declared)
-        link = self._choose(request.client.audience, method, request.params.meta)
+        audience, meta = request.client.audience, request.params.meta
+
+        def choose() -> Link | None:
+            try:
+                return self._choose(audience, method, meta)
+            except RpcError:
+                return None
+
+        # what a server declares is known once it is up
+        link = await self._lookup.wait_for(request, choose) or self._choose(audience, method, meta)
         # these are added again, for servers whose era has them
         own = {
             key: table[key] for key in table.keys() - {"_meta", "requestState", "inputResponses"}

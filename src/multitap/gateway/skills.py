@@ -1,8 +1,8 @@
 """Skills of all servers as those of one: listed, described, and their folders read."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import msgspec
@@ -15,7 +15,6 @@ from multitap.errors import MultitapError, quoted
 from multitap.gateway import client_errors
 from multitap.gateway.client import ClientRequest
 from multitap.gateway.lists import Cursor, Cursors, is_for_all
-from multitap.gateway.variants import Variants
 from multitap.gateway.view import View
 from multitap.tasks import now
 from multitap.trust.questions import SERVER_KEY
@@ -24,6 +23,9 @@ from multitap.upstream.questions import NOBODY
 from multitap.wire import jsonrpc
 from multitap.wire.jsonrpc import UNPARSABLE, Result, RpcError, parse_table, text_of
 from multitap.wire.request import make_request
+
+if TYPE_CHECKING:
+    from multitap.gateway.calls import ClientLookup
 
 SKILLS = "io.modelcontextprotocol/skills"
 """The extension (SEP-2640)."""
@@ -57,11 +59,16 @@ class SkillRequests:
     """
 
     def __init__(
-        self, view: Callable[[Audience], View], variants: Variants, cursors: Cursors
+        self,
+        view: Callable[[Audience], View],
+        lookup: "ClientLookup",
+        wait_complete: Callable[[Audience], Awaitable[None]],
+        cursors: Cursors,
     ) -> None:
         self._cursors = cursors
         self._view = view
-        self._variants = variants
+        self._lookup = lookup
+        self._wait_complete = wait_complete
         self._cached: dict[str, tuple[Link, object, float, _Listed]] = {}
         """By server: its link, its offers at that time, until when, and the list."""
 
@@ -75,7 +82,7 @@ class SkillRequests:
         """The skills of all servers; those of a server that does not answer are missing."""
         after = self._cursors.read(params, "skills/list", request.principal).after
         audience = request.client.audience
-        await self._variants.wait_ready(audience.declared)
+        await self._wait_complete(audience)
         view = self._view(audience)
         manuals = _manuals(view)
         lists: dict[str, _Listed] = {}
@@ -106,7 +113,7 @@ class SkillRequests:
 
     async def get(self, request: ClientRequest, params: Raw) -> Result:
         """One skill, listed or not."""
-        link, uri = self._find(request, params)
+        link, uri = await self._find(request, params)
         if _settings(link) is not None:
             answer = await _ask(link, "skills/get", {"uri": uri})
             skill = answer.get("skill")
@@ -122,7 +129,7 @@ class SkillRequests:
 
     async def read_directory(self, request: ClientRequest, params: Raw) -> Result:
         """The entries of a folder of a skill."""
-        link, uri = self._find(request, params)
+        link, uri = await self._find(request, params)
         settings = _settings(link)
         if settings is not None and settings.get("directoryRead"):
             question: dict[str, Any] = {"uri": uri}
@@ -146,16 +153,24 @@ class SkillRequests:
             content["nextCursor"] = following
         return _result(request, content, _ttl(answer), is_public=False)
 
-    def _find(self, request: ClientRequest, params: Raw) -> tuple[Link, str]:
-        """The server of an address, and the address there."""
+    async def _find(self, request: ClientRequest, params: Raw) -> tuple[Link, str]:
+        """The server of an address, and the address there; waits for one that still starts."""
         address = text_of(_table(params).get("uri")) or ""
-        view = self._view(request.client.audience)
-        place = split(address) or view.catalog.directory.find(address)
-        if place is None or not view.has(place[0]) or place[0] not in view.catalog.links:
+
+        def find() -> tuple[Link, str] | None:
+            view = self._view(request.client.audience)
+            place = split(address) or view.catalog.directory.find(address)
+            if place is None or not view.has(place[0]):
+                return None
+            link = view.catalog.links.get(place[0])
+            # whether it has the extension is known once it is up
+            return None if link is None or link.offers is None else (link, place[1])
+
+        if (found := await self._lookup.wait_for(request, find)) is None:
             raise _unknown(address)
-        server, uri = place
-        view.catalog.check_readable(server, uri)
-        return view.catalog.links[server], uri
+        link, uri = found
+        self._view(request.client.audience).catalog.check_readable(link.name, uri)
+        return link, uri
 
     async def _fetch(self, link: Link, manuals: tuple[str, ...]) -> _Listed:
         cached = self._cached.get(link.name)

@@ -33,6 +33,8 @@ logger = logging.getLogger(__name__)
 
 PATIENCE = 1.0
 """Seconds a client waits for servers to set its log level; slower ones set it later."""
+START_PATIENCE = 5.0
+"""Seconds a stream of changes waits for servers that still start; slower ones join it later."""
 
 
 class LogLevels:
@@ -95,6 +97,8 @@ BACKLOG = 4096
 """Events that wait while earlier ones are delivered."""
 MOST_LISTENERS = 1024
 """Streams of changes, each of which holds a connection; further ones are refused."""
+MOST_EARLY = 1000
+"""Changes that wait for the acknowledgement of one stream; it ends with further ones."""
 MOST_URIS = 1000
 """Resources that one client may subscribe to; in the stateless era, further ones are ignored."""
 MOST_FOLLOWED = 50_000
@@ -154,6 +158,18 @@ class Listener:
         self._outlet = outlet
         self._kinds = kinds
         self._meta = meta or {}
+        self._early: dict[bytes, None] | None = None if meta is None else {}
+        """What changed before the acknowledgement, in order; None once that is sent, or needless.
+
+        Clients drop what precedes it.
+        """
+
+    def acknowledge(self, notifications: Mapping[str, Any]) -> None:
+        """Tell a stateless client what it is notified of, and of what has changed meanwhile."""
+        early, self._early = self._early or {}, None
+        self.tell("notifications/subscriptions/acknowledged", notifications=notifications)
+        for message in early:
+            self._send(message)
 
     def lists_changed(self, kinds: frozenset[str]) -> None:
         for kind in _KINDS:
@@ -169,7 +185,16 @@ class Listener:
     def tell(self, method: str, meta: Mapping[str, Any] | None = None, **params: Any) -> None:
         if own := {**(meta or {}), **self._meta}:
             params["_meta"] = own
-        if not self._outlet.send(notification(method, params or None)):
+        message = notification(method, params or None)
+        if self._early is None:
+            self._send(message)
+        elif len(self._early) < MOST_EARLY:
+            self._early[message] = None
+        else:
+            self.ended.set()
+
+    def _send(self, message: bytes) -> None:
+        if not self._outlet.send(message):
             self.ended.set()  # it does not read: it lists again when it reconnects
 
 
@@ -312,13 +337,16 @@ class Subscriptions:
             acknowledged: dict[str, Any] = dict(honored)
             if uris:
                 acknowledged["resourceSubscriptions"] = uris
-            # acknowledged only afterwards: from then on the client relies on every notification
-            await self._follow_all(listener, uris, find)
             task_ids = (notifications.task_ids or [])[:MOST_TASKS]
             if task_ids and self.tasks is not None:
                 acknowledged["taskIds"] = await self.tasks.known(request, task_ids)
-            listener.tell("notifications/subscriptions/acknowledged", notifications=acknowledged)
             async with anyio.create_task_group() as watchers:
+                # acknowledged only afterwards: the client relies on every notification from then on
+                are_followed = anyio.Event()
+                watchers.start_soon(self._follow_all, listener, uris, find, are_followed)
+                with anyio.move_on_after(START_PATIENCE):
+                    await are_followed.wait()
+                listener.acknowledge(acknowledged)
                 for task_id in acknowledged.get("taskIds", ()):
                     watchers.start_soon(self._watch_task, request, task_id, listener)
                 await listener.ended.wait()
@@ -396,11 +424,14 @@ class Subscriptions:
         ]
         return (*sessions, *self._streams)
 
-    async def _follow_all(self, listener: Listener, uris: list[str], find: Find) -> None:
+    async def _follow_all(
+        self, listener: Listener, uris: list[str], find: Find, are_followed: anyio.Event
+    ) -> None:
         """Follow resources; later changes are reported."""
         async with anyio.create_task_group() as tasks:
             for uri in uris:
                 tasks.start_soon(self._try_to_follow, listener, uri, find)
+        are_followed.set()
 
     async def _try_to_follow(self, listener: Listener, uri: str, find: Find) -> None:
         """Subscribe to a resource; errors are logged, since other resources are not affected."""

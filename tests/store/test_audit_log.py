@@ -1,5 +1,6 @@
 """The audit log: what is appended stays, in order, from any number of processes."""
 
+import os
 import sqlite3
 import stat
 import subprocess
@@ -128,6 +129,50 @@ def test_a_damaged_file_is_set_aside_and_the_chain_goes_on(file, tmp_path):
     problems, last = file.verify()
     assert last.seq == 7
     assert any("lost" in problem or "missing" in problem for problem in problems)
+
+
+def _delete(path):
+    path.unlink()
+
+
+def _replace(path):
+    path.rename(path.with_name("moved"))
+    path.touch()
+
+
+def _empty(path):
+    for one in (path, path.with_name(f"{path.name}-wal")):
+        os.truncate(one, 0)
+
+
+def _drop(path):
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE audit")
+
+
+@pytest.mark.parametrize("harm", [_delete, _replace, _empty, _drop])
+def test_a_log_that_somebody_changes_under_its_writer_goes_on_where_readers_look(file, harm):
+    fill(file, 3)
+    harm(file.path)
+
+    fill(file, 1)
+
+    problems, last = file.verify()
+    assert last.seq == 5  # after one that says which are gone
+    assert any("missing" in problem for problem in problems)
+
+
+def test_a_log_whose_place_is_taken_by_a_folder_is_not_written_elsewhere(file):
+    fill(file, 1)
+    file.path.unlink()
+    file.path.mkdir()
+
+    with pytest.raises((OSError, sqlite3.Error)):
+        fill(file, 1)
+
+    file.path.rmdir()
+    fill(file, 1)
+    assert file.verify()[1].seq == 3
 
 
 def test_a_log_that_was_begun_on_a_full_disk_is_completed_later(file):

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import msgspec
 
+from multitap.files import file_stamp
 from multitap.principal import Principal
 from multitap.store.tables import CallRecord, Row, encodable, insert
 
@@ -35,6 +36,7 @@ ROTATED, LOST = "audit.rotated", "audit.lost"
 _GENESIS = "0" * 64
 # Several gateways append to the same file; a transaction takes milliseconds.
 _BUSY = 2.0
+_PAUSE = 0.001
 _APPLICATION = 0x6D746175  # "mtau"
 _SLACK = 10
 """The fraction (1/10) by which the limit may be exceeded, so that dropping is rare."""
@@ -224,6 +226,8 @@ class AuditFile:
         self.path = directory / FILE_NAME
         self._head = directory / HEAD_NAME
         self._connection: sqlite3.Connection | None = None
+        self._seen = 0, 0
+        """The inode and the size of the file that it belongs to."""
 
     def append(
         self, bodies: Sequence[str] = (), *, keep: int, batches: Sequence[AuditBatch] = ()
@@ -240,13 +244,12 @@ class AuditFile:
         try:
             head = self._append(bodies, batches, keep)
         except sqlite3.DatabaseError as exc:
-            # the lowest byte is the kind of error, the others only say more about it
-            if getattr(exc, "sqlite_errorcode", 0) & 0xFF not in {
-                sqlite3.SQLITE_CORRUPT,
-                sqlite3.SQLITE_NOTADB,
-            }:
+            if (kind := _kind_of(exc)) == sqlite3.SQLITE_BUSY:
                 raise
-            self._set_aside()
+            # with another connection: this one may know a file that was changed by others
+            self.close()
+            if kind in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}:
+                self._set_aside()
             head = self._append(bodies, batches, keep)
         # After the commit: a head ahead of the log would report entries as lost.
         self._write_head(head)
@@ -289,7 +292,7 @@ class AuditFile:
         connection = self._open()
         # The write lock before the last entry is read: two processes that append after the same
         # entry would fork the chain.
-        connection.execute("BEGIN IMMEDIATE")
+        _lock(connection)
         try:
             bodies = [*bodies, *_fresh(connection, batches)]
             last, more = self._last(connection)
@@ -313,9 +316,10 @@ class AuditFile:
         return head, [_own(LOST, through=head.seq, hash=head.hash, words=loss)]
 
     def _open(self) -> sqlite3.Connection:
-        # The file may be deleted while we run; SQLite would go on writing to one that no longer has
-        # a name.
-        if self._connection is not None and self.path.exists():
+        # Others may delete, replace or empty the file, and SQLite would go on with what it knows.
+        before, self._seen = self._seen, _inode_and_size(self.path)
+        is_same = self._seen[0] == before[0] and self._seen[1] >= before[1]
+        if self._connection is not None and is_same:
             return self._connection
         import sqlite3  # noqa: PLC0415 - see above
 
@@ -323,6 +327,8 @@ class AuditFile:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        # before it is opened: if it is replaced in between, the next look notices
+        self._seen = _inode_and_size(self.path)
         connection = sqlite3.connect(
             self.path, timeout=_BUSY, isolation_level=None, check_same_thread=False
         )
@@ -334,6 +340,7 @@ class AuditFile:
             connection.execute(_TABLE)
             for trigger in _TRIGGERS.values():
                 connection.execute(trigger)
+            connection.execute("PRAGMA busy_timeout = 0")  # from now on `_lock` waits
         except BaseException:
             # kept only when it is complete: on a full disk the next attempt has to create the rest
             connection.close()
@@ -371,6 +378,35 @@ class AuditFile:
         with open(os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "w") as file:  # noqa: PTH123 - private from its creation on
             file.write(f"{head.seq} {head.hash}\n")
         temporary.replace(self._head)
+
+
+def _inode_and_size(path: Path) -> tuple[int, int]:
+    stamp = file_stamp(path)
+    return (0, 0) if stamp is None else (stamp[2], stamp[1])
+
+
+def _kind_of(exc: sqlite3.Error) -> int:
+    # the lowest byte is the kind of error, the others only say more about it
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def _lock(connection: sqlite3.Connection) -> None:
+    """Begin to write; waits for other processes.
+
+    SQLite itself looks ever more rarely, and one of many busy writers might never be the first.
+    """
+    import sqlite3  # noqa: PLC0415 - see above
+
+    deadline = time.monotonic() + _BUSY
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as exc:
+            if _kind_of(exc) != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return
 
 
 def _fresh(connection: sqlite3.Connection, batches: Sequence[AuditBatch]) -> list[str]:

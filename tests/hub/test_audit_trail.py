@@ -1,12 +1,13 @@
 """What a hub writes into the audit log, and what it does when it cannot."""
 
+import anyio
 import msgspec
 import pytest
 from mcp.server import MCPServer
 
-from multitap import CallContext, LocalServer, Settings, open_hub
+from multitap import CallContext, LocalServer, Settings, ToolFilter, open_hub
 from multitap.config.policy_rules import PolicyRule
-from multitap.errors import BadArguments, Denied, MultitapError
+from multitap.errors import BadArguments, Denied, MultitapError, NotAllowed
 from multitap.store.audit_log import FILE_NAME, AuditFile
 from multitap.trust import audit
 from tests.store.full_disk import full_disk
@@ -19,6 +20,11 @@ def notes():
     @server.tool()
     def add(text: str, password: str = "") -> str:
         return text
+
+    @server.tool()
+    async def hang() -> str:
+        await anyio.sleep_forever()
+        return "never"
 
     return server
 
@@ -110,6 +116,29 @@ async def test_a_required_entry_is_written_before_the_answer(tmp_path):
             await hub.call("notes_add", {})
 
         assert len(told(tmp_path)) == 4
+
+
+async def test_a_required_entry_of_a_hidden_tool_is_written_before_the_refusal(tmp_path):
+    filters = {"writer": ToolFilter(deny=("notes_add",))}
+    hidden = LocalServer(server=notes(), filter=ToolFilter(deny=("add",)))
+    hiding = settings(tmp_path, audit={"required": True}, agents=filters)
+    async with open_hub(hiding.with_servers({**hiding.servers, "hidden": hidden})) as hub:
+        await hub.settled()
+        with pytest.raises(NotAllowed):
+            await hub.call("hidden_add", {"text": "x"})
+        assert len(told(tmp_path)) == 1
+        with pytest.raises(NotAllowed):
+            await hub.call("notes_add", {}, context=CallContext(agent_id="writer"))
+
+        assert [entry["outcome"] for entry in told(tmp_path)] == ["refused", "refused"]
+
+
+async def test_what_became_of_a_call_without_a_result_is_withheld_as_well(tmp_path):
+    (tmp_path / FILE_NAME).mkdir()
+    async with open_hub(settings(tmp_path, audit={"required": True})) as hub:
+        await hub.settled()
+        with pytest.raises(MultitapError, match="its result is withheld"):
+            await hub.call("notes_hang", {}, timeout=0.05)
 
 
 async def test_calls_go_on_when_a_full_disk_has_room_again(tmp_path):

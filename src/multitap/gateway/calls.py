@@ -236,7 +236,7 @@ class ClientLookup:
                 view.catalog, name, shows=view.shows, rank=_app_rank(request)
             )
 
-        with self._hub.lookup.noting_refusal(name, request.context()):
+        async with self._hub.lookup.noting_refusal(name, request.context()):
             tool = await self.wait_for(request, find, name)
             view = self._view(audience)
             if tool is None:

@@ -212,7 +212,7 @@ class ScriptRunner:
             report = ScriptFailed("", f"it took longer than {limit:g} s")
         except MultitapError as exc:
             report = ScriptFailed("", str(exc))
-        self._record(request, progress, "ok" if isinstance(report, ScriptDone) else "error")
+        await self._record(request, progress, "ok" if isinstance(report, ScriptDone) else "error")
         view = self._view(request.client.audience)
         tools = [view.tools[name] for name in progress.tools if name in view.tools]
         if isinstance(report, ScriptDone):
@@ -273,8 +273,9 @@ class ScriptRunner:
         # by its arguments as well: an approval is for exactly this call
         digest = bind(name, arguments)
         if digest in progress.refused:
-            with suppress(NotAllowed), self._hub.lookup.noting_refusal(name, request.context()):
-                raise NotAllowed("a person refused this call of a script")
+            with suppress(NotAllowed):
+                async with self._hub.lookup.noting_refusal(name, request.context()):
+                    raise NotAllowed("a person refused this call of a script")
             return CallAnswer(call.id, error="a person refused this call")
         is_approved = digest in progress.approved
         if is_approved:
@@ -348,8 +349,7 @@ class ScriptRunner:
             return  # the calls ask somebody else, or are refused
         progress.asked = [digest for digest, _, _ in undecided]
         # the client may be killed while a person thinks: then this says what was done
-        self._record(request, progress, "waiting")
-        await self._hub.store.write_audit()
+        await self._record(request, progress, "waiting")
         if request.is_stateless:
             raise _Paused
         try:
@@ -448,9 +448,10 @@ class ScriptRunner:
         await self._records.delete(key)
         return sealed
 
-    def _record(self, request: ClientRequest, progress: _Progress, outcome: str) -> None:
+    async def _record(self, request: ClientRequest, progress: _Progress, outcome: str) -> None:
         """Record the script itself; its calls name it as their session."""
-        if not self._hub.settings.audit.enabled:
+        audit = self._hub.settings.audit
+        if not audit.enabled:
             return
         calls = counted(len(progress.made), "call")
         names = ", ".join(progress.made[-_SHOWN_CALLS:])
@@ -467,6 +468,8 @@ class ScriptRunner:
                 detail=f"{calls}: {names}" if names else calls,
             )
         )
+        if audit.required or outcome == "waiting":
+            await self._hub.store.write_audit()
 
 
 def session_of(script: str) -> str:

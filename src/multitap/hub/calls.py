@@ -269,7 +269,7 @@ class Calls:
             self._record(call, outcome, error, failure)
             # nobody waits for the answer to a cancelled call
             if self._trail.is_required and outcome is not _CANCELLED:
-                await self._trail.wait_written(call.result)
+                await self._trail.wait_written(was_made=outcome is not Outcome.REFUSED)
         return result
 
     def _admit(self, call: "PendingCall") -> None:

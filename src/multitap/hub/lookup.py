@@ -1,7 +1,7 @@
 """Resolves names and addresses, waiting for servers that are still starting."""
 
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 import anyio
@@ -52,7 +52,7 @@ class Lookup:
             NotAllowed: It is hidden or withheld.
             Unavailable: The server that may have it failed, or is not up in time.
         """
-        with self.noting_refusal(name, context):
+        async with self.noting_refusal(name, context):
             tool = await self.wait_for(
                 lambda: routes.look_up(self.catalog, name),
                 name,
@@ -63,13 +63,13 @@ class Lookup:
             raise routes.unknown(self.catalog.tools, name, self._untrusted)
         return tool
 
-    @contextmanager
-    def noting_refusal(self, name: str, context: CallContext) -> Generator[None]:
+    @asynccontextmanager
+    async def noting_refusal(self, name: str, context: CallContext) -> AsyncGenerator[None]:
         """Record refusals in the audit log while entered."""
         try:
             yield
         except NotAllowed as exc:
-            self._trail.note_refusal(name, str(exc), context)
+            await self._trail.note_refusal(name, str(exc), context)
             raise
 
     async def find_prompt(self, name: str, *, context: CallContext = NOBODY) -> Prompt:

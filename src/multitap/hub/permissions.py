@@ -264,16 +264,16 @@ class AuditTrail:
         """Whether calls must be refused, because they could not be recorded."""
         return self.is_required and self._store.is_audit_delayed
 
-    async def wait_written(self, result: object) -> None:
+    async def wait_written(self, *, was_made: bool) -> None:
         """Wait until all entries are on disk or, in a cluster, with the coordinator.
 
         Args:
-            result: The result of the call, if there is one.
+            was_made: Whether the call was not refused, so that its answer says what came of it.
 
         Raises:
             MultitapError: They cannot be written, so the result must not be returned.
         """
-        if not await self._store.write_audit() and result is not None:
+        if not await self._store.write_audit() and was_made:
             raise MultitapError(
                 "the call was made, but it could not be written to the audit log, so its result is "
                 "withheld",
@@ -290,8 +290,8 @@ class AuditTrail:
             return Raw(b'"unreadable"')
         return Raw(msgspec.json.encode(show_arguments(arguments, route.link.report.redact)))
 
-    def note_refusal(self, name: str, reason: str, context: CallContext) -> None:
-        """Record a call of a tool that is hidden from the caller."""
+    async def note_refusal(self, name: str, reason: str, context: CallContext) -> None:
+        """Record a call of a tool that is hidden from the caller; see `wait_written`."""
         if not self.is_enabled:
             return
         client = context.client
@@ -315,6 +315,8 @@ class AuditTrail:
                 access=",".join(principal.rules),
             )
         )
+        if self.is_required:
+            await self.wait_written(was_made=False)
 
     def note_question(self, server: str, method: str, reason: str) -> None:
         """Record a server's question that was refused or flagged."""

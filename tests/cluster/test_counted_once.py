@@ -15,7 +15,7 @@ from multitap.gateway.fronts.resource_server import ResourceServer
 from multitap.gateway.fronts.tokens import TokenSources
 from multitap.identity.people import People, PersonRecord
 from multitap.identity.verifier import Verifier
-from multitap.store.audit_log import AuditBatch, AuditFile
+from multitap.store.audit_log import FILE_NAME, AuditBatch, AuditFile
 from multitap.trust.tokens import AccessTokens
 from tests.cluster.redis_server import needs_redis, running_redis
 from tests.cluster.staging import replicas
@@ -196,6 +196,20 @@ async def test_all_replicas_write_one_audit_log_and_nothing_is_lost_or_doubled(
 
     assert AuditFile(tmp_path / "s0").verify()[0] == []
     assert AuditFile(tmp_path / "s1").verify()[0] == []
+
+
+async def test_calls_at_a_replica_whose_disk_is_full_are_written_by_another_one(
+    redis_server, several, tmp_path
+):
+    (tmp_path / "s0" / FILE_NAME).mkdir(parents=True)
+    required = [one.replace(audit={"required": True}) for one in several(2)]
+    async with replicas(redis_server, *required) as opened, dial(opened.port(0)) as line:
+        for request_id in range(3):
+            asked = stateless(request_id, "tools/call", name="zoo_echo", arguments={"text": "hi"})
+            answer = await line.asks(asked)
+            assert answer.text == "hi"
+        await until(lambda: calls_in_log(tmp_path / "s1") == 3)
+        await until(lambda: not opened[0].gateway.hub.store.warnings)
 
 
 def test_a_batch_of_audit_entries_is_written_once(tmp_path):

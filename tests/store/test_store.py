@@ -12,7 +12,8 @@ import pytest
 
 from multitap.events import Outcome
 from multitap.store import CallRecord, StoredCatalog, open_store, tables
-from multitap.store.audit_log import AuditFile
+from multitap.store import store as store_of_all
+from multitap.store.audit_log import AuditBatch, AuditFile
 from multitap.store.database import FILE_NAME, RECENT
 from multitap.store.store import FLUSH_COUNT, MAX_BUFFERED
 from multitap.store.tables import MAX_CATALOGS, MAX_OUTCOMES
@@ -381,6 +382,25 @@ async def test_a_flush_waits_for_what_another_one_is_writing(tmp_path):
             await other.flush()
 
             assert heard == ["other"]
+
+
+async def test_entries_of_other_replicas_that_a_disk_does_not_take_are_not_said_to_be_written(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(store_of_all, "PATIENCE", 0.1)
+    hangs = threading.Event()
+    batches = [AuditBatch("one", ['{"kind":"call","at":1}'])]
+    async with open_store(tmp_path) as store:
+        try:
+            with pytest.raises(TimeoutError):
+                await store._thread.run(hangs.wait)
+            assert not await store.write_audit_batches(batches)
+        finally:
+            hangs.set()
+            monkeypatch.undo()
+
+        assert await store.write_audit_batches(batches)  # again, as they are written once
+    assert len([*AuditFile(tmp_path).entries()]) == 1
 
 
 async def test_a_name_of_a_server_that_is_not_configured_is_taken_over(tmp_path):

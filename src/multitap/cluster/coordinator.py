@@ -212,6 +212,8 @@ class Coordinator(ABC):
 
     lease_ttl = 1.6
     """Seconds after its last renewal at which another replica may take a server's lease."""
+    outlives_us = True
+    """Whether what it has outlives all replicas."""
 
     def __init__(
         self,

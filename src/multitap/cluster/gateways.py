@@ -246,6 +246,8 @@ class SharedAudit:
                 token = await self._coordinator.leases.acquire(_STREAM, self._bus.name, ttl=LEASE)
                 if token is not None:
                     await self._write(token)
+                else:
+                    self._store.leave_audit()
             except CoordinatorDown as exc:
                 logger.debug("the audit log waits: %s", exc)
             await anyio.sleep(_AGAIN)

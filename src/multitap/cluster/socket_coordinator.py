@@ -166,6 +166,7 @@ class SocketCoordinator(Coordinator):
     # run them beside the next owner's. So leases end with the connection, and not before: this is
     # only how long a worker relies on a parent that does not answer.
     lease_ttl = 30.0
+    outlives_us = False
 
     def __init__(self, line: _Line) -> None:
         rooms: dict[str, Any] = {room: _Room(line, room) for room in _ROOMS}

@@ -586,9 +586,11 @@ async def open_gateway(
                 hub.runs.records, hub.runs.runner = gateways.SharedTasks(bus), bus.name
                 hub.calls.permissions.continuations.share(bus.coordinator.records, bus.seal)
                 gateway.calls.shared = bus.coordinator.records, bus.seal
-                hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)
-                tasks.start_soon(audit.run)
-                tasks.start_soon(audit.keep_sending)
+                # otherwise each process writes its own entries: all have the same disk
+                if bus.coordinator.outlives_us:
+                    hub.store.audit_relay = audit = gateways.SharedAudit(bus, hub.store)
+                    tasks.start_soon(audit.run)
+                    tasks.start_soon(audit.keep_sending)
                 # before any client is served: its first answer may arrive at another replica
                 await bus.wait_listening()
             if hub.people is not None:

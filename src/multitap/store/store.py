@@ -160,8 +160,10 @@ class Store:
     @property
     def is_audit_delayed(self) -> bool:
         """Whether the audit log cannot be written right now."""
-        relay = self.audit_relay
-        return self._troubles.is_present("audit") or (relay is not None and relay.is_delayed)
+        # what a relay has taken is safe, and another replica writes it if our disk is full
+        if (relay := self.audit_relay) is not None:
+            return relay.is_delayed
+        return self._troubles.is_present("audit")
 
     async def calls(
         self,
@@ -315,13 +317,19 @@ class Store:
         """Wait until there is something to write; it may already be written by then."""
         await self._pending.wait()
 
+    def leave_audit(self) -> None:
+        """Leave the entries of all replicas to another one, which may have a disk that works."""
+        self._troubles.end("audit")
+
     def take_audit_bodies(self) -> list[str]:
         """Take the waiting entries of the audit log, for a relay to send."""
         return bodies_of(self.audit_backlog.take(), self._archive.author)
 
     async def write_audit_batches(self, batches: Sequence[AuditBatch]) -> bool:
         """Write entries of all replicas, each batch once; returns whether they are written."""
-        return await self._written("audit", self._write_batches, batches)
+        # written once however often they are tried, so also again after a timeout
+        delays = (sqlite3.OperationalError, TimeoutError)
+        return await self._written("audit", self._write_batches, batches, delays=delays)
 
     def _write_batches(self, batches: Sequence[AuditBatch]) -> None:
         self._archive.write_audit((), self.audit_kept, batches)
@@ -336,12 +344,19 @@ class Store:
             text = f"{loss} lost: they came faster than they were written"
             self._troubles.note(text, kind="lost entries")
 
-    async def _written(self, kind: str, write: Callable[[_T], None], what: _T) -> bool:
+    async def _written(
+        self,
+        kind: str,
+        write: Callable[[_T], None],
+        what: _T,
+        *,
+        delays: tuple[type[Exception], ...] = (sqlite3.OperationalError,),
+    ) -> bool:
         """Run a write; returns False if it has to be tried again."""
         try:
             await self._thread.run(write, what)
         # busy, full or read-only, which may be temporary
-        except sqlite3.OperationalError as exc:
+        except delays as exc:
             self._troubles.begin(kind, f"writing is delayed: {exc}")
             return False
         # the same records would fail again, and block later ones

@@ -69,7 +69,7 @@ async def ready(http, gateway):
 
 
 @pytest.mark.parametrize("how", [wide("reset"), "swallow"])
-@pytest.mark.parametrize("seconds", [4, wide(20)])
+@pytest.mark.parametrize("seconds", [7, wide(20)])
 async def test_an_owner_that_is_cut_off_from_redis_executes_nothing_beside_the_next(
     tmp_path, ledger, how, seconds
 ):

@@ -104,10 +104,10 @@ class Adversary:
 
 
 class SimulatedReplica:
-    def __init__(self, world, name, names):
+    def __init__(self, world, name, names, *, is_connected=None):
         self.world = world
         self.name = name
-        self.adversary = Adversary(world)
+        self.adversary, chance = Adversary(world), world.random
         rate, offset = world.random.uniform(0.97, 1.03), world.random.uniform(0, 1000)
         self.ownership = Ownership(
             self.adversary,
@@ -115,6 +115,7 @@ class SimulatedReplica:
             name,
             peers=self,
             on_change=lambda _: None,
+            is_connected=lambda _: is_connected() if is_connected else chance.random() < 0.5,
             clock=lambda: offset + world.loop.time() * rate,
         )
         self._names = names
@@ -246,13 +247,47 @@ def _simulate_many(count):
         run(lambda seed=seed: simulate(seed, forgets=True))
 
 
+async def starve(seconds, *, is_connected):
+    """The number of owners that a server had after its first one stood still for some seconds."""
+    world = World(1)
+    names = ["r0", "r1"]
+    replicas = [SimulatedReplica(world, n, names, is_connected=lambda: is_connected) for n in names]
+    async with Tasks() as tasks:
+        for replica in replicas:
+            replica.adversary.loss = 0.0
+            tasks.start_soon(replica.ownership.run)
+        while not any(replica.ownership.lease("calc") for replica in replicas):
+            await asyncio.sleep(0.1)
+        owner = next(replica for replica in replicas if replica.ownership.lease("calc"))
+        before = world.newest["calc/0"]
+        owner.adversary.going.clear()
+        await asyncio.sleep(seconds)
+        owner.adversary.going.set()
+        await asyncio.sleep(1)
+        lease = owner.ownership.lease("calc")
+        return world.newest["calc/0"] == before and lease is not None and lease.is_valid
+
+
+@pytest.mark.parametrize(
+    ("seconds", "is_connected", "stays"),
+    [(3, True, True), (3, False, False), (3 + subject.GRACE, True, False)],
+    ids=["no time", "dead", "hangs"],
+)
+def test_an_owner_without_time_keeps_its_server_while_its_process_lives(
+    seconds, is_connected, stays
+):
+    assert run(lambda: starve(seconds, is_connected=is_connected)) is stays
+
+
 def test_a_server_is_taken_over_soon_after_its_owner_is_gone():
     single = [server for server, slots in SERVERS.items() if slots == 1]
 
     async def owner_dies(seed):
         world = World(seed)
         names = ["r0", "r1", "r2"]
-        replicas = [SimulatedReplica(world, name, names) for name in names]
+        replicas = [
+            SimulatedReplica(world, name, names, is_connected=lambda: False) for name in names
+        ]
         for replica in replicas:
             replica.adversary.loss = 0.0
         async with Tasks() as survivors:

@@ -380,6 +380,45 @@ async def test_calls_that_never_ran_go_to_the_next_owner(tmp_path, way):
         assert not failures
 
 
+@pytest.mark.parametrize("comes_back", [True, False])
+async def test_calls_wait_for_an_owner_that_is_late_with_its_lease_and_lives(
+    tmp_path, monkeypatch, comes_back
+):
+    ledger, coordinator, late = Ledger(tmp_path), LocalCoordinator(), asyncio.Event()
+    servers, renew, answers = {"zoo": zoo(env=ledger.env)}, Ownership._renew, []
+    late.set()
+
+    async def call(node):
+        answers.append(await node.hub.call("zoo_echo", {"text": "x"}))
+
+    async def renew_in_time(ownership):
+        if ownership is owner.replica.ownership:
+            await late.wait()
+        await renew(ownership)
+
+    async with (
+        open_node(coordinator, tmp_path, name="a", servers=servers) as first,
+        open_node(coordinator, tmp_path, name="b", servers=servers) as second,
+        anyio.create_task_group() as tasks,
+    ):
+        owner, other = await pair([first, second], "zoo")
+        await call(other)
+        monkeypatch.setattr(Ownership, "_renew", renew_in_time)
+        late.clear()
+        await until(lambda: other.replica.ownership.owners["zoo"][0].is_late)
+        for node in (owner, other):
+            tasks.start_soon(call, node)
+        if comes_back:
+            late.set()
+        else:
+            await until(lambda: other.owns("zoo"))
+            late.set()
+        await until(lambda: len(answers) == 3)
+
+        assert len(ledger.pids) == (1 if comes_back else 2)
+    assert ledger.calls.count("echo") == 3
+
+
 async def test_calls_wait_while_it_is_not_clear_which_replica_runs_their_server(
     tmp_path, monkeypatch
 ):

@@ -79,6 +79,9 @@ LOOK = 0.2
 EPOCH = "epoch"
 """A lease without a use: a new token means that the coordinator has lost its data."""
 _LONG = 30 * 86400.0  # seconds; never renewed, since only its token counts
+GRACE = 3.0
+"""Seconds that an expired lease is left to a holder that is still connected: it may only have had
+no time from a busy machine, and then goes on with its programs."""
 COURTESY = 0.15
 """Seconds that each replica waits for those that rank before it, so that they do not race for
 free servers."""
@@ -97,6 +100,11 @@ class Owner(msgspec.Struct, frozen=True):
     replica: str
     token: int
     address: str
+    is_late: bool = False
+    """Whether its lease has expired, though it may come back to it."""
+
+    def is_same(self, other: "Owner") -> bool:
+        return (self.replica, self.token) == (other.replica, other.token)
 
 
 class Candidates(Protocol):
@@ -105,6 +113,10 @@ class Candidates(Protocol):
     def candidates(self, labels: Mapping[str, str] | None) -> Collection[str]:
         """The ids of all live replicas with these labels, ours included."""
         ...
+
+
+def _nobody(_: str) -> bool:
+    return False
 
 
 def steady_clock() -> Clock:
@@ -121,6 +133,7 @@ class Ownership:
     Args:
         peers: The replicas that could own servers.
         on_change: Called with a server whose owner changed, or that has none now.
+        is_connected: Whether the process of a replica certainly lives.
         is_fresh: Whether the coordinator is as old as this run, so that it has lost nothing.
     """
 
@@ -132,6 +145,7 @@ class Ownership:
         *,
         peers: Candidates,
         on_change: Callable[[str], None],
+        is_connected: Callable[[str], bool] = _nobody,
         clock: Clock | None = None,
         is_fresh: bool = False,
     ) -> None:
@@ -141,6 +155,7 @@ class Ownership:
         self._address = address
         self._peers = peers
         self._on_change = on_change
+        self._is_connected = is_connected
         self._clock = clock or steady_clock()
         self._wanted: dict[str, ServerPool] = {}
         self.held: dict[str, OwnerLease] = {}
@@ -179,7 +194,7 @@ class Ownership:
     async def wait_change(self, server: str, owner: Owner, *, timeout: float) -> bool:
         """Wait until a server has another owner; False if it does not change in time."""
         with anyio.move_on_after(timeout):
-            while owner in self.owners.get(server, ()):
+            while any(owner.is_same(other) for other in self.owners.get(server, ())):
                 await self._changed.wait()
             return True
         return False
@@ -274,9 +289,9 @@ class Ownership:
                 continue
             seen = {name: leases[name] for name in names if name in leases}
             owners = tuple(
-                Owner(lease.holder, lease.token, lease.note.decode())
+                Owner(lease.holder, lease.token, lease.note.decode(), not lease.is_held)
                 for lease in seen.values()
-                if lease.is_held and lease.holder != self._replica
+                if lease.holder != self._replica and self._is_taken(lease)
             )
             # a lease without any record may have been lost: its holder takes it again
             is_forgotten = not seen and self._is_new_epoch()
@@ -311,7 +326,7 @@ class Ownership:
     async def _try(self, server: str, name: str, seen: Lease | None) -> None:
         """Acquire a lease if it is free and our rank allows it."""
         now = self._clock()
-        if seen is not None and seen.is_held and seen.holder != self._replica:
+        if seen is not None and seen.holder != self._replica and self._is_taken(seen):
             self._free_since.pop(name, None)
             return
         free_for = now - self._free_since.setdefault(name, now)
@@ -345,6 +360,12 @@ class Ownership:
         self.held[server] = OwnerLease(name, token, self._clock, now + self._ttl - MARGIN)
         self.owners.pop(server, None)
         self._announce(server)
+
+    def _is_taken(self, lease: Lease) -> bool:
+        """Whether another replica has a lease, or may still come back to it."""
+        if lease.is_held or not lease.holder:
+            return lease.is_held
+        return lease.expires_in > -GRACE and self._is_connected(lease.holder)
 
     def _rank(self, server: str, name: str) -> int | None:
         """How many replicas rank before us; None if we may not run the server."""

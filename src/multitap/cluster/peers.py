@@ -299,6 +299,14 @@ class Peers:
                 line = self._lines[address] = await self._connect(address)
         return line
 
+    def is_connected(self, replica: str) -> bool:
+        """Whether a replica's process lives: its connections end with it, not with its work."""
+        outgoing = (line.connection for line in self._lines.values())
+        return any(
+            connection.peer == replica and not connection.is_closed
+            for connection in (*outgoing, *self._relays)
+        )
+
     def accept(self) -> PeerConnection:
         """The protocol for an incoming connection."""
         connection = PeerConnection(

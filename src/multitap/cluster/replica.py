@@ -188,21 +188,26 @@ class Replica:
 
     def _on_owner_changed(self, server: str) -> None:
         """Cut wires to the old owner of a server, and announce what we own."""
-        owners = self.ownership.owners.get(server, ())
         if server not in self.ownership.held:
             self.membership.describe(owns=sorted(self.ownership.held))
         # a copy: a wire that is cut may leave at once
         for wire, owner in tuple(self._forwarded.get(server, {}).items()):
-            # by its name: the token changes when the coordinator has lost it, and an owner that
-            # lost the server closes the wire itself
-            if owner.replica not in {other.replica for other in owners}:
-                wire.cut("another replica owns it now")
+            self._follow_owner(server, wire, owner)
         self.membership.describe(owns=sorted(self.ownership.held))
         link = self._links().get(server)
         # after a failure of the old owner. An attempt in progress finds the new owner itself:
         # restarted, it would end the server that it is about to start.
         if link is not None and link.is_backing_off:
             link.retry()
+
+    def _follow_owner(self, server: str, wire: ForwardedWire, owner: Owner) -> None:
+        # by its name: the token changes when the coordinator has lost it, and an owner that lost
+        # the server closes the wire itself
+        others = {other.replica: other for other in self.ownership.owners.get(server, ())}
+        if (now := others.get(owner.replica)) is None:
+            wire.cut("another replica owns it now")
+        else:
+            wire.hold(is_late=now.is_late)
 
     @asynccontextmanager
     async def _place(
@@ -224,7 +229,7 @@ class Replica:
                 breaker=self._breaker(name, config),
             )
         else:
-            owner = self._random.choice(place)
+            owner = self._random.choice([one for one in place if not one.is_late] or place)
             yield LocalPlacement(
                 lambda name, config: self._open_forwarded(name, config, owner), is_here=False
             )
@@ -271,9 +276,7 @@ class Replica:
         wires = self._forwarded.setdefault(name, {})
         async with open_forwarded(name, line.connection, line.wires, config.redact) as wire:
             wires[wire] = owner
-            owners = self.ownership.owners.get(name, ())
-            if owner.replica not in {other.replica for other in owners}:
-                wire.cut("another replica owns it now")  # it changed while we connected
+            self._follow_owner(name, wire, owner)  # it may have changed while we connected
             try:
                 yield wire
             finally:
@@ -349,6 +352,7 @@ async def open_replica(
             peers.address,
             peers=membership,
             on_change=replica._on_owner_changed,  # noqa: SLF001 - one whole # pyright: ignore[reportPrivateUsage]
+            is_connected=peers.is_connected,
             is_fresh=options.is_fresh,
         )
         try:

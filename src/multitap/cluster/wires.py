@@ -76,6 +76,8 @@ class ForwardedWire:
         self._exchange = exchange
         self._loop = asyncio.get_running_loop()
         self._is_leaving = False
+        self._in_time = asyncio.Event()
+        self._in_time.set()
         self.closed = exchange.closed
         self.attach = exchange.inbound_messages.attach
         self.establish = _nothing_to_open
@@ -88,8 +90,8 @@ class ForwardedWire:
         exchange, connection = self._exchange, self._connection
         if request.is_relayed:  # from a third replica, which has to ask the owner itself
             raise OwnerMoving("another replica owns it now", sent=False)
-        if self._is_leaving:
-            raise await self._leave(request)
+        if self._is_leaving or not self._in_time.is_set():
+            await self._wait_for_owner(request)
         # refused rather than queued: `send` never waits, so this is what bounds the memory
         if connection.is_congested:
             raise RequestFailed("the replica that runs it does not keep up", sent=False)
@@ -121,6 +123,24 @@ class ForwardedWire:
             exchange.fail(pending, exc, self._calling_off(pending))
             raise
         return exchange.result(pending, answer)
+
+    def hold(self, *, is_late: bool) -> None:
+        """Send no requests while the owner is late with its lease: the next one may get them."""
+        if is_late:
+            self._in_time.clear()
+        else:
+            self._in_time.set()
+
+    async def _wait_for_owner(self, request: Request) -> None:
+        if not self._in_time.is_set() and request.method not in HANDSHAKE:
+            with anyio.move_on_after(request.deadline.at - self._loop.time()):
+                await self._in_time.wait()
+            if self.closed.is_set():
+                raise OwnerChanged("another replica owns it now", sent=False)
+            if not self._in_time.is_set():
+                raise AnswerTimeout("its owner does not answer", sent=False)
+        if self._is_leaving:
+            raise await self._leave(request)
 
     async def _leave(self, request: Request) -> WireFault:
         """Wait until the owner has finished its requests and closed the wire."""
@@ -185,13 +205,14 @@ class ForwardedWire:
             case say.Leave():
                 self._is_leaving = True
             case say.Close(reason=reason):
-                exchange.close(OwnerChanged(reason, sent=True))
+                self.cut(reason)
             case _:
                 pass  # only sent to owners
 
     def cut(self, reason: str) -> None:
         """Close the wire: its connection or its owner is gone."""
         self._exchange.close(OwnerChanged(reason, sent=True))
+        self._in_time.set()
 
     def _overheard(self, message: Envelope, number: int) -> None:
         call: object | None = None

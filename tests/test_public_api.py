@@ -95,6 +95,7 @@ import importlib
 for name in {names}:
     package = importlib.import_module(name)
     assert not hasattr(package, "nothing"), name
+    assert {{*getattr(package, "__all__", ())}} <= {{*dir(package)}}, name
     try:
         exec(f"from {{name}} import nothing")
     except ImportError:

@@ -85,6 +85,10 @@ _HOME = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = [*_HOME]  # noqa: PLE0604 - they are strings  # pyright: ignore[reportUnsupportedDunderAll]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})
+
+
 def __getattr__(name: str) -> object:
     """Import on first use: the models alone cost more than a whole `--help` may take."""
     # first: the import itself asks for names, and would come back here

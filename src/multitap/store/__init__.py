@@ -49,6 +49,10 @@ _MODULES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """Import names on first use: a command that writes one audit entry needs no event loop."""
     if name not in _MODULES:

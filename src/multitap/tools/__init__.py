@@ -32,6 +32,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> object:
     """Import on first use: most programs with tools never offer them to a model."""
     # first: the import itself asks for names, and would come back here

@@ -193,6 +193,21 @@ def test_a3_a_wrong_config_is_rejected_with_the_name_of_the_field(text, key, mes
     assert not result.settings.servers
 
 
+@pytest.mark.parametrize(
+    ("dialect", "text", "key", "expected"),
+    [
+        ("zed", '{"context_servers": []}', "context_servers", "a table of servers"),
+        ("goose", '{"extensions": 5}', "extensions", "a table of servers"),
+        ("gemini", '{"mcp": {"allowed": "a"}}', "mcp.allowed", "a list of servers"),
+        ("gemini", '{"mcp": {"excluded": "a"}}', "mcp.excluded", "a list of servers"),
+    ],
+)
+def test_what_holds_no_servers_is_an_error(dialect, text, key, expected):
+    [problem] = merged(text, dialect=dialect).problems
+
+    assert (problem.key, problem.message) == (key, f"expected {expected}")
+
+
 def test_a_dialect_names_missing_keys_in_its_own_words():
     result = merged("extensions:\n  a:\n    type: stdio\n", "config.yaml", "goose")
 

@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from multitap.config import DIALECTS, Layer, Severity, merge, read_document, read_text
+from multitap.config import DIALECTS, Document, Layer, Severity, merge, read_document, read_text
+from multitap.config.dialects.mcp_servers import FAMILY
+from multitap.config.documents import SUFFIXES
 
 from .reading import FIXTURES, FOLDER
 
@@ -70,85 +72,139 @@ def test_e13_exactly_the_valid_entries_survive(good, bad):
 
 # Every key that some host knows, with values of the right and of the wrong kind: any two of
 # these may stand side by side in one file.
+KNOWN = {
+    "command": ["x", ["x", "{env:A}"], "${env:A}", {"path": "x"}, 5, []],
+    "url": ["https://x", "https://${A}", "file:///x", 5],
+    "args": [["$A", "${A}", "{env:A}"], "x"],
+    "env": [{"K": "${A:-b}"}, {"K": 1.5}, 5],
+    "timeout": [60, 60_000, "5s", 0, "soon"],
+    "type": ["local", "remote", "stdio", "http", "streamableHttp", "ws", 5, [], {"a": 1}],
+    "transport": ["stdio", "sse", "http", {"type": "stdio"}, "pigeon", None],
+    "transportType": ["stdio"],
+    "httpUrl": ["https://x"],
+    "serverUrl": ["https://x"],
+    "includeTools": [["a"]],
+    "trust": [True, False],
+    "envFile": [".env"],
+    "auth": [{"CLIENT_ID": "a"}, 5],
+    "oauth": [{}, False, {"clientId": "a"}, {"tokens": {}}, 5],
+    "headersHelper": ["x"],
+    "environment": [{"K": "v"}],
+    "settings": [{}],
+    "disabled": [True, False, "yes"],
+    "enabled": [True, False, None],
+    "uri": ["https://x"],
+    "cmd": ["x"],
+    "policy": [[5], 5],
+    "requestOptions": [{"timeout": 5}, 5],
+    "env_vars": [["A"], [5]],
+}
 SPELLED = st.fixed_dictionaries(
-    {},
-    optional={
-        "command": st.sampled_from(["x", ["x", "{env:A}"], "${env:A}", 5]),
-        "url": st.sampled_from(["https://x", "https://${A}", "file:///x", 5]),
-        "args": st.sampled_from([["$A", "${A}", "{env:A}"], "x"]),
-        "env": st.just({"K": "${A:-b}"}),
-        "timeout": st.sampled_from([60, 60_000, "5s", 0, "soon"]),
-        "type": st.sampled_from(["local", "remote", "stdio", "http", "streamableHttp", "ws", 5]),
-        "transport": st.sampled_from(["stdio", "sse", "http", {"type": "stdio"}, "pigeon"]),
-        "transportType": st.just("stdio"),
-        "httpUrl": st.just("https://x"),
-        "serverUrl": st.just("https://x"),
-        "includeTools": st.just(["a"]),
-        "trust": st.booleans(),
-        "envFile": st.just(".env"),
-        "auth": st.just({"CLIENT_ID": "a"}),
-        "headersHelper": st.just("x"),
-        "environment": st.just({"K": "v"}),
-        "settings": st.just({}),
-        "disabled": st.booleans(),
-        "uri": st.just("https://x"),
-        "cmd": st.just("x"),
-    },
+    {}, optional={key: st.sampled_from(values) for key, values in KNOWN.items()}
 )
+# also what is no server at all
+ANY_ENTRY = SPELLED | st.sampled_from([None, 5, "npx -y x", True, [], ["x"], [{}]])
+
+
+def by_name(servers):
+    return [
+        entry | {"name": name} if isinstance(entry, dict) else entry
+        for name, entry in servers.items()
+    ]
+
+
 AROUND = {
     "mcpServers": ("x.json", lambda servers: {"mcpServers": servers}),
     "gemini": ("x.json", lambda servers: {"mcpServers": servers, "mcp": {"excluded": ["z"]}}),
     "claude": ("x.json", lambda servers: {"mcpServers": servers, "projects": {}}),
-    "claude-file": (".mcp.json", lambda servers: {"mcpServers": servers}),
-    "kode-file": (".kode.json", lambda servers: {"mcpServers": servers}),
+    "claude-project": (
+        ".claude.json",
+        lambda servers: {"mcpServers": 5, "projects": {str(FOLDER): {"mcpServers": servers}}},
+    ),
     "bare": ("x.json", lambda servers: servers),
     "mcp": ("x.json", lambda servers: {"mcp": servers}),
+    "agent-core-file": ("tong_work.jsonc", lambda servers: {"mcp": servers, "mcpServer": 5}),
     "opencode-file": ("opencode.json", lambda servers: {"mcp": servers}),
-    "mcp.servers": ("x.json", lambda servers: {"mcp": {"servers": servers}}),
+    "mcp.servers": ("x.json", lambda servers: {"mcp": {"servers": servers, "timeout": 5000}}),
     "servers": ("x.json", lambda servers: {"servers": servers}),
-    "clients": ("x.json", lambda servers: {"mcp": {"clients": servers}}),
+    "clients": ("x.json", lambda servers: {"mcp": {"clients": servers, "server": 5}}),
     "context_servers": ("x.json", lambda servers: {"context_servers": servers}),
-    "extensions": ("x.json", lambda servers: {"extensions": servers}),
-    "mcp_servers": ("x.json", lambda servers: {"mcp_servers": servers}),
-    "mcpServers-list": (
-        "x.json",
-        lambda servers: {
-            "mcpServers": [{"name": name, **entry} for name, entry in servers.items()]
-        },
+    "zed-file": (
+        ".zed/settings.json",
+        lambda servers: {"context_servers": servers, "context_server_timeout": "soon"},
     ),
+    "extensions": ("x.json", lambda servers: {"extensions": servers}),
+    "goose-file": ("goose/config.yaml", lambda servers: {"extensions": servers}),
+    "codex-file": (".codex/config.toml", lambda servers: {"mcp_servers": servers}),
+    "continue-file": (".continue/config.yaml", lambda servers: {"mcpServers": by_name(servers)}),
+    "otter-file": ("otter.toml", lambda servers: {"mcp": {"servers": by_name(servers)}}),
+    "multitap-file": ("multitap.toml", lambda servers: {"servers": servers, "policy": 5}),
+    "mcpServers-list": ("x.json", lambda servers: {"mcpServers": by_name(servers)}),
+    **{
+        f"{dialect.name}: {path}": (path, lambda servers: {"mcpServers": servers})
+        for dialect in FAMILY
+        for path in dialect.files
+    },
 }
 
 
 def results(around, servers):
-    """The result for each server: its settings, or its problems; None if the file is no file."""
+    """The settings of each server, and whether it has an error; None if the file is no file."""
     name, wrap = AROUND[around]
-    document, _ = read_text(json.dumps(wrap(servers)), Path("/c") / name)
-    reading = read_document(document, FOLDER)
+    kind = SUFFIXES[Path(name).suffix]
+    reading = read_document(
+        Document(path=Path("/c", name), data=wrap(servers), format=kind), FOLDER
+    )
     if not reading.dialect:
         return None
     result = merge([Layer(reading)])
+    lost = {problem.server for problem in result.problems if problem.severity is Severity.ERROR}
     return {
-        server: (
-            repr(result.settings.servers.get(server)),
-            [
-                (one.severity, one.message, one.hint)
-                for one in result.problems
-                if one.server == server
-            ],
-        )
-        for server in servers
+        server: (repr(result.settings.servers.get(server)), server in lost) for server in servers
     }
 
 
+def test_every_dialect_is_tried_with_mixed_entries():
+    containers = {
+        name: read_document(
+            Document(
+                path=Path("/c", path),
+                data=wrap({"s": {"type": "local", "command": "x"}}),
+                format=SUFFIXES[Path(path).suffix],
+            ),
+            FOLDER,
+        ).dialect
+        for name, (path, wrap) in AROUND.items()
+    }
+
+    assert {*DIALECTS} - {*containers.values()} == set()
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(st.sampled_from(sorted(AROUND)), st.lists(SPELLED, min_size=2, max_size=4))
-def test_one_entry_never_decides_about_its_neighbours(around, entries):
-    servers = {f"s{number}": entry for number, entry in enumerate(entries)}
+@given(
+    st.sampled_from(sorted(AROUND)),
+    st.lists(ANY_ENTRY, min_size=2, max_size=4),
+    # names that other files have for something else
+    st.sampled_from([None, "server", "clients", "servers", "type", "S0", "s\u00b9", ""]),
+)
+@example("goose-file", [{"type": []}, {"type": "stdio", "cmd": "x"}], None)
+@example("cursor: .cursor/mcp.json", [{"oauth": False, "auth": {"CLIENT_ID": "a"}}, 5], None)
+@example("mcp", [{"type": "local", "command": ["x"]}, {"command": ["x"]}], "server")
+@example("clients", [{"type": "local", "command": ["x"]}, {"command": "x"}], "type")
+@example(
+    "mcp.servers", [{"type": "local", "command": ["x"]}, {"type": "http", "url": "https://x"}], None
+)
+def test_one_entry_never_decides_about_its_neighbours(around, entries, last):
+    names = [f"s{number}" for number in range(len(entries))]
+    servers = dict(zip([*names[:-1], last or names[-1]], entries, strict=True))
 
     together = results(around, servers)
 
-    for name, entry in servers.items():
-        if (alone := results(around, {name: entry})) is not None:
+    for name in names[:-1]:
+        # a table of nothing usable may be anything
+        if (alone := results(around, {name: servers[name]})) is not None and alone[name][
+            0
+        ] != "None":
             assert together is not None
             assert together[name] == alone[name]
 

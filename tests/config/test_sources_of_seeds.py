@@ -65,6 +65,19 @@ def test_an_mcp_json_of_other_clients_needs_no_transport_and_renames_nothing(whe
     assert [source.dialect for source in host_files(where)] == ["claude"]
 
 
+def test_a_server_that_says_transport_does_not_cost_those_that_do_not(where):
+    servers = {"one": SERVER, "two": {"command": "true"}, "three": {"url": "https://x"}, "four": 5}
+    put(where.folder / "mcp.json", {"mcpServers": servers})
+
+    search, seeds = at_prompt(where)
+    loaded = load(search, approval=Gullible())
+
+    assert [seed.title for seed in seeds] == ["ExcelManus"]
+    assert {*loaded.settings.servers} == {"one", "two", "three"}
+    assert [problem.server for problem in loaded.errors] == ["four"]
+    assert [source.dialect for source in host_files(where)] == ["claude"]
+
+
 def test_otters_file_is_found_too(where):
     put(where.folder / "otter.toml", OTTER)
 

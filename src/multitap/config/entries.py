@@ -46,12 +46,18 @@ def validate_fields(
 
 
 def nest(fields: Fields) -> dict[str, Any]:
-    """`{("env", "A"): …}` as `{"env": {"A": …}}`, in the order in which it is written."""
+    """`{("env", "A"): …}` as `{"env": {"A": …}}`, in the order in which it is written.
+
+    Of a table and another value in one place, as in `oauth = false` beside a client's id under
+    another key, the later one counts.
+    """
     tree: dict[str, Any] = {}
     for path, node in fields.items():
         table = tree
         for step in path[:-1]:
-            table = table.setdefault(step, {})
+            if not isinstance(table.get(step), dict):
+                table[step] = {}
+            table = table[step]
         if node.value == {}:
             table.setdefault(path[-1], {})  # its members go into a new table
         else:

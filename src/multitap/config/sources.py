@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from multitap.config.documents import LARGEST, is_file, is_there
+from multitap.config.dialects import DIALECTS, detect
+from multitap.config.documents import LARGEST, is_file, is_there, read_file
 from multitap.config.owners import entries_of, is_foreign
 from multitap.files import USER_FOLDERS, read_regular
 from multitap.names import Naming
@@ -163,16 +164,24 @@ def otter(where: Surroundings) -> Search:
     )
 
 
-def excelmanus(where: Surroundings, file: Path | None = None) -> Search:
-    """The first that exists of the variable's file, the argument's, the workspace's, the user's."""
+def excelmanus(
+    where: Surroundings, file: Path | None = None, *, dialect: str | None = "excelmanus"
+) -> Search:
+    """The first that exists of the variable's file, the argument's, the workspace's, the user's.
+
+    Args:
+        where: What the search depends on.
+        file: The argument.
+        dialect: None to accept servers of other clients beside those of ExcelManus.
+    """
     named = where.env.get(EXCELMANUS_VARIABLE)
     paths = [Path(named).expanduser()] if named else []
     paths += [file] if file else []
     return Search(
         (
-            *(Source(path=where.folder / path, dialect="excelmanus") for path in paths),
-            Source(path=where.folder / "mcp.json", dialect="excelmanus", project=where.folder),
-            Source(path=where.home / ".excelmanus" / "mcp.json", dialect="excelmanus"),
+            *(Source(path=where.folder / path, dialect=dialect) for path in paths),
+            Source(path=where.folder / "mcp.json", dialect=dialect, project=where.folder),
+            Source(path=where.home / ".excelmanus" / "mcp.json", dialect=dialect),
         ),
         where.folder,
         first_only=True,
@@ -266,7 +275,8 @@ def seed_files(where: Surroundings) -> Iterator[SeedFile]:
         yield SeedFile(path, "agent-core", agent_core(where, environment, root=where.folder))
     if is_file(path := where.folder / "mcp.json"):
         if names_transports(path):
-            yield SeedFile(path, "ExcelManus", excelmanus(where))
+            # one server that says `transport` must not cost the others that do not
+            yield SeedFile(path, "ExcelManus", excelmanus(where, dialect=None))
         else:
             plain_file = Source(path=path, project=where.folder)
             yield SeedFile(path, "Claude Desktop", Search((plain_file,), where.folder))
@@ -406,8 +416,11 @@ def host_files(where: Surroundings) -> tuple[Source, ...]:
 
 def _dialect_of(path: Path, dialect: str) -> str:
     """The dialect of a project's file, whose name may be that of several hosts."""
-    is_plain = dialect == "excelmanus" and not names_transports(path)
-    return "claude" if is_plain else dialect
+    if dialect != "excelmanus":
+        return dialect
+    document, _ = read_file(path)
+    found = detect(document) if document else None
+    return dialect if found is DIALECTS[dialect] else "claude"
 
 
 def host_file(dialect: str, where: Surroundings) -> Path | None:

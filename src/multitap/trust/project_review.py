@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from multitap.config.layers import load
-from multitap.config.problems import Problem
+from multitap.config.problems import Problem, Severity
 from multitap.config.projects import Proposal, TrustDecision, TrustNothing, TrustState
 from multitap.config.sources import (
     Search,
@@ -226,7 +226,18 @@ def _proposals(folder: Path) -> tuple[list[Proposal], list[Problem]]:
         for problem in load(search, approval=collector).problems:
             if any(problem.place.file.is_relative_to(path) for path in theirs):
                 problems[problem] = None
-    return collector.proposals, [*problems]
+    usable = {
+        (place.file, name)
+        for proposal in collector.proposals
+        for name, place in proposal.places.items()
+    }
+    # what one design refuses may be right for another, as a server without `transport`
+    return collector.proposals, [
+        problem
+        for problem in problems
+        if problem.severity is not Severity.ERROR
+        or (problem.place.file, problem.server) not in usable
+    ]
 
 
 def _searches(folder: Path) -> Iterator[Search]:

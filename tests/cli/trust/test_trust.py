@@ -1,5 +1,6 @@
 """A person decides about a project: with `trust`, or in place, where a command needs it."""
 
+import json
 import shlex
 import sys
 from contextlib import contextmanager
@@ -193,3 +194,15 @@ def test_a_plain_mcp_json_is_reviewed_as_the_prompt_reads_it(multitap, home):
     assert ended.code == 0
     assert "server one (mcp.json): new" in ended.out + ended.err
     assert "transport" not in ended.out + ended.err
+
+
+def test_a_server_without_transport_is_reviewed_beside_one_that_has_it(multitap, home):
+    servers = {"one": {"transport": "stdio", "command": "true"}, "two": {"command": "true"}}
+    (home / "mcp.json").write_text(json.dumps({"mcpServers": servers}))
+
+    ended = multitap("trust --yes")
+
+    assert ended.code == 0
+    assert all(f"server {name} (mcp.json): new" in ended.out for name in servers)
+    assert "missing" not in ended.err
+    assert "2 of 2 servers" in multitap("config check").err

@@ -27,7 +27,7 @@ from multitap.config.documents import Document, Node, is_list, is_table
 from multitap.config.problems import Severity
 
 # Parts of Goose, or Python code that it runs itself: not MCP servers that we could start.
-OWN_KINDS = frozenset({"builtin", "platform", "frontend", "inline_python"})
+OWN_KINDS = ("builtin", "platform", "frontend", "inline_python")
 # `$${` since `literal` has been applied to the text before.
 _VARIABLE = re.compile(r"\$\$\{(\w+)\}|\$(\w+)")
 
@@ -100,8 +100,7 @@ SPELLING = Spelling(
 
 def read(document: Document, folder: Path) -> Reading:
     transcript = Transcript("goose", document, folder, SPELLING)
-    extensions = transcript.root.find("extensions")
-    for name, node in extensions.members() if extensions else ():
+    for name, node in transcript.servers(transcript.root.find("extensions")):
         if is_table(node.value) and node.value.get("type") in OWN_KINDS:
             transcript.problem(Severity.NOTE, node, "is part of Goose; left there", server=name)
         else:

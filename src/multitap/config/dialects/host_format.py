@@ -1,6 +1,6 @@
 """One host's format for MCP servers, and one file being read in it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -136,12 +136,15 @@ class Transcript:
 
     def table(self, node: Node | None) -> None:
         """Servers by name."""
-        if node is None:
-            return
-        if not is_table(node.value):
-            self.problem(Severity.ERROR, node, "expected a table of servers")
-        for name, member in node.members():
+        for name, member in self.servers(node):
             self.entry(name, member)
+
+    def servers(self, node: Node | None) -> Iterator[tuple[str, Node]]:
+        """The names and nodes in a table of servers."""
+        if node is not None:
+            if not is_table(node.value):
+                self.problem(Severity.ERROR, node, "expected a table of servers")
+            yield from node.members()
 
     def list(self, node: Node | None, *, unnamed: str | None = None) -> None:
         """Servers in a list, named by a key or by their position."""

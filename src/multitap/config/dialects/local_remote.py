@@ -70,7 +70,10 @@ FOLDER_SPELLING = Spelling(keys=KEYS, check=_beside_file, words=WORDS, beside_fi
 
 def read_spec07(document: Document, folder: Path) -> Reading:
     transcript = Transcript("spec07", document, folder, SPEC07_SPELLING)
-    transcript.table(transcript.root.find("mcp") or transcript.root)
+    servers = transcript.root.find("mcp")
+    # a bare map may have a server of that name
+    is_inside = servers is not None and is_table(servers.value) and not _is_entry(servers)
+    transcript.table(servers if is_inside else transcript.root)
     return transcript.reading()
 
 
@@ -110,6 +113,7 @@ def _read_agent_core(document: Document, transcript: Transcript) -> Reading:
     if _has_roles(root):
         transcript.general(root.find("mcp", "server"), _ROLE)
         transcript.table(root.find("mcp", "clients"))
+        transcript.table(_beside(root, "clients", "server"))
     else:
         transcript.table(root.find("mcp"))
     return transcript.reading()
@@ -118,13 +122,32 @@ def _read_agent_core(document: Document, transcript: Transcript) -> Reading:
 def _has_roles(root: Node) -> bool:
     """Whether `mcp` has `clients` and `server` rather than servers by name."""
     return any(
-        node is not None and is_table(node.value) and not _has_type(node)
+        node is not None and is_table(node.value) and not _is_entry(node)
         for node in (root.find("mcp", "clients"), root.find("mcp", "server"))
     )
 
 
 def _has_type(node: Node) -> bool:
     return is_table(node.value) and "type" in node.value
+
+
+def _is_entry(node: Node) -> bool:
+    """Whether it is one server, not a table of them, one of which may be called `type`."""
+    return is_server(node) or (
+        _has_type(node) and not any(is_server(member) for _, member in node.members())
+    )
+
+
+def _beside(root: Node, *names: str) -> Node | None:
+    """The other tables in `mcp`: a server with one of these names must not hide them."""
+    if (node := root.find("mcp")) is None:
+        return None
+    others = {
+        name: member.value
+        for name, member in node.members()
+        if name not in names and is_table(member.value)
+    }
+    return node.of(others)
 
 
 OPENCODE_KEYS: Rules = {
@@ -183,9 +206,10 @@ def read_opencode(document: Document, folder: Path) -> Reading:
     transcript = Transcript("opencode", document, folder, spelling)
     root = transcript.root
     servers = root.find("mcp", "servers")
-    if servers and not _has_type(servers):
+    if servers and not _is_entry(servers):
         transcript.default(root.find("mcp", "timeout"), spelling.keys, "timeout")
         transcript.table(servers)
+        transcript.table(_beside(root, "servers"))
     else:
         transcript.default(root.find("experimental", "mcp_timeout"), spelling.keys, "timeout")
         transcript.table(root.find("mcp"))
@@ -262,7 +286,7 @@ def _agent_core_container(root: Node) -> KeyPath:
 
 def _opencode_container(root: Node) -> KeyPath:
     servers = root.find("mcp", "servers")
-    return ("mcp", "servers") if servers and not _has_type(servers) else ("mcp",)
+    return ("mcp", "servers") if servers and not _is_entry(servers) else ("mcp",)
 
 
 SPEC07 = Dialect(

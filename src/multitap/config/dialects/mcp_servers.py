@@ -43,7 +43,7 @@ from multitap.config.dialects.rules import (
     unsupported,
     words,
 )
-from multitap.config.documents import Document, KeyPath, Node, is_table
+from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
 from multitap.config.problems import Problem, Severity
 
 _CLIENT: Rules = {
@@ -238,6 +238,8 @@ def read_gemini(spelling: Spelling, document: Document, folder: Path) -> Reading
     transcript = Transcript("gemini", document, folder, spelling)
     transcript.table(transcript.root.find("mcpServers"))
     if allowed := transcript.root.find("mcp", "allowed"):
+        if not is_list(allowed.value):
+            transcript.problem(Severity.ERROR, allowed, "expected a list of servers")
         names = [element.value for element in allowed.elements()]
         for entry in [entry for entry in transcript.entries if entry.name not in names]:
             transcript.amend(entry.name, allowed, "enabled", value=False)
@@ -246,6 +248,8 @@ def read_gemini(spelling: Spelling, document: Document, folder: Path) -> Reading
 
 
 def _switch_off(transcript: Transcript, names: Node | None) -> None:
+    if names and not is_list(names.value):
+        transcript.problem(Severity.ERROR, names, "expected a list of servers")
     for element in names.elements() if names else ():
         if isinstance(element.value, str):
             transcript.amend(element.value, element, "enabled", value=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from multitap.config.dialects.draft import Reading, only, respelling
 from multitap.config.dialects.host_format import Dialect, Spelling, Transcript, WritingRules
-from multitap.config.dialects.local_remote import opencode_spelling_of
+from multitap.config.dialects.local_remote import OPENCODE_SPELLING, opencode_spelling_of
 from multitap.config.dialects.mcp_servers import KEYS
 from multitap.config.dialects.rules import oauth, pick, string, transport_as
 from multitap.config.documents import Document, KeyPath, Node, is_list, is_table
@@ -30,6 +30,8 @@ def read(document: Document, folder: Path) -> Reading:
     transcript = Transcript(
         "vscode", document, folder, Spelling(keys=KEYS, rewrite=_rewrite), spelling_of=_spelling_of
     )
+    # written by opencode; its entries keep it beside one of VS Code
+    transcript.default(transcript.root.find("mcp", "timeout"), OPENCODE_SPELLING.keys, "timeout")
     for container in CONTAINERS:
         transcript.table(transcript.root.find(*container))
     return transcript.reading()

@@ -54,8 +54,7 @@ def read(document: Document, folder: Path) -> Reading:
     transcript = Transcript("zed", document, folder, Spelling(keys=KEYS, rewrite=literal))
     root = transcript.root
     transcript.default(root.find("context_server_timeout"), KEYS, "timeout")
-    servers = root.find("context_servers")
-    for name, node in servers.members() if servers else ():
+    for name, node in transcript.servers(root.find("context_servers")):
         if _is_extension(node):
             message = "comes from an extension of Zed; left there"
             transcript.problem(Severity.NOTE, node, message, server=name)

@@ -80,8 +80,8 @@ async def test_results_count_by_their_size(tmp_path):
 
 
 async def test_replicas_count_together(tmp_path):
-    limits = LocalCoordinator().limits
-    one, two = (Quotas(Quota(calls_per_day=2), tmp_path / "q", limits) for _ in range(2))
+    shared = LocalCoordinator()
+    one, two = (Quotas(Quota(calls_per_day=2), tmp_path / "q", shared) for _ in range(2))
     await use(one)
     await use(two)
     with pytest.raises(RpcError, match="used up"):

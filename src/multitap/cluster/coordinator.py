@@ -4,19 +4,25 @@ import asyncio
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Generator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractAsyncContextManager, contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+import anyio
 import msgspec
 
+from multitap.errors import CoordinatorDown
 from multitap.tasks import Bell
+
+_T = TypeVar("_T")
 
 WINDOW_PARTS = 60
 """Parts of a window, which expire one by one: a window of a minute is exact to a second."""
 
 
+_PATIENCE = 10.0  # seconds in which a coordinator that is busy or restarts may come back
+_AGAIN = 0.1  # seconds between two attempts meanwhile
 _JUMP = 1.0  # seconds; slower drift is corrected by the regular look
 
 
@@ -237,6 +243,23 @@ class Coordinator(ABC):
     def health(self) -> Health:
         """Whether it answered its last request."""
         return self._line.health
+
+    async def until_back(self, work: Callable[[], Awaitable[_T]]) -> _T:
+        """What `work` returns; while the coordinator is away for a moment, it is tried again.
+
+        Only for work that may be done twice: an answer may get lost after it was done.
+
+        Raises:
+            CoordinatorDown: It has not come back.
+        """
+        until = anyio.current_time() + _PATIENCE
+        while True:
+            try:
+                return await work()
+            except CoordinatorDown:
+                if anyio.current_time() >= until:
+                    raise
+            await anyio.sleep(_AGAIN)
 
     @abstractmethod
     async def time(self) -> float:

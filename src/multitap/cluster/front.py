@@ -1,10 +1,11 @@
 """HTTP requests that involve other replicas of a cluster."""
 
 import math
+import secrets
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
-import anyio
 from msgspec import Raw
 
 from multitap.errors import CoordinatorDown, MultitapError
@@ -23,8 +24,6 @@ SESSION_FIELD = b"mcp-session-id"
 LAST_EVENT = b"last-event-id"
 UNKNOWN_EVENT = "this Last-Event-ID is unknown or no longer kept"
 _NO_ID = Raw(b"")
-_PATIENCE = 10.0  # seconds in which the coordinator may come back
-_AGAIN = 0.1  # seconds between two looks for a session while the coordinator is down
 
 
 class SharedFront:
@@ -32,6 +31,7 @@ class SharedFront:
 
     def __init__(self, sessions: "SharedSessions", here: HttpSessions) -> None:
         self.sessions = sessions
+        self._coordinator = sessions.bus.coordinator
         self._here = here
 
     async def count(
@@ -41,9 +41,12 @@ class SharedFront:
         admitted = http_request.head.admitted
         if admitted.rate is not None:
             rate, key = admitted.rate.rate, f"rate:{admitted.principal.key}"
-            limits = self.sessions.bus.coordinator.limits
+            take = partial(
+                self._coordinator.limits.take, key, limit=rate.requests, window=rate.seconds
+            )
             try:
-                allowance = await limits.take(key, limit=rate.requests, window=rate.seconds)
+                # counted twice at worst, if an answer is lost
+                allowance = await self._coordinator.until_back(take)
             except CoordinatorDown as exc:
                 # refused: a limit that does not hold without the coordinator would not be one
                 say_down(http_request, "requests with this token cannot be counted", exc)
@@ -63,11 +66,16 @@ class SharedFront:
         """Handle a request if no replica has seen its proof."""
         from multitap.identity.proofs import WINDOW  # noqa: PLC0415 - few have providers
 
-        name = f"proof:{http_request.head.admitted.proof.hex()}"
-        records = self.sessions.bus.coordinator.records
-        try:
+        name, ours = f"proof:{http_request.head.admitted.proof.hex()}", secrets.token_bytes(12)
+        records = self._coordinator.records
+
+        async def use() -> bool:
             # its time may be as far ahead of ours as behind
-            is_new = await records.swap(name, None, b"1", ttl=2 * WINDOW)
+            is_new = await records.swap(name, None, ours, ttl=2 * WINDOW)
+            return is_new or await records.read(name) == ours  # the answer to the first was lost
+
+        try:
+            is_new = await self._coordinator.until_back(use)
         except CoordinatorDown as exc:
             say_down(http_request, "it is unknown whether this proof was used before", exc)
             return
@@ -87,24 +95,18 @@ class SharedFront:
             await to_do
 
     async def is_found(self, http_request: HttpRequest) -> bool:
-        """Fetch the session of a request; False if that failed and the request is answered.
-
-        A coordinator that is away for a moment is asked again: to look twice does no harm.
-        """
+        """Fetch the session of a request; False if that failed and the request is answered."""
         head = http_request.head
         if self.is_unknown(http_request):
             session_id = head.headers[SESSION_FIELD].decode("latin-1")
-            until = anyio.current_time() + _PATIENCE
-            while True:
-                try:
-                    await self.sessions.fetch(session_id, head.admitted)
-                    break
-                except CoordinatorDown as exc:
-                    if anyio.current_time() >= until:
-                        # not 404: the client would open another session though it has one
-                        say_down(http_request, "the session cannot be looked up", exc)
-                        return False
-                await anyio.sleep(_AGAIN)
+            try:
+                await self._coordinator.until_back(
+                    partial(self.sessions.fetch, session_id, head.admitted)
+                )
+            except CoordinatorDown as exc:
+                # not 404: the client would open another session though it has one
+                say_down(http_request, "the session cannot be looked up", exc)
+                return False
         return True
 
     async def listens_here(self, http_request: HttpRequest, session: HttpSession) -> bool:
@@ -113,15 +115,18 @@ class SharedFront:
         name, after = (MAILBOX, 0) if last_event is None else parse_event_id(last_event) or ("", 0)
         try:
             if name == MAILBOX:
-                await self.sessions.homes.claim_session(session)
+                claim = partial(self.sessions.homes.claim_session, session)
+                await self._coordinator.until_back(claim)
                 # the last home may have sent more than it could write before it died
                 mailbox = session.streams.mailbox
                 mailbox.number = max(mailbox.number, after)
                 return True
             if session.streams.find(name) is not None:
                 return True
-            extra, streams = [(SESSION_FIELD, session.id.encode())], self.sessions.streams
-            if not name or not await streams.pour(session, name, after, http_request, extra):
+            extra = [(SESSION_FIELD, session.id.encode())]
+            pour = partial(self.sessions.streams.pour, session, name, after, http_request, extra)
+            # it fails only before it has sent anything
+            if not name or not await self._coordinator.until_back(pour):
                 http_request.say(400, UNKNOWN_EVENT)
         except CoordinatorDown as exc:
             say_down(http_request, "the stream cannot be resumed", exc)
@@ -130,7 +135,7 @@ class SharedFront:
     async def end(self, http_request: HttpRequest, session: HttpSession) -> bool:
         """End a session at all replicas; False if that failed and the request is answered."""
         try:
-            await self.sessions.end(session)
+            await self._coordinator.until_back(partial(self.sessions.end, session))
         except CoordinatorDown as exc:
             say_down(http_request, "the session cannot be ended", exc)
             return False

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -84,6 +85,9 @@ class SessionAffinity:
         replicas = client.replicas
         owner = f"principal {client.principal.key}" if replicas is None else replicas.session_id
         key = f"seat:{hashlib.sha256(owner.encode()).hexdigest()[:32]}:{server}"
+        await self._bus.coordinator.until_back(partial(self._take, key))
+
+    async def _take(self, key: str) -> None:
         own = self._bus.name.encode()
         # Each change is a swap, so of several replicas that look at the same time one gets the
         # seat. A lost one means that another was quicker, which the next look finds.

@@ -4,6 +4,7 @@ import hashlib
 import logging
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -312,13 +313,15 @@ class _OtherReplicas:
         return self.home != self.name
 
     async def save(self) -> None:
-        await self._shared.save(self._session)
+        save = partial(self._shared.save, self._session)
+        await self._shared.bus.coordinator.until_back(save)
 
     async def request(self, method: str, params: Raw) -> Result | None:
         """The answer of the home, if only that may answer; else None."""
         # the home is dead: the first replica that is asked takes over
         if not self._shared.bus.is_alive(self.home):
-            await self._shared.homes.claim_session(self._session)
+            claim = partial(self._shared.homes.claim_session, self._session)
+            await self._shared.bus.coordinator.until_back(claim)
         if not self.is_remote:
             return None
         message = {"jsonrpc": "2.0", "id": 0, "method": method, "params": params}

@@ -279,9 +279,9 @@ class Gateway:
         self._traces = None if hub.spans is None else RequestTraces(hub.spans)
         self.calls.traces = self._traces
         self.calls.on_rejected = self.metrics.on_rejected
-        limits = None if bus is None else bus.coordinator.limits
         state = state_directory(hub.settings.state_dir)
-        quotas = Quotas(hub.settings.serve.quota, state / QUOTA_FILE, limits)
+        shared = None if bus is None else bus.coordinator
+        quotas = Quotas(hub.settings.serve.quota, state / QUOTA_FILE, shared)
         if quotas.is_limited:
             self.calls.quotas = quotas
             tasks.start_soon(quotas.run)

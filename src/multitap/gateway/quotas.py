@@ -5,6 +5,8 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +15,12 @@ import msgspec
 from anyio import to_thread
 
 from multitap.config.models import Quota
+from multitap.errors import CoordinatorDown
 from multitap.gateway import client_errors
 from multitap.wire.jsonrpc import RpcError
 
 if TYPE_CHECKING:
-    from multitap.cluster.coordinator import SharedLimits
+    from multitap.cluster.coordinator import Coordinator
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +55,7 @@ class Quotas:
         self,
         quota: Quota,
         path: Path,
-        shared: "SharedLimits | None" = None,
+        shared: "Coordinator | None" = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         pairs = (
@@ -85,7 +88,8 @@ class Quotas:
         """
         now = self._clock()
         for limit in self._limits:
-            used = await self._add(principal, limit, now, int(limit.kind == "calls"))
+            count = partial(self._add, principal, limit, now, int(limit.kind == "calls"))
+            used = await (count() if self._shared is None else self._shared.until_back(count))
             # bytes are known only afterwards: the result that exceeds them is the last one
             if used > limit.most or (limit.kind == "bytes" and used >= limit.most):
                 raise _exhausted(limit, now)
@@ -95,7 +99,9 @@ class Quotas:
         now = self._clock()
         for limit in self._limits:
             if limit.kind == "bytes":
-                await self._add(principal, limit, now, size)
+                # the call was made: its result must not get lost because it is not counted
+                with suppress(CoordinatorDown):
+                    await self._add(principal, limit, now, size)
 
     async def run(self) -> None:
         """Save the counts until cancelled."""
@@ -112,7 +118,7 @@ class Quotas:
         seconds = _PERIODS[limit.period]
         key = f"quota:{limit.kind}:{limit.period}:{int(now // seconds)}:{principal}"
         if self._shared is not None:
-            return await self._shared.count(key, amount, ttl=float(seconds))
+            return await self._shared.limits.count(key, amount, ttl=float(seconds))
         used = self._counts[key] = self._counts.get(key, 0) + amount
         self._is_saved = False
         return used

@@ -2,7 +2,11 @@
 
 import pytest
 
-from multitap.upstream.diagnosis import LONGEST, advice, telling_line
+from multitap.errors import WireClosed
+from multitap.events import Phase
+from multitap.redaction import Redactor
+from multitap.upstream.diagnosis import LONGEST, advice, diagnose, telling_line
+from multitap.wire.wire import Evidence
 from tests.upstream.broken_servers import BROKEN
 
 NPM_404 = """\
@@ -264,6 +268,38 @@ def test_no_advice_is_better_than_a_guess(text):
 def test_the_usual_words_of_a_server_that_was_up_are_no_reason():
     assert telling_line(NOTHING, is_up=True) == ""
     assert telling_line(NOTHING + TRACEBACK, is_up=True).startswith("ModuleNotFoundError")
+
+
+@pytest.mark.parametrize(
+    ("code", "stderr", "noise", "message", "hint"),
+    [
+        (0, "", "", "it exited with code 0 during the handshake", "it may not be an MCP server"),
+        (
+            0,
+            "",
+            "Usage: x [COMMAND]",
+            "it exited with code 0 during the handshake: it only wrote 'Usage: x [COMMAND]'",
+            "it may not be an MCP server",
+        ),
+        (0, "bye\n", "", "it exited with code 0 during the handshake: bye", "`multitap logs x`"),
+        (1, "", "", "it exited with code 1 during the handshake", "`multitap logs x`"),
+    ],
+    ids=["silent", "usage", "words", "failure"],
+)
+def test_a_program_that_had_nothing_to_do_may_be_no_server(code, stderr, noise, message, hint):
+    evidence = Evidence(pid=1, exit_code=code, stderr=stderr, noise=len(noise), noise_sample=noise)
+    failure = diagnose(
+        "x",
+        WireClosed("closed", sent=True),
+        phase=Phase.HANDSHAKE,
+        evidence=evidence,
+        at=0.0,
+        timings={},
+        redact=Redactor(),
+    )
+
+    assert failure.message == message
+    assert hint in failure.hint
 
 
 def test_a_quoted_line_has_a_limit():

@@ -162,6 +162,29 @@ async def test_what_cannot_start_says_why_and_what_to_do(config, words):
     assert caught.value.missing
 
 
+@pytest.mark.parametrize(
+    ("head", "words", "hint"),
+    [
+        (b"#!/usr/bin/python3\r\npass\r\n", r"/usr/bin/python3\\r", "Unix line endings"),
+        (b"#!/no/such/python -u\npass\n", "no '/no/such/python'", "install that interpreter"),
+        (b"\x7fELF\x02\x01\x01" + bytes(100), "not a program", "another system or processor"),
+        (b"pass\n", "not a program", "#!/usr/bin/env"),
+    ],
+    ids=["windows", "interpreter", "processor", "script"],
+)
+async def test_a_program_that_the_system_does_not_run_says_why(tmp_path, head, words, hint):
+    program = tmp_path / "server"
+    program.write_bytes(head)
+    program.chmod(0o755)
+
+    async with open_spawner() as spawner:
+        with pytest.raises(CannotStart, match=words) as caught:
+            async with open_stdio("x", StdioServer(command=str(program)), spawner):
+                pytest.fail("it started")
+
+    assert hint in caught.value.hint
+
+
 async def test_a_stubborn_program_is_ended_and_its_exit_is_known():
     async with zoo("stubborn") as wire:
         await tool(wire, "echo", text="x")

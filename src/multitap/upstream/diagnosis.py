@@ -123,11 +123,8 @@ def _explain(  # noqa: C901, PLR0911, PLR0912 - one line per kind of failure
         case Flooded():
             return FailureCode.FLOOD, str(exc), _NO_SERVER
         case WireClosed() if evidence.pid is not None:
-            return (
-                FailureCode.CRASH,
-                _describe_end(exc, phase, evidence),
-                advice(evidence.stderr) or log,
-            )
+            hint = advice(evidence.stderr) or _after_end(phase, evidence, log)
+            return FailureCode.CRASH, _describe_end(exc, phase, evidence), hint
         case OwnerUnreachable():
             return FailureCode.UNREACHABLE, str(exc), exc.hint or _OWNERS
         case RequestFailed() | WireClosed():
@@ -149,7 +146,16 @@ def _describe_end(exc: WireClosed, phase: Phase, evidence: Evidence) -> str:
     is_up = phase in _UP
     when = "" if is_up else f" during the {phase}"
     line = telling_line(evidence.stderr, is_up=is_up)
+    if not line and evidence.noise and phase is Phase.HANDSHAKE:
+        line = f"it only wrote {evidence.noise_sample!r}"
     return f"{_how_it_ended(exc, evidence.exit_code)}{when}{f': {line}' if line else ''}"
+
+
+def _after_end(phase: Phase, evidence: Evidence, log: str) -> str:
+    """The hint for a program that ended without saying why."""
+    # it had nothing to do here, and no trouble
+    is_done = phase is Phase.HANDSHAKE and evidence.exit_code == 0 and not evidence.stderr
+    return f"{_NO_SERVER}; {log}" if is_done else log
 
 
 def _how_it_ended(exc: WireClosed, code: int | None) -> str:
@@ -192,7 +198,7 @@ _COLOUR = re.compile(r"\N{REPLACEMENT CHARACTER}\[[0-9;]*[A-Za-z]")
 _FRAME = re.compile(r"^[\s|+\-─╰▶\N{MULTIPLICATION SIGN}]+")
 _NPM = re.compile(r"^npm (?:error|ERR!) ?")
 _NPM_DETAIL = re.compile(r"(?:code|errno|syscall|path|dest|cwd|signal|command|A complete log)\b|$")
-_CAUSE = re.compile(r"^(?:cause|caused by): ", re.IGNORECASE)
+_CAUSE = re.compile(r"^(?:cause|caused by|\[cause\]): (?=\w)", re.IGNORECASE)
 _EXCEPTION = re.compile(
     r"^(?:Uncaught )?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Warning)"
     r"(?: \[\w+\])?(?::|$)|^Error(?: \[\w+\])?: |^panic: "
@@ -212,6 +218,16 @@ _UNREACHABLE = re.compile(
     r"|connect call failed|all connection attempts failed|can(?:'t|not) connect to\b",
     re.IGNORECASE,
 )
+_UNTRUSTED = (
+    r"(?i:self[- ]signed certificate|unable to (?:get local|get|verify the first) (?:issuer )?"
+    r"certificate|CERTIFICATE_VERIFY_FAILED|invalid peer certificate"
+    r"|certificate signed by unknown authority)"
+)
+_BARE = re.compile(r"^[A-Z][\w ]+ \(os error \d+\)$")
+"""What the system says, without what it says it of."""
+_GIT = re.compile(r"^fatal: ")
+_OPEN = re.compile(r"[\[{]$")
+_ISSUE = re.compile(r'"message": "(.+)"')
 # not Node's and Python's own warnings about code, which a working server prints as well
 _DEPRECATED = re.compile(
     r"^(?!.*Warning\b).*\b(?:is|been) (?:deprecated|discontinued|archived)\b", re.IGNORECASE
@@ -238,10 +254,15 @@ _DENIED_PATH = re.compile(
 """A path that a program says it may not use, as Node, Python, Rust and shells write it."""
 _CHANGING = re.compile(r"mkdir|unlink|rename|rmdir|symlink|link|copyfile|write|creat|chmod|chown")
 _WEIGHTS = (
-    (re.compile(rf"{_NPM.pattern}|{_CAUSE.pattern}|^Because ", re.IGNORECASE), 5),
+    (re.compile(rf"{_NPM.pattern}|{_CAUSE.pattern}|{_GIT.pattern}|^Because ", re.IGNORECASE), 5),
     (_GROUP, 3),
     # programs go on to say that they stop, or that something took too long
-    (re.compile(rf"^(?!{_IDLE.pattern}).*(?:{_UNREACHABLE.pattern})", re.IGNORECASE), 5),
+    (
+        re.compile(
+            rf"^(?!{_IDLE.pattern}).*(?:{_UNREACHABLE.pattern}|{_UNTRUSTED})", re.IGNORECASE
+        ),
+        5,
+    ),
     (_EXCEPTION, 4),
     (re.compile(rf"^(?:{_IDLE.pattern})", re.IGNORECASE), 0),
     (_DEPRECATED, 4),
@@ -274,7 +295,8 @@ def advice(text: str) -> str | None:
     """Advice, if the output of a program is unambiguous; else None."""
     for pattern, hint in _ADVICE:
         if match := re.search(pattern, text, re.MULTILINE):
-            return hint.format(match[match.lastindex or 0])
+            # more than one group: a host and its port
+            return hint.format(":".join(part for part in match.groups() if part) or match[0])
     return None
 
 
@@ -314,7 +336,8 @@ def _lines(text: str) -> Iterator[str]:
         if not stripped:
             continue
         is_cause = _CAUSE.match(stripped) is not None
-        if not (is_cause and has_cause):  # the first one names the location
+        # the first one names the location
+        if not (is_cause and has_cause) or re.search(_UNTRUSTED, stripped):
             yield stripped
         has_cause = is_cause
 
@@ -327,11 +350,23 @@ def _with_details(lines: list[str], index: int) -> str:
     line = lines[index]
     if _VALIDATION.search(line):  # the field is named below
         return ": ".join(lines[index : index + 3])
-    return _CAUSE.sub("", line)
+    if _OPEN.search(line) and (issue := _ISSUE.search("\n".join(lines[index:]))):
+        return f"{line[:-1].rstrip()} {issue[1]}"
+    line = _CAUSE.sub("", line)
+    return f"{lines[index - 1]}: {line}" if index and _BARE.match(line) else line
 
 
 _UPPER = r"([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)"
 _NPM_SAYS = r"^npm (?:error|ERR!) "
+_PATH_HINT = "`{}` does not exist: check the path in `args`, and `cwd`"
+_SERVICE_HINT = (
+    "nothing listens at {}: start that service, or correct the address in `env` or `args`"
+)
+_NO_INTERPRETER = (
+    "the interpreter in its first line does not exist: correct it; if the file was written on "
+    "Windows, save it with Unix line endings"
+)
+_MODULE_HINT = "install the Python package that provides `{}` where the server runs"
 _ADVICE = (
     (
         (
@@ -346,8 +381,14 @@ _ADVICE = (
         ),
     ),
     (
-        r"No module named '([^']+)'",
-        "install the Python package that provides `{}` where the server runs",
+        # Python names the first part that is missing
+        r"No module named '(\w+\.[\w.]+)'$",
+        "what is installed has no `{}`: try another version of the package",
+    ),
+    (r"No module named '([^']+)'|python[^:\s]*: No module named ([\w.]+)$", _MODULE_HINT),
+    (
+        r"No module named \S+; '([^']+)' is a package and cannot be directly executed",
+        "`{}` is a package without a program of its own: check what follows `-m` in `args`",
     ),
     (
         (
@@ -367,12 +408,25 @@ _ADVICE = (
         "its own code imports `{}`, which does not exist: build or install it again",
     ),
     (
-        r"Cannot find (?:module|package) '((?:[./]|[A-Za-z]:\\)[^']*)'",
-        "`{}` does not exist: check the path in `args`, and `cwd`",
+        (
+            r"Cannot find (?:module|package) '((?:[./]|[A-Za-z]:\\)[^']*)'"
+            r"|can't open file '([^']+)': \[Errno 2\]|Unable to access jarfile (\S+)"
+            r"|Could not read package\.json: .* open '([^']+)'"
+            r"|Failed to spawn: `?([^`\s]*(?:/|\.py\b)[^`\s]*)`?$"
+        ),
+        _PATH_HINT,
+    ),
+    (
+        f'{_NPM_SAYS}Missing script: "([^"]+)"',
+        "its `package.json` has no script `{}`: check `args` and `cwd`",
     ),
     (
         r"Cannot find (?:module|package) '([^']+)'",
         "install the npm package `{}` where the server runs",
+    ),
+    (
+        f"{_NPM_SAYS}code E40[13]$|lack of valid authentication credentials",
+        "the package registry wants a login: check its address, and your token for it",
     ),
     (
         f"{_NPM_SAYS}(?:code E404$|404 )",
@@ -390,6 +444,35 @@ _ADVICE = (
         "the npm package has no program to run: check its name in `args`",
     ),
     (
+        "Package `([^`]+)` does not provide any executables",
+        "the Python package `{}` has no program to run: check its name in `args`",
+    ),
+    (
+        (
+            "^ *fatal: (?:could not read Username|Authentication failed|repository .* not found"
+            "|Could not read from remote repository)"
+        ),
+        "its Git repository cannot be read: check the address, and that you may read it",
+    ),
+    (
+        (
+            r"No such built-in module: node:|The requested module 'node:[\w/]+' does not provide "
+            r"an export named|\b(?:Promise\.(?:withResolvers|try)|Array\.fromAsync"
+            r"|Object\.groupBy) is not a function"
+            r"|ReferenceError: (?:File|fetch|CustomEvent|WebSocket) is not defined"
+            rf"|{_NPM_SAYS}code EBADENGINE$"
+        ),
+        "it needs a newer Node.js: update it, or put a newer one first on PATH",
+    ),
+    (
+        r'Unknown file extension "\.ts"|^\S+\.ts:\d+\n(?:.*\n){1,4}SyntaxError: ',
+        "this Node.js runs no TypeScript: use `npx tsx FILE`, or build it first",
+    ),
+    (
+        "Cannot use import statement outside a module|require is not defined in ES module scope",
+        "Node.js takes it for another kind of module: `.mjs` is for `import`, `.cjs` for `require`",
+    ),
+    (
         "was not found in the package registry|No matching distribution found for",
         "there is no such Python package: check its name in `args`",
     ),
@@ -402,6 +485,10 @@ _ADVICE = (
         "it needs {}: `uvx --python VERSION …` chooses one",
     ),
     (
+        r"No interpreter found for (Python .+?) in |requires a different Python: \S+ not in '(.+)'",
+        "no fitting Python was found, it needs {}: `uv python install VERSION` adds one",
+    ),
+    (
         "externally-managed-environment",
         "the system's Python accepts no packages: use `uvx`, `pipx run` or a virtual environment",
     ),
@@ -410,12 +497,23 @@ _ADVICE = (
         "its package cannot be written where it belongs: check who owns that folder",
     ),
     (
-        f"{_NPM_SAYS}code ENOSPC$|No space left on device",
+        f"(?i){_NPM_SAYS}code ENOSPC$|No space left on device",
         "the disk is full: make room, then try again",
     ),
     (
         f"{_NPM_SAYS}code EINTEGRITY$",
         "the download was damaged: `npm cache verify`, then try again",
+    ),
+    (
+        "THESE PACKAGES DO NOT MATCH THE HASHES|Hash mismatch for `",
+        "what was downloaded is not what was expected: change the hashes if you trust it",
+    ),
+    (
+        _UNTRUSTED,
+        (
+            "a certificate is not trusted: name its authority in `NODE_EXTRA_CA_CERTS` or "
+            "`SSL_CERT_FILE`"
+        ),
     ),
     (
         (
@@ -449,8 +547,17 @@ _ADVICE = (
         "a host name cannot be resolved: check the network",
     ),
     (
-        r"connect ECONNREFUSED ([\w.:\[\]-]+:\d+)",
-        "nothing listens at {}: start that service, or correct the address in `env` or `args`",
+        (
+            r"connect ECONNREFUSED ([\w.:\[\]-]+:\d+)|Connect call failed \('([^']+)', (\d+)"
+            r"|Error 111 connecting to ([\w.-]+:\d+)"
+            r"|dial tcp (\S+:\d+): connect: connection refused"
+            r'|connection to server at "([^"]+)".*, port (\d+) failed: Connection refused'
+        ),
+        _SERVICE_HINT,
+    ),
+    (
+        r"\[Errno 111\] Connection refused",
+        "a service that it uses is not there: start it, or correct its address in `env` or `args`",
     ),
     (
         "(?i)EADDRINUSE|Address already in use",
@@ -459,24 +566,73 @@ _ADVICE = (
     (
         (
             "(?i)unrecognized arguments?:|no such option|unknown option|unexpected argument"
-            "|unknown argument"
+            "|unknown argument|unknown flag:|bad option: -|flag provided but not defined"
         ),
         "it does not know one of its arguments: check `args`",
+    ),
+    (
+        (
+            "the following arguments are required:|following required arguments were not provided"
+            "|(?i:missing required (?:argument|option)|missing (?:argument|option) ')"
+            "|as a command-line argument$"
+        ),
+        "it needs another argument: add it to `args`",
+    ),
+    (
+        r"env: \W[\w./+-]+\\r|\^M: bad interpreter|cannot execute: required file not found",
+        _NO_INTERPRETER,
+    ),
+    (
+        "Exec format error|cannot execute binary file|spawn Unknown system error -8",
+        "it was built for another system or processor: install the one for this machine",
+    ),
+    (
+        (
+            r"error while loading shared libraries: ([^\s:]+)"
+            r"|\b(lib[\w.+-]+\.so[\d.]*): cannot open shared object file"
+        ),
+        "install the system's library `{}`",
+    ),
+    (
+        "the input device is not a TTY",
+        "leave `-t` out of the options of `docker run`; `-i` stays",
+    ),
+    (
+        "(?i)setRawMode is not a function|Raw mode is not supported|Inappropriate ioctl for device",
+        "it expects a terminal: it may need an argument such as `stdio`, or its settings",
+    ),
+    (
+        "JavaScript heap out of memory",
+        "it needs more memory: set `NODE_OPTIONS` to `--max-old-space-size=4096` in `env`",
+    ),
+    (
+        "locale.Error: unsupported locale setting",
+        "its locale does not exist here: set `LC_ALL` to `C.UTF-8` in `env`",
+    ),
+    (
+        r"Unicode(?:De|En)codeError: 'ascii' codec",
+        "it takes all text for ASCII: set `PYTHONUTF8` to `1` in `env`",
     ),
     (
         (
             r"(?:sh: (?:line )?\d+: |^(?:ba|z)?sh: |env: \W)([\w.@+-]+)\W?: "
             "(?:command not found|not found|No such file)|^([\\w.@+-]+): command not found"
             "|command not found: ([\\w.@+-]+)"
-            "|Failed to spawn: `([^`]+)`"
+            "|Failed to spawn: `?([^`\\s]+)`?$"
         ),
         "install `{}`, or check that it is on PATH",
     ),
-    ("Cannot connect to the Docker daemon", "start Docker, or check that you may use it"),
+    (
+        "Cannot connect to the Docker daemon|failed to connect to the docker API",
+        "start Docker, or check that you may use it",
+    ),
     (
         (
             rf"^KeyError: '{_UPPER}'$|\b{_UPPER}\b['\"`]? (?:environment variable )?"
             "(?:is (?:required|missing|not set|undefined)|must be (?:set|provided)|not set)"
+            rf"|\b[Ss]et(?:ting)? (?:the )?['\"`]?{_UPPER}['\"`]? environment variable"
+            r"|\b[Ss]et ([A-Z][A-Z0-9_]+(?: and [A-Z][A-Z0-9_]+)*) environment variables"
+            rf"|[Mm]issing (?:required )?environment variables?:? ['\"`]?{_UPPER}"
         ),
         "set `{}` in `env` of its configuration",
     ),

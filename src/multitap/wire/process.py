@@ -42,6 +42,10 @@ _START = 30.0
 long for a processor, and callers have limits of their own."""
 
 
+_HEAD = 256  # bytes of a program, where its interpreter or its kind is
+_BUILT = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe")
+"""How programs begin that were compiled, for Linux, Windows and macOS."""
+
 OnReport = Callable[[str, Any], None]
 """Takes `refused` with an address, `denied` with a path that it must not change, `crowded` with the
 number of processes that it may have, or `used` with whether a path is changed, and the path."""
@@ -309,10 +313,23 @@ def _cannot_start(exc: OSError, program: str, cwd: Path | None) -> CannotStart:
             hint='`multitap doctor` says what it can do; `sandbox = "off"` starts it without',
             missing=True,
         )
-    if exc.errno == errno.ENOEXEC:
+    head = _head(program) if exc.errno in {errno.ENOEXEC, errno.ENOENT} else b""
+    if head.startswith(b"#!"):
+        interpreter = head[2:].partition(b"\n")[0].strip(b" ").partition(b" ")[0].decode("latin-1")
+        return CannotStart(
+            f"{program!r} cannot be started: there is no {interpreter!r}, which its first line "
+            "names",
+            hint="it was written on Windows: save it with Unix line endings"
+            if interpreter.endswith("\r")
+            else "install that interpreter, or correct the line",
+            missing=True,
+        )
+    if exc.errno == errno.ENOEXEC or head:
         return CannotStart(
             f"{program!r} is not a program this system can run",
-            hint="a script needs a first line such as `#!/usr/bin/env python3`, or its interpreter "
+            hint="it was built for another system or processor: install the one for this machine"
+            if head.startswith(_BUILT)
+            else "a script needs a first line such as `#!/usr/bin/env python3`, or its interpreter "
             "as the command",
             missing=True,
         )
@@ -324,6 +341,15 @@ def _cannot_start(exc: OSError, program: str, cwd: Path | None) -> CannotStart:
         else "the system is short of processes or memory; it will be tried again",
         missing=permanent,
     )
+
+
+def _head(program: str) -> bytes:
+    """The beginning of a file; empty if it cannot be read."""
+    try:
+        with Path(program).open("rb") as file:
+            return file.read(_HEAD)
+    except OSError:
+        return b""
 
 
 @asynccontextmanager

@@ -329,12 +329,14 @@ def not_reading(wire):
 
 async def give_up(wire, number, size):
     """Call that often, and cancel all calls while the server does not read."""
+    few = PIPE * 3 // 4 // size  # the others find a pipe that is nearly full
     with not_reading(wire):
         async with anyio.create_task_group() as tasks:
-            for _ in range(number):
+            for at in range(number):
                 tasks.start_soon(lambda: tool(wire, "echo", timeout=PATIENCE, text="x" * size))
-            await anyio.wait_all_tasks_blocked()
-            await anyio.lowlevel.checkpoint()  # several are written together, in the next turn
+                if at in {few, number - 1}:
+                    await anyio.wait_all_tasks_blocked()
+                    await anyio.lowlevel.checkpoint()  # several are written in the next turn
             tasks.cancel_scope.cancel()
 
 
@@ -352,7 +354,7 @@ def test_a_call_that_was_not_written_leaves_with_its_caller(tmp_path, run, size)
     run(calls())
 
     executed = ledger.calls.count("echo")
-    assert executed <= 2 * PIPE // size + 2  # what the pipe took, and what is written at once
+    assert executed <= PIPE // size + 2  # what the pipe took, and the one that was begun
     assert len(ledger.cancelled) == executed
 
 

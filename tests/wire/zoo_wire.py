@@ -30,6 +30,7 @@ async def zoo(mode, *options, log=None, env=None, handshake=True, **settings):
 async def shake_hands(wire):
     await ask_on(wire, "initialize", INITIALIZE, timeout=10)
     await wire.notify("notifications/initialized", None)
+    wire.establish(INITIALIZE["protocolVersion"], stateless=False)
 
 
 async def tool(wire, name, timeout=5.0, **arguments):

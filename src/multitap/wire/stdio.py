@@ -331,6 +331,7 @@ class _Pipes:
             os.close(fd)
         # before the transport gets the pipe, which it closes at once if it has no reader
         receipt = self._receipt = stdin.receipt = ReadReceipt(self._stdin)
+        stdin.fd = self._stdin
         self._writer, _ = await loop.connect_write_pipe(lambda: stdin, self._end(self._stdin))
         # whatever the pipe does not take is held back by the writer, which can still drop it
         self._writer.set_write_buffer_limits(high=0)
@@ -394,8 +395,11 @@ class LineWriter(asyncio.BaseProtocol):
         """Answers, notifications and cancellations, which go first."""
         self._full = False
         self.receipt: ReadReceipt | None = None
+        self.fd: int | None = None
+        """The pipe of the transport; None: what it does not take at once is not held back."""
         self._transport: _Writable | None = None
-        self._lines: list[bytes] = []
+        self._lines: dict[object, bytes] = {}
+        """Those of this turn, by their request; those of other messages by an object."""
         self._size = 0
         """The bytes of these lines."""
         self._pending: Mapping[RequestId, PendingRequest] = {}
@@ -419,25 +423,25 @@ class LineWriter(asyncio.BaseProtocol):
         With several pending requests, messages of one turn are written together, because each
         write is a system call.
         """
+        line = line_of(message)
         if self._full:
             if pending_request is not None:
-                self._held[pending_request] = message
+                self._held[pending_request] = line
             elif len(self._held_notes) < INBOUND_REQUESTS:
-                self._held_notes.append(message)
+                self._held_notes.append(line)
             return  # otherwise dropped: a server that asks and does not read gets no answer
         if pending_request is not None:
             pending_request.sent = True
-        line = line_of(message)
         # a single call would only wait for a turn of the loop
         if len(self._pending) < _SEVERAL or len(message) > _JOINED:
             receipt = self.receipt
             if self._lines or (receipt is not None and receipt.is_open):
-                self._lines.append(line)
+                self._lines[pending_request or object()] = line
                 self.flush()
             elif self._transport is not None:
                 self._transport.write(line)
             return
-        self._lines.append(line)
+        self._lines[pending_request or object()] = line
         self._size += len(line)
         if self._size > _JOINED:
             self.flush()
@@ -447,26 +451,62 @@ class LineWriter(asyncio.BaseProtocol):
     def call_off(self, message: bytes) -> None:
         """Send a cancellation; it is never dropped: the request was written, and may run."""
         if self._full:
-            self._held_notes.append(message)
+            self._held_notes.append(line_of(message))
         else:
             self.send(message)
 
     def withdraw(self, pending_request: PendingRequest) -> None:
         """Drop a request that is not written yet."""
-        if self._held.pop(pending_request, None) is None and self._lines and pending_request.sent:
-            line = line_of(pending_request.message())
-            if line in self._lines:  # it was to be written with others of this turn
-                self._lines.remove(line)
-                pending_request.sent = False
+        # or it was to be written with others of this turn
+        if (
+            self._held.pop(pending_request, None) is None
+            and self._lines.pop(pending_request, None) is not None
+        ):
+            pending_request.sent = False
 
     def flush(self) -> None:
-        lines, self._lines, self._size = self._lines, [], 0
-        if lines and self._transport is not None:
-            data = lines[0] if len(lines) == 1 else b"".join(lines)
-            if self.receipt is not None:
-                data = self.receipt.write_first(data)
-            if data:
-                self._transport.write(data)
+        lines, self._lines, self._size = self._lines, {}, 0
+        if not lines or self._transport is None:
+            return
+        data, receipt = b"".join(lines.values()), self.receipt
+        if receipt is not None and receipt.is_open:
+            data = receipt.write_first(data)
+        elif self.fd is not None and len(lines) > 1 and not self._full:
+            self._write_whole(lines, data, self.fd, self._transport)
+            return
+        if data:
+            self._transport.write(data)
+
+    def _write_whole(
+        self, lines: Mapping[object, bytes], data: bytes, fd: int, transport: _Writable
+    ) -> None:
+        """Write the lines that the pipe takes, and hold back those of which it takes nothing.
+
+        A transport would keep them all, out of reach of `withdraw`.
+        """
+        waiting = deque(lines.items())
+        while waiting and not self._full:
+            try:
+                written = os.write(fd, data)
+            except BlockingIOError:
+                written = 0
+            except OSError:  # the reader is gone; the transport has to find that out
+                transport.write(data)
+                return
+            while waiting and len(waiting[0][1]) <= written:
+                written -= len(waiting.popleft()[1])
+            if waiting:
+                # one that was begun has to be completed; and a transport waits only with something
+                transport.write(waiting.popleft()[1][written:])
+                data = b"".join(line for _, line in waiting)
+        while waiting:
+            key, line = waiting.pop()
+            if isinstance(key, PendingRequest):
+                key.sent = False
+                self._held[key] = line
+                self._held.move_to_end(key, last=False)
+            else:
+                self._held_notes.appendleft(line)
 
     def pause_writing(self) -> None:
         self._full = True
@@ -476,12 +516,12 @@ class LineWriter(asyncio.BaseProtocol):
         while not self._full and (self._held_notes or self._held):
             while self._size <= _JOINED and (self._held_notes or self._held):
                 if self._held_notes:
-                    message = self._held_notes.popleft()
+                    line = self._lines[object()] = self._held_notes.popleft()
                 else:
-                    pending_request, message = self._held.popitem(last=False)
+                    pending_request, line = self._held.popitem(last=False)
+                    self._lines[pending_request] = line
                     pending_request.sent = True
-                self._lines.append(line_of(message))
-                self._size += len(message)
+                self._size += len(line)
             self.flush()
 
     def clear(self) -> None:

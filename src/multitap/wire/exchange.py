@@ -340,9 +340,10 @@ class Exchange:
                 need not know.
         """
         self.pending_requests.leave(pending, answered=isinstance(exc, RpcError))
+        if pending.answer is None:
+            self.pending_requests.give_up(pending)
         if not isinstance(exc, asyncio.CancelledError | AnswerTimeout):
             return
-        self.pending_requests.give_up(pending)
         if call_off is not None and pending.sent and not self.closed.is_set():
             reason = "timed out" if isinstance(exc, AnswerTimeout) else "no longer wanted"
             call_off(jsonrpc.cancellation(pending.id, reason))
@@ -390,18 +391,15 @@ class Exchange:
             self.inbound_messages.noise(data)
 
     def fail_damaged(self, data: bytes, fault: AnswerInvalid) -> None:
-        """Fail the request of a damaged answer, if its id can be found."""
-        hit = jsonrpc.recover_ids(data, self.pending_requests)
-        if (
-            not hit
-            and jsonrpc.looks_like_an_answer(data)
-            and (only := self.pending_requests.only())
-        ):
-            hit = {only.id}
-        for request_id in hit:
-            if (pending := self.pending_requests.get(request_id)) is not None:
-                pending.settle(fault)
-        self.inbound_messages.noise(data)
+        """Fail the request of a damaged answer, if its id can be found; other lines are junk."""
+        pending_requests = self.pending_requests
+        ids = jsonrpc.recover_ids(data)
+        hit = [pending for pending in map(pending_requests.get, ids) if pending is not None]
+        if not hit and jsonrpc.looks_like_an_answer(data) and (only := pending_requests.only()):
+            hit = [only]
+        is_answer = [pending.settle(fault) for pending in hit]
+        if not any(is_answer) and not any(map(pending_requests.is_late, ids)):
+            self.inbound_messages.noise(data)
 
     def close(self, fault: WireFault | None, spare: PendingRequest | None = None) -> None:
         """Close: all pending requests fail, except `spare`."""
@@ -417,9 +415,13 @@ class Exchange:
             return False
         if message.id is None:
             pending = self.pending_requests.only() if len(message.error) else None
-            return pending is not None and pending.settle(message)
+            if pending is None or not pending.settle(message):
+                return False
+            self.pending_requests.give_up(pending)  # it was a guess: its own may still come
+            return True
         if (twin := self._twin(message.id)) is not None:
             twin.settle(AnswerInvalid("the id of the answer has the wrong type", sent=True))
+            return True
         return self.pending_requests.is_late(message.id)
 
     def _twin(self, request_id: RequestId) -> PendingRequest | None:

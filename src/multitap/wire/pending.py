@@ -327,9 +327,6 @@ class PendingRequests:
         self._owed -= 1
         return True
 
-    def __contains__(self, request_id: object) -> bool:
-        return request_id in self.by_id
-
     def __len__(self) -> int:
         return len(self.by_id)
 

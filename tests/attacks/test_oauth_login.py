@@ -528,7 +528,7 @@ async def test_tokens_do_not_follow_a_redirect_to_another_origin():
             account = Account("guarded", config, storage=LoginStorage(TokenStore()), tasks=tasks)
             async with open_streamable(config, authorizer=account) as wire:
                 with pytest.raises(WireFault, match="another origin"):
-                    await ask(wire, "ping", {}, timeout=5)
+                    await ask(wire, "ping", {}, timeout=PATIENCE)
 
     assert bird.connections == 0
 

@@ -165,7 +165,7 @@ def client_of(public, person, memory):
 @asynccontextmanager
 async def session_of(public, auth):
     async with (
-        httpx2.AsyncClient(auth=auth, timeout=20) as client,
+        httpx2.AsyncClient(auth=auth, timeout=PATIENCE) as client,
         streamable_http_client(f"{public}/mcp", http_client=client) as streams,
         ClientSession(streams[0], streams[1]) as session,
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE, wait_for
 
 PROGRAM = shutil.which("redis-server") or shutil.which("valkey-server")
 needs_redis = pytest.mark.skipif(PROGRAM is None, reason="there is no redis-server")
@@ -55,7 +55,7 @@ class RedisServer:
 
     def ask(self, *words):
         """The first line of Redis's answer to a command."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as line:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as line:
             line.sendall(" ".join(words).encode() + b"\r\n")
             return line.recv(4096).decode().strip()
 

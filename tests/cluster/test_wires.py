@@ -87,7 +87,7 @@ async def test_progress_travels_and_restarts_the_time(tmp_path, era):
     seen = []
     async with two_nodes(tmp_path, zoo=zoo("good", "--era", era)) as nodes:
         _, other = await pair(nodes, "zoo")
-        context = CallContext(on_progress=lambda *one: seen.append(one), timeout=5)
+        context = CallContext(on_progress=lambda *one: seen.append(one), timeout=PATIENCE)
         result = await other.hub.call(
             "zoo_progress", {"steps": 3, "interval": 0.01}, context=context
         )

@@ -64,7 +64,9 @@ def test_a_second_gateway_does_not_share_the_port(tmp_path):
             *(sys.executable, "-m", "multitap", "--config", str(config), "serve"),
             *("--http", f"127.0.0.1:{gateway.port}", "--workers", "2"),
         ]
-        second = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        second = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
 
     assert second.returncode == 3
     assert "Address already in use" in second.stderr

@@ -89,7 +89,7 @@ class Neighbour:
     async def run(self):
         while True:
             worked = time.thread_time()
-            await ask_on(self._wire, "ping", None, timeout=5)
+            await ask_on(self._wire, "ping", None, timeout=PATIENCE)
             self.longest = max(self.longest, time.thread_time() - worked)
             self.growth = max(self.growth, memory() - self._before)
             self.calls += 1
@@ -110,7 +110,7 @@ def wired(web, place, kind, limits=LIMITS):
 async def begin(wire):
     wire.attach(Listener())
     if wire.kind == "streamable-http":
-        await ask_on(wire, "initialize", {}, timeout=5, cancellable=False)
+        await ask_on(wire, "initialize", {}, timeout=PATIENCE, cancellable=False)
         wire.establish("2025-11-25", stateless=False)
 
 
@@ -155,7 +155,7 @@ async def test_after_and_during_a_flood_of_messages_others_are_answered(web, pla
             with pytest.raises(WireFault):
                 await ask_on(wire, "tools/call", {}, timeout=CALL)
         for _ in range(2):
-            await ask_on(wire, "ping", None, timeout=10)
+            await ask_on(wire, "ping", None, timeout=PATIENCE)
 
         assert not wire.closed.is_set()
 
@@ -174,7 +174,7 @@ async def test_a_server_that_sends_nothing_but_junk_is_cut_off(web, place, kind)
         assert isinstance(wire.fault, Flooded)
         assert "65,536 bytes of junk" in str(wire.fault)
         with pytest.raises(Flooded):
-            await ask_on(wire, "ping", None, timeout=5)
+            await ask_on(wire, "ping", None, timeout=PATIENCE)
 
 
 async def test_a_call_whose_answer_is_nothing_but_junk_fails_with_that_reason(web):
@@ -182,12 +182,12 @@ async def test_a_call_whose_answer_is_nothing_but_junk_fails_with_that_reason(we
     async with wired(web, "call", "comments", limits) as wire:
         await begin(wire)
         with pytest.raises(Flooded, match="65,536 bytes of junk"):
-            await ask_on(wire, "tools/call", {}, timeout=20)
+            await ask_on(wire, "tools/call", {}, timeout=PATIENCE)
 
 
 async def test_a_launched_call_is_reported_too(web):
     limits = Limits(message=2**16, junk=2**16)
     async with wired(web, "call", "comments", limits) as wire:
         await begin(wire)
-        launched = Launched(wire, wire._tasks, "tools/call", {}, timeout=20)
+        launched = Launched(wire, wire._tasks, "tools/call", {}, timeout=PATIENCE)
         assert isinstance(await launched.get(), Flooded)

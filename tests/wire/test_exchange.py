@@ -14,6 +14,7 @@ from multitap.wire.exchange import Exchange
 from multitap.wire.jsonrpc import RpcError
 from multitap.wire.lines import LineReader
 from multitap.wire.stdio import LineWriter, StdioWire, _Output
+from tests.waiting import PATIENCE
 from tests.wire.asking import ask as ask_on
 
 json = st.recursive(
@@ -81,7 +82,7 @@ def test_no_line_stops_the_reader(stream):
                 reader.data_received(line + b"\n")
 
             async def ask():
-                answer.append(await ask_on(wire, "ping", None, timeout=5))
+                answer.append(await ask_on(wire, "ping", None, timeout=PATIENCE))
 
             tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
@@ -102,7 +103,7 @@ async def ask(line):
 
         async def request():
             try:
-                outcome.append(await ask_on(wire, "x", None, timeout=5))
+                outcome.append(await ask_on(wire, "x", None, timeout=PATIENCE))
             except (AnswerInvalid, RpcError) as exc:
                 outcome.append(exc)
 
@@ -128,7 +129,7 @@ async def test_ids_are_not_guessable():
 
 
 async def _ask_and_forget(wire):
-    await ask_on(wire, "x", None, timeout=60, cancellable=False)
+    await ask_on(wire, "x", None, timeout=PATIENCE, cancellable=False)
 
 
 async def test_an_answer_under_the_id_as_text_fails_at_once():
@@ -152,7 +153,7 @@ async def test_an_answer_is_taken_once():
         answers = []
 
         async def request():
-            answers.append(await ask_on(wire, "x", None, timeout=5))
+            answers.append(await ask_on(wire, "x", None, timeout=PATIENCE))
 
         tasks.start_soon(request)
         await anyio.wait_all_tasks_blocked()

@@ -90,15 +90,17 @@ async def test_the_sdks_own_server_is_understood():
     with served(toolbox().sse_app()) as url:
         async with open_sse(HttpServer(url=f"{url}/sse")) as wire:
             wire.attach(listener)
-            await ask_on(wire, "initialize", hello, timeout=5, cancellable=False)
+            await ask_on(wire, "initialize", hello, timeout=PATIENCE, cancellable=False)
             wire.establish("2025-11-25", stateless=False)
             await wire.notify("notifications/initialized", None)
-            raw = await ask_on(wire, "tools/call", {"name": "ask", "arguments": {}}, timeout=5)
+            raw = await ask_on(
+                wire, "tools/call", {"name": "ask", "arguments": {}}, timeout=PATIENCE
+            )
             await ask_on(
                 wire,
                 "tools/call",
                 {"name": "count", "arguments": {"to": 3}},
-                timeout=5,
+                timeout=PATIENCE,
                 on_progress=lambda progress, *_: reports.append(progress),
             )
 
@@ -189,7 +191,7 @@ async def test_a_failed_post_is_its_requests_failure_only():
 
         assert failure.value.sent
         assert len(web.of("tools/call")) == 1
-        assert await ask_on(wire, "ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=PATIENCE)
 
 
 async def test_a_refused_post_fails_in_the_servers_words():
@@ -272,7 +274,7 @@ async def test_answers_find_their_questions_in_any_order():
     answers: dict[int, Any] = {}
 
     async def ask(wire: LegacySseWire, number: int):
-        raw = await ask_on(wire, "tools/call", {"name": number}, timeout=5)
+        raw = await ask_on(wire, "tools/call", {"name": number}, timeout=PATIENCE)
         answers[number] = msgspec.json.decode(raw)["said"]
 
     async with wired(Legacy(call=slow)) as (_, wire), anyio.create_task_group() as tasks:
@@ -295,7 +297,7 @@ async def test_a_bad_answer_fails_its_request_at_once(body: bytes):
     async with wired(Legacy(call=bad)) as (_, wire):
         with pytest.raises(AnswerInvalid):
             await call(wire)
-        assert await ask_on(wire, "ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=PATIENCE)
 
 
 async def test_an_oversized_answer_fails_its_request_and_the_stream_goes_on():
@@ -306,7 +308,7 @@ async def test_an_oversized_answer_fails_its_request_and_the_stream_goes_on():
     async with wired(Legacy(call=large), limits=Limits(message=1024)) as (_, wire):
         with pytest.raises(AnswerInvalid, match=r"1,024 bytes of `limits\.message`"):
             await call(wire)
-        assert await ask_on(wire, "ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=PATIENCE)
 
 
 async def test_an_error_without_an_id_is_for_the_only_one_who_asked():
@@ -390,9 +392,9 @@ async def test_a_call_that_is_given_up_at_any_point_of_its_way_does_not_run():
             wire.establish("2025-11-25", stateless=False)
             for turns in range(25):
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(lambda: tool(wire, "wait", timeout=60))
+                    tasks.start_soon(lambda: tool(wire, "wait", timeout=PATIENCE))
                     for _ in range(turns):
                         await anyio.lowlevel.checkpoint()
                     tasks.cancel_scope.cancel()
-            await ask_on(wire, "tools/list", {}, timeout=5)
+            await ask_on(wire, "tools/list", {}, timeout=PATIENCE)
             await until(lambda: waiting.begun == waiting.ended)

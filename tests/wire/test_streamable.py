@@ -53,7 +53,7 @@ async def wired(
     ):
         wire.attach(listener or Listener())
         if era == "old":
-            await ask_on(wire, "initialize", {}, timeout=5, cancellable=False)
+            await ask_on(wire, "initialize", {}, timeout=PATIENCE, cancellable=False)
             wire.establish("2025-11-25", stateless=False)
         elif era == "new":
             wire.establish("2026-07-28", stateless=True)
@@ -89,14 +89,14 @@ async def shake_hands(wire: StreamableWire) -> None:
         "capabilities": {"elicitation": {}},
         "clientInfo": {"name": "test", "version": "0"},
     }
-    await ask_on(wire, "initialize", hello, timeout=5, cancellable=False)
+    await ask_on(wire, "initialize", hello, timeout=PATIENCE, cancellable=False)
     wire.establish("2025-11-25", stateless=False)
     await wire.notify("notifications/initialized", None)
 
 
 async def use(wire: StreamableWire, tool: str, **arguments: Any) -> Any:
     params = {"name": tool, "arguments": arguments}
-    return msgspec.json.decode(await ask_on(wire, "tools/call", params, timeout=5))
+    return msgspec.json.decode(await ask_on(wire, "tools/call", params, timeout=PATIENCE))
 
 
 @pytest.mark.parametrize("options", SDK.values(), ids=SDK)
@@ -130,7 +130,7 @@ async def test_the_sdks_own_server_is_understood_without_a_handshake():
                 wire,
                 "tools/call",
                 {"name": "count", "arguments": {"to": 3}, "_meta": stamp},
-                timeout=5,
+                timeout=PATIENCE,
                 headers=headers,
                 on_progress=lambda progress, *_: reports.append(progress),
             )
@@ -155,7 +155,7 @@ async def test_the_sdks_own_server_asks_and_announces():
 
 async def test_a_json_answer_comes_back_undecoded():
     async with wired(zoo.polite) as (_, wire):
-        raw = await ask_on(wire, "tools/call", {"name": "t"}, timeout=5)
+        raw = await ask_on(wire, "tools/call", {"name": "t"}, timeout=PATIENCE)
 
     assert isinstance(raw, Raw)
     assert msgspec.json.decode(raw)["echo"]["name"] == "t"
@@ -181,7 +181,7 @@ async def test_an_event_stream_is_an_answer_too():
 
 async def test_params_that_are_encoded_already_are_sent_as_they_are():
     async with wired(zoo.polite) as (server, wire):
-        await ask_on(wire, "tools/call", {"arguments": Raw(b'{"a": 1}')}, timeout=5)
+        await ask_on(wire, "tools/call", {"arguments": Raw(b'{"a": 1}')}, timeout=PATIENCE)
 
     assert b'"arguments":{"a": 1}' in server.of("tools/call")[0].body
 
@@ -265,7 +265,7 @@ async def test_a_connection_that_breaks_after_the_request_fails_it_once(fault: H
         assert failure.value.sent
         assert len(server.of("tools/call")) == 1
         assert not wire.closed.is_set()
-        assert await ask_on(wire, "ping", None, timeout=5)
+        assert await ask_on(wire, "ping", None, timeout=PATIENCE)
 
 
 async def test_one_failed_request_does_not_disturb_the_others():
@@ -281,7 +281,7 @@ async def test_one_failed_request_does_not_disturb_the_others():
     async with wired(creature(call=moody)) as (_, wire), anyio.create_task_group() as tasks:
         tasks.start_soon(call, wire)
         with pytest.raises(RequestFailed):
-            await ask_on(wire, "tools/call", {"fail": True}, timeout=5)
+            await ask_on(wire, "tools/call", {"fail": True}, timeout=PATIENCE)
         failed.set()
 
 
@@ -409,7 +409,7 @@ async def test_a_server_that_takes_no_posts_does_not_speak_this_transport(status
 
     async with wired(elsewhere, None) as (_, wire):
         with pytest.raises(WrongProtocol, match="Cannot POST"):
-            await ask_on(wire, "initialize", {}, timeout=5)
+            await ask_on(wire, "initialize", {}, timeout=PATIENCE)
 
 
 async def test_an_overloaded_server_says_when_to_come_back():
@@ -472,7 +472,7 @@ async def test_sixteen_megabytes_are_read_whole(kind: str):
             await caller.end_events()
 
     async with wired(creature(call=large)) as (_, wire):
-        assert await call(wire, timeout=10) == {"text": text}
+        assert await call(wire, timeout=PATIENCE) == {"text": text}
 
 
 @pytest.mark.parametrize("status", [307, 308])
@@ -613,7 +613,7 @@ async def test_a_farewell_nobody_answers_does_not_hold_up_the_close():
             serve(creature(DELETE=zoo.silent)) as server,
             open_streamable(HttpServer(url=server.url)) as wire,
         ):
-            await ask_on(wire, "initialize", {}, timeout=5)
+            await ask_on(wire, "initialize", {}, timeout=PATIENCE)
 
     assert server.of("DELETE")
 
@@ -667,7 +667,7 @@ async def test_a_forgotten_session_ends_the_calls_under_way():
 
     async def slow(wire: StreamableWire):
         with pytest.raises(SessionLost) as failure:
-            await ask_on(wire, "tools/call", {"name": "slow"}, timeout=5)
+            await ask_on(wire, "tools/call", {"name": "slow"}, timeout=PATIENCE)
         assert failure.value.sent
 
     async with wired(creature(call=forgetful)) as (_, wire), anyio.create_task_group() as tasks:
@@ -1022,7 +1022,7 @@ async def test_a_flood_does_not_hold_up_the_others():
     async with wired(creature(call=zoo.flood)) as (_, wire), anyio.create_task_group() as tasks:
         tasks.start_soon(flooded, wire)
         while True:
-            await ask_on(wire, "ping", None, timeout=5, cancellable=False)
+            await ask_on(wire, "ping", None, timeout=PATIENCE, cancellable=False)
             served += 1
 
     assert served >= 3
@@ -1068,7 +1068,7 @@ async def test_what_cannot_be_cancelled_is_not():
     async with wired(creature(call=zoo.silent)) as (server, wire):
         with pytest.raises(AnswerTimeout):
             await call(wire, timeout=0.1, cancellable=False)
-        await ask_on(wire, "ping", None, timeout=5)
+        await ask_on(wire, "ping", None, timeout=PATIENCE)
 
     assert not server.of("notifications/cancelled")
 

@@ -7,6 +7,7 @@ import msgspec
 from multitap.config import StdioServer
 from multitap.wire.process import open_spawner
 from multitap.wire.stdio import open_stdio
+from tests.waiting import PATIENCE
 from tests.wire.asking import ask as ask_on
 from tests.zoo.modes import command
 
@@ -28,12 +29,12 @@ async def zoo(mode, *options, log=None, env=None, handshake=True, **settings):
 
 
 async def shake_hands(wire):
-    await ask_on(wire, "initialize", INITIALIZE, timeout=10)
+    await ask_on(wire, "initialize", INITIALIZE, timeout=PATIENCE)
     await wire.notify("notifications/initialized", None)
     wire.establish(INITIALIZE["protocolVersion"], stateless=False)
 
 
-async def tool(wire, name, timeout=5.0, **arguments):
+async def tool(wire, name, timeout=PATIENCE, **arguments):
     result = await ask_on(
         wire, "tools/call", {"name": name, "arguments": arguments}, timeout=timeout
     )

@@ -8,6 +8,7 @@ import sys
 import urllib.request
 
 from tests.cli.conftest import zoo
+from tests.waiting import PATIENCE
 from tests.zoo.modes import command
 
 GOOD = shlex.join(command("good", "--era", "handshake"))
@@ -113,7 +114,7 @@ def test_the_tree_of_a_request_is_printed_without_a_collector(multitap, configur
             "mcp-name": "zoo_echo",
         }
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
-        answer = urllib.request.urlopen(request, timeout=30).read()
+        answer = urllib.request.urlopen(request, timeout=PATIENCE).read()
         listed = multitap("trace --requests --json")
         (span,) = [span for span in json.loads(listed.out) if span["name"] == "tools/call zoo_echo"]
         shown = multitap(f"trace {span['context']['trace_id'][:12]}")

@@ -20,7 +20,7 @@ from multitap.http.server.server import bind, open_http_server
 from multitap.http.server.tls import ServerTls, TlsFiles
 from tests.gateway.hostile.raw import Line, http
 from tests.http.server.certificates import issue
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 
 
 @pytest.fixture(params=[True, False], ids=["uvloop", "asyncio"])
@@ -166,7 +166,9 @@ def test_a_gateway_serves_over_tls(tmp_path):
             lines = (re.search(r"https://127.0.0.1:\d+", line) for line in gateway.stderr)
             url = next(match for match in lines if match)[0]
             context = ssl.create_default_context(cafile=own.cert)
-            with urllib.request.urlopen(f"{url}/health", context=context, timeout=30) as response:
+            with urllib.request.urlopen(
+                f"{url}/health", context=context, timeout=PATIENCE
+            ) as response:
                 health = json.load(response)
             gateway.send_signal(signal.SIGTERM)
             gateway.communicate()

@@ -17,6 +17,7 @@ from tests.module_life import anyio_backend, nothing_left
 from tests.screens import hostile_server
 from tests.screens.chromium import PROGRAM, open_chromium
 from tests.screens.served import open_served
+from tests.waiting import PATIENCE
 from tests.zoo.modes import SERVER
 
 __all__ = ["anyio_backend", "nothing_left"]
@@ -541,7 +542,7 @@ def _axe(folder):
             [npm, "install", "--prefix", folder, "--ignore-scripts", "--no-audit", "axe-core@4"],
             capture_output=True,
             check=False,
-            timeout=50,
+            timeout=PATIENCE,
         )
         if done.returncode:
             pytest.skip("axe-core cannot be fetched")

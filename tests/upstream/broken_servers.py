@@ -658,6 +658,13 @@ Please provide a database URL as a command-line argument
         "Please provide a database URL as a command-line argument",
         "it needs another argument: add it to `args`",
     ),
+    "a command that is missing": (
+        """\
+Required command was not provided.
+""",
+        "Required command was not provided.",
+        "it needs another argument: add it to `args`",
+    ),
     "settings that do not fit": (
         """\
 Server error: [

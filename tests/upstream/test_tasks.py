@@ -1,3 +1,5 @@
+import os
+import signal
 import sys
 from contextlib import contextmanager
 from itertools import product
@@ -8,7 +10,7 @@ import pytest
 
 from multitap import Settings, SyncHub, open_hub
 from multitap.config import HttpServer, StdioServer
-from multitap.errors import CallTimeout, MultitapError
+from multitap.errors import CallTimeout, MultitapError, Unavailable
 from multitap.upstream.questions import CallContext, Handlers
 from multitap.upstream.tasks import plain_result, read_created, read_state
 from tests.gateway import task_server
@@ -88,6 +90,19 @@ async def test_a_call_that_is_abandoned_cancels_its_task(tmp_path, transport, er
                 await hub.call("s_greet")
 
     assert steps == ["for ever"]
+
+
+@pytest.mark.parametrize("era", ["old", "new"])
+async def test_a_task_that_is_lost_with_its_server_is_reported_as_lost(tmp_path, era):
+    with settings(tmp_path, "stdio", era) as given:
+        async with open_hub(given) as hub:
+            await hub.call("s_greet")
+
+            def kill(*_):
+                os.kill(hub.links["s"].pid, signal.SIGKILL)
+
+            with anyio.fail_after(PATIENCE), pytest.raises(Unavailable, match="no longer knows"):
+                await hub.call("s_endless", context=CallContext(on_progress=kill))
 
 
 async def test_the_callers_own_limit_ends_the_wait_for_a_task(tmp_path):

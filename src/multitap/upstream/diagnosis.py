@@ -574,7 +574,8 @@ _ADVICE = (
         (
             "the following arguments are required:|following required arguments were not provided"
             "|(?i:missing required (?:argument|option)|missing (?:argument|option) ')"
-            "|as a command-line argument$"
+            "|as a command-line argument$|^Required command was not provided"
+            r"|^Usage: .* COMMAND \[ARGS\]"
         ),
         "it needs another argument: add it to `args`",
     ),

@@ -282,17 +282,30 @@ class ServerTask:
     async def _collect(self, state: TaskState, request: Request) -> Raw:
         """Hold `tasks/result`, during which a server of the handshake era asks its questions."""
         deadline, steps, result = request.deadline, _Steps(request), NOTHING
+        failure: MultitapError | None = None
         async with anyio.create_task_group() as tasks:
 
             async def poll(state: TaskState) -> None:
-                while not state.has_ended:
-                    steps.show(state)
-                    await self._pause(state, deadline, steps)
-                    state = await self._next_state(deadline)
+                nonlocal failure
+                try:
+                    while not state.has_ended:
+                        steps.show(state)
+                        await self._pause(state, deadline, steps)
+                        state = await self._next_state(deadline)
+                except MultitapError as exc:
+                    failure = exc  # not raised: the other request may fail at the same time
+                    tasks.cancel_scope.cancel()
 
             tasks.start_soon(poll, state)
-            result = await self._ask("tasks/result", deadline=deadline)
+            try:
+                result = await self._ask("tasks/result", deadline=deadline)
+            except ServerError as exc:
+                if exc.code == INVALID_PARAMS:  # the error of the task, or its server forgot it
+                    await self._next_state(deadline)
+                raise
             tasks.cancel_scope.cancel()
+        if failure is not None and result is NOTHING:
+            raise failure
         return plain_result(result)
 
     async def _next_state(self, deadline: Deadline) -> TaskState:

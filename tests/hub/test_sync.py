@@ -139,14 +139,19 @@ def test_a_call_under_way_ends_when_the_hub_is_closed(tmp_path):
 
 
 FORKED = """
-import os, sys
+import asyncio, os, sys
 from pathlib import Path
 from multitap import Settings, SyncHub
 from multitap.errors import MultitapError
 
 with SyncHub(Settings(state_dir=Path(sys.argv[1]))) as hub:
+    inner = hub.submit(lambda inner: asyncio.sleep(0, inner)).result()
     pid = os.fork()
     if not pid:
+        try:
+            asyncio.run(inner.call("anything"))
+        except MultitapError as exc:
+            print(exc, flush=True)
         try:
             hub.settled()
         except MultitapError as exc:
@@ -167,7 +172,8 @@ def test_a_hub_says_what_to_do_in_a_forked_process(tmp_path):
         timeout=PATIENCE,
     )
 
-    words, parent = ended.stdout.splitlines()
+    inner, words, parent = ended.stdout.splitlines()
+    assert "before a fork" in inner
     assert "before a fork" in words
     assert "after the fork" in words
     assert parent == "3 0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -89,12 +90,26 @@ if TYPE_CHECKING:
 _Model = TypeVar("_Model", bound="pydantic.BaseModel")
 
 
+def refuse_fork(process: int) -> None:
+    """Check that a hub is used by the process that opened it.
+
+    Raises:
+        MultitapError: It is not: its loop and its servers' pipes belong to the other one.
+    """
+    if process != os.getpid():
+        raise MultitapError(
+            "this hub was opened before a fork, and cannot be used in the new process",
+            hint="open a hub in each process, after the fork (a server's `post_fork` hook)",
+        )
+
+
 class ResourcesAndPrompts:
     """The methods of a hub for resources and prompts, and whether it is open."""
 
     catalog: Catalog
     lookup: Lookup
     _closed = False
+    _process: int
 
     @property
     def withheld(self) -> tuple[Withheld, ...]:
@@ -114,7 +129,9 @@ class ResourcesAndPrompts:
 
         Raises:
             HubClosed: It is not.
+            MultitapError: It was opened before a fork, by the process that has its servers.
         """
+        refuse_fork(self._process)
         if self._closed:
             raise HubClosed("the hub is closed", hint="use it inside its `async with` block")
 
@@ -279,6 +296,7 @@ class Hub(ResourcesAndPrompts):
         place: Placements = local_placements,
         spans: Spans | None = None,
     ) -> None:
+        self._process = os.getpid()
         self._tasks = tasks
         self.settings = settings
         self.logs = logs
@@ -453,7 +471,7 @@ class Hub(ResourcesAndPrompts):
             BadArguments: The arguments do not match its schema.
             UpstreamError: The server could not answer; the subclass says why.
         """
-        if self._closed:
+        if self._closed or os.getpid() != self._process:
             self.check_open()
         if timeout is not None:
             context = replace(context, timeout=timeout)

@@ -16,7 +16,7 @@ from multitap.catalog.catalog import Catalog
 from multitap.config.models import Settings
 from multitap.errors import HubClosed, MultitapError
 from multitap.events import Snapshot
-from multitap.hub.hub import Hub, HubSource, open_hub
+from multitap.hub.hub import Hub, HubSource, open_hub, refuse_fork
 from multitap.hub.metrics import Metrics
 from multitap.hub.reload import warn_of_untrusted
 from multitap.hub.supervisor import Plan
@@ -386,12 +386,7 @@ class _HubThread:
         return asyncio.run_coroutine_threadsafe(_within(hub, verb), loop)
 
     def running(self) -> Hub:
-        # its thread was not forked: waiting for it would never end
-        if self._process != os.getpid():
-            raise MultitapError(
-                "this hub was opened before a fork, and cannot be used in the new process",
-                hint="open a SyncHub in each process, after the fork (a server's `post_fork` hook)",
-            )
+        refuse_fork(self._process)  # its thread was not forked: waiting for it would never end
         if self._hub is None:
             raise HubClosed(
                 "the hub is not open", hint="use it inside its `with` block, or after `open()`"

@@ -24,6 +24,7 @@ Ts = TypeVarTuple("Ts")
 _T = TypeVar("_T")
 
 _AGAIN = 0.01  # seconds; about the time a task takes to leave a wait
+_PAUSE = 1.0  # seconds before a watcher that failed goes on
 END_LIMIT = 30.0
 """Seconds for cancelled tasks to end; a server's process is killed long before."""
 
@@ -178,6 +179,21 @@ async def _log_errors(work: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *
         await work(*args)
     except Exception:  # boundary: what one client causes must not end the gateway of all
         logger.exception("a task failed")
+
+
+async def keep_going(work: Callable[[*Ts], Coroutine[Any, Any, None]], *args: *Ts) -> None:
+    """Run what watches over something; an error is logged, and after a pause it goes on.
+
+    Memory or threads may be short for a moment, which must not end what is served meanwhile.
+    """
+    while True:
+        try:
+            await work(*args)
+        except Exception:  # boundary: see above
+            logger.exception("%s failed, and is tried again", work.__qualname__)
+            await anyio.sleep(_PAUSE)
+        else:
+            return
 
 
 def _begin(

@@ -52,7 +52,7 @@ from multitap.gateway.view import GROUPING, View
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
 from multitap.principal import Person
-from multitap.tasks import Tasks
+from multitap.tasks import Tasks, keep_going
 from multitap.upstream.link import Link
 from multitap.upstream.questions import Handlers
 from multitap.version import VERSION
@@ -598,7 +598,7 @@ async def open_gateway(
             tasks.start_soon(gateway.subscriptions.follow)
             tasks.start_soon(gateway.private.follow)
             tasks.start_soon(gateway.watch_start)
-            tasks.start_soon(report, hub)
+            tasks.start_soon(keep_going, report, hub)
             try:
                 yield gateway
             finally:

@@ -67,7 +67,7 @@ from multitap.oauth.storage import Login, Logins
 from multitap.results import KeptResult, KeptResults, ToolResult
 from multitap.sandbox.sandboxes import Sandboxes, open_sandboxes
 from multitap.store import LogRecord, Store, fingerprint, open_store
-from multitap.tasks import Bell, InOwnTask, Tasks
+from multitap.tasks import Bell, InOwnTask, Tasks, keep_going
 from multitap.trust.pins import LockPlaces, Pins, places_in, places_of
 from multitap.trust.questions import Questions
 from multitap.trust.vault import scope_for
@@ -361,8 +361,8 @@ class Hub(ResourcesAndPrompts):
             logins.on_change = self._supervisor.login_changed
         store.servers.on_disagreement = self._reread_choices
         if self.pins.files:
-            tasks.start_soon(PinKeeper(self.pins, self._vet_again).run)
-        tasks.start_soon(self._scans.run)
+            tasks.start_soon(keep_going, PinKeeper(self.pins, self._vet_again).run)
+        tasks.start_soon(keep_going, self._scans.run)
         self.apply(settings)
 
     @property

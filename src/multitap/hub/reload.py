@@ -22,6 +22,7 @@ from multitap.config.watch import changes
 from multitap.errors import UnknownName, UntrustedWarning, counted, ungrouped
 from multitap.events import Reloaded, ReloadFailed, Withheld, untrusted_words
 from multitap.hub.supervisor import Plan
+from multitap.tasks import keep_going
 from multitap.trust.projects import expand_trusted, load_trusted
 
 if TYPE_CHECKING:
@@ -249,7 +250,7 @@ async def auto_reload(hub: "Hub", reloader: Reloader) -> AsyncGenerator[None]:
     """Apply changes of the files to the hub while entered."""
     with ungrouped():
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reloader.follow, hub)
+            tasks.start_soon(keep_going, reloader.follow, hub)
             try:
                 yield
             finally:

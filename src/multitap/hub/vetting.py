@@ -15,9 +15,11 @@ from multitap.catalog.vetting import Search
 from multitap.config.models import StdioServer
 from multitap.errors import quoted
 from multitap.events import LinkState, ToolSuspected
+from multitap.files import Stamp
 from multitap.hub.catalog_builder import CatalogBuilder
 from multitap.printable import LookAlikes
 from multitap.tasks import Latch, Tasks
+from multitap.trust.lock_file import LockFile
 from multitap.trust.packages import LaunchedPackage, launch_of, resolve
 from multitap.trust.pins import LockPlaces, Pins, pin_mode, read, save, stamps
 from multitap.trust.scanner import Finding, scan, scan_mode, scan_other
@@ -193,6 +195,8 @@ class PinKeeper:
         self._pins = pins
         self._on_change = on_change
         self._seen = Latch()
+        self._stamps: dict[LockFile, Stamp] | None = None
+        """Of the files as they were last read."""
 
     async def run(self) -> None:
         """Write new pins, and check the files for changes, until cancelled."""
@@ -200,7 +204,8 @@ class PinKeeper:
         pins.on_unsaved = self._seen.set
         # In a thread: state directories may be network folders, and a slow one must not delay
         # calls.
-        stamps_before = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
+        if self._stamps is None:
+            self._stamps = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
         while True:
             # after a write the files look changed and are looked at once more: another process may
             # have written them meanwhile
@@ -211,9 +216,9 @@ class PinKeeper:
                 await self._seen.wait()
                 await anyio.sleep(GATHERING)
             now = await to_thread.run_sync(stamps, pins.files, abandon_on_cancel=True)
-            if stale := [file for file in pins.files if now[file] != stamps_before[file]]:
-                stamps_before = now
+            if stale := [file for file in pins.files if now[file] != self._stamps[file]]:
                 readings = await to_thread.run_sync(read, stale, abandon_on_cancel=True)
+                self._stamps = now  # only now: what could not be read is read again
                 if pins.settle(readings):
                     self._on_change()
 

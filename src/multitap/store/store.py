@@ -41,6 +41,7 @@ from multitap.store.tables import (
     StoredCatalog,
 )
 from multitap.store.task_records import TaskRecord
+from multitap.tasks import keep_going
 
 FLUSH_INTERVAL = 0.5
 """Seconds between two transactions, which cost more than their rows."""
@@ -75,7 +76,7 @@ async def open_store(
         try:
             with ungrouped():
                 async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(store.run)
+                    tasks.start_soon(keep_going, store.run)
                     yield store
                     # the writer ends before the rest is written
                     tasks.cancel_scope.cancel()

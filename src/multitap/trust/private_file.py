@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from multitap.errors import MultitapError
-from multitap.files import Stamp, file_stamp, give_name, open_unnamed
+from multitap.files import Stamp, file_stamp, give_name, open_unnamed, read_up_to
 
 if TYPE_CHECKING:
     import sqlite3
 
+LARGEST = 64 * 1024 * 1024
+"""Bytes of a file that is read."""
 _OTHERS = 0o077
 _BUSY = 5.0  # seconds to wait for another process at a database
 _T = TypeVar("_T")
@@ -50,7 +52,10 @@ class PrivateFile:
             # too: anyone who can write there can replace the file.
             self.check_owner(self.path, os.fstat(file.fileno()))
             self.check_owner(self.path.parent, self.path.parent.stat())
-            return file.read()
+            content = read_up_to(file, LARGEST)
+        if len(content) > LARGEST:
+            raise self._error(f"{self.path} is too large")
+        return content
 
     def load(self, kind: type[_Content], *, repair: str) -> _Content:
         """The parsed JSON; a default value if there is no file."""

@@ -3,18 +3,21 @@
 import asyncio
 import json
 import logging
+import os
 import time
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import anyio
 import pytest
 
 from multitap.config import Profile
 from multitap.gateway.fronts.access import AccessRules, open_access
 from multitap.gateway.fronts.tokens import is_public, read_tokens
+from multitap.trust.private_file import LARGEST
 from multitap.trust.tokens import AccessTokens
 from tests.gateway.hostile.raw import call, dial, hello, http, in_session, message, stateless
 from tests.gateway.hostile.stage import open_stage
-from tests.waiting import until_told
+from tests.waiting import PATIENCE, until_told
 
 ASKED = {"elicitation": {}}
 PROFILES = {
@@ -294,14 +297,36 @@ async def test_a_token_file_is_read_again_when_it_changes(store, open_gate, tmp_
         assert await status(stage, listing("a-token-of-ann-here")) == 200
 
 
-async def test_damaged_tokens_stay_what_they_were(store, open_gate, caplog):
+@pytest.mark.parametrize("size", [1, LARGEST + 1], ids=["incomplete", "too large"])
+async def test_damaged_tokens_stay_what_they_were(store, open_gate, caplog, size):
     text, _ = store.create("ci")
     async with open_gate() as stage:
         assert await status(stage, listing(text)) == 200
-        (store.folder / "tokens.json").write_bytes(b"{")
+        os.truncate(store.folder / "tokens.json", size)
         await stage.until(lambda: "keeping the previous tokens" in caplog.text)
 
         assert await status(stage, listing(text)) == 200
+
+
+async def test_tokens_for_which_there_is_no_memory_are_read_again_and_end_nothing(
+    store, open_gate, monkeypatch
+):
+    text, token = store.create("ci")
+    async with open_gate() as stage:
+        assert await status(stage, listing(text)) == 200
+        failed = anyio.Event()
+
+        def fail(self):
+            failed.set()
+            raise MemoryError
+
+        with monkeypatch.context() as short:
+            short.setattr(AccessTokens, "all", fail)
+            store.revoke(token.id)
+            with anyio.fail_after(PATIENCE):
+                await failed.wait()
+
+        await until_status(stage, listing(text), 401)
 
 
 async def test_without_the_file_of_tokens_there_are_none(store, open_gate):

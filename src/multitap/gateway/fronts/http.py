@@ -73,6 +73,7 @@ from multitap.http.server.request import (
 from multitap.http.server.server import open_http_server
 from multitap.http.server.tls import ServerTls
 from multitap.hub.calls import PendingCall
+from multitap.tasks import keep_going
 from multitap.wire.jsonrpc import (
     CLIENT_CAPABILITIES_KEY,
     EMPTY,
@@ -906,7 +907,8 @@ async def serve_http(
                 front.forget_heads = server.connections.forget_heads
                 front.gateway.metrics.rejections = server.connections.rejections
                 if front.sources is not None:
-                    tasks.start_soon(front.watch_for(front.sources).run, server.connections)
+                    watch = front.watch_for(front.sources)
+                    tasks.start_soon(keep_going, watch.run, server.connections)
                 try:
                     yield f"{server.url}/mcp"
                 finally:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 _Stamp = tuple[int, ...] | None
 _UNREAD = (-1,)
+_LARGEST = 16 * 1024 * 1024  # bytes of a file of tokens
 # characters: shorter ones can be guessed over a network
 _SHORTEST = 16
 
@@ -190,22 +191,23 @@ class TokenSources:
         stamp = self._store.stamp()
         if stamp == self._store_stamp:
             return
-        # taken before the read: a change during it has another stamp, and is read next time
-        self._store_stamp = stamp
         try:
             self._all = tuple(self._store.all())
         except (MultitapError, OSError) as exc:  # its folder may be removed at this moment
             logger.warning("keeping the previous tokens: %s", exc)
+        # That of before the read: a change during it is read next time. Last: where there was too
+        # little memory, it is read again.
+        self._store_stamp = stamp
 
     def _read_file(self) -> None:
         if self._file is None or (stamp := _stamp(self._file)) == self._file_stamp:
             return
-        self._file_stamp = stamp
         try:
             tokens = read_tokens(self._file)
         except ConfigError as exc:
             logger.warning("keeping the previous tokens: %s", exc)
-            return
+            tokens = self.tokens
+        self._file_stamp = stamp  # as above
         if tokens != self.tokens:
             self.tokens = tokens
 
@@ -257,6 +259,8 @@ def read_tokens(path: Path) -> tuple[Token, ...]:
                 raise ConfigError(
                     f"{path}: other users can read it", hint=f"run `chmod 600 {path}`"
                 )
+            if status.st_size > _LARGEST:
+                raise ConfigError(f"{path}: the tokens cannot be read: it is too large")
             lines = file.read().splitlines()
     except OSError as exc:
         raise ConfigError(f"{path}: the tokens cannot be read: {exc.strerror}") from None

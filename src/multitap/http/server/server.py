@@ -22,7 +22,7 @@ from multitap.http.server.proxied import ProxiedConnection
 from multitap.http.server.proxies import TrustedProxies
 from multitap.http.server.request import HttpApp
 from multitap.http.server.tls import HANDSHAKE, ServerTls
-from multitap.tasks import Tasks
+from multitap.tasks import Tasks, keep_going
 
 BACKLOG = 2048
 """Clients that wait to be accepted: after a restart all of them reconnect at once."""
@@ -148,7 +148,7 @@ async def open_http_server(
             )
             tasks.start_soon(connections.watch)
             if tls is not None:
-                tasks.start_soon(tls.follow)
+                tasks.start_soon(keep_going, tls.follow)
             try:
                 yield ListeningServer(url, connections)
             finally:

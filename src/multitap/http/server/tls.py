@@ -49,7 +49,6 @@ class ServerTls:
             await anyio.sleep(LOOK)
             if (stamps := self._look()) == self._stamps:
                 continue
-            self._stamps = stamps
             try:
                 # first: a context that has failed halfway has a certificate without its key
                 _load(ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), self._files)
@@ -58,6 +57,7 @@ class ServerTls:
                 logger.warning("the changed certificate is not used: %s", exc)
             else:
                 logger.info("the changed certificate is used")
+            self._stamps = stamps
 
     def _look(self) -> tuple[Stamp, ...]:
         paths = (self._files.cert, self._files.key, self._files.client_ca)

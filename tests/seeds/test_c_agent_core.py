@@ -360,11 +360,25 @@ async def test_c12_a_folder_whose_file_is_broken_has_failed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["get_mcp_client_config", "get_mcpservers_directory", "get_mcp_server_config"]
+    ("name", "hook"),
+    [
+        ("get_mcp_client_config", "mcp_client_config"),
+        ("get_mcpservers_directory", "mcpservers_directory"),
+        ("get_mcp_server_config", "mcp_server_config"),
+        ("getMcpClientConfig", "mcp_client_config"),
+        ("createMcpServerOptions", "create_mcp_server_options"),
+        ("getEnvId", "get_env_id"),
+    ],
 )
-def test_c17_hooks_that_nobody_calls_are_refused(name):
-    with pytest.raises(TypeError, match=f"name it `{name.removeprefix('get_')}`"):
+def test_c17_hooks_that_nobody_calls_are_refused(name, hook):
+    with pytest.raises(TypeError, match=f"name it `{hook}`"):
         type("Office", (BaseEnvironment,), {name: lambda _: None})
+
+
+@pytest.mark.parametrize("world", [None, 5, object(), BaseEnvironment])
+def test_c16_what_is_no_environment_is_not_served(world):
+    with pytest.raises(ConfigError, match="expected an environment, not "):
+        EnvMCPServer(world)
 
 
 def test_c16_callbacks_in_a_dict_are_refused_in_words():

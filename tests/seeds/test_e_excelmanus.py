@@ -300,6 +300,17 @@ def test_e6_an_engine_takes_a_configuration_and_a_registry(tmp_path):
     assert (engine.workspace_root, engine.registry) == (tmp_path, registry)
 
 
+@pytest.mark.parametrize("first", ["x", SimpleNamespace(workspace_root=".")])
+def test_e6_an_engine_without_a_registry_is_refused_in_words(first):
+    with pytest.raises(TypeError, match="expected a ToolRegistry, not "):
+        AgentEngine(first)
+
+
+def test_e6_a_configuration_must_have_a_workspace_root():
+    with pytest.raises(AttributeError, match="workspace_root"):
+        AgentEngine({"workspace_root": "."}, ToolRegistry())
+
+
 async def test_e7_a_call_waits_inside_a_running_loop(manager, mcp_json):
     mcp_json(zoo=zoo())
     registry = ToolRegistry()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property
@@ -73,7 +74,8 @@ _RENAMED = {
     "get_mcpservers_directory": "mcpservers_directory",
     "get_mcp_server_config": "mcp_server_config",
 }
-"""Hooks that nobody calls under agent-core's names."""
+"""Hooks that nobody calls under agent-core's names, in Python's spelling."""
+_CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 class McpClientLoadResult(msgspec.Struct, frozen=True):
@@ -113,8 +115,11 @@ class BaseEnvironment:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         # at once: a hook that is never called would only be missed much later
-        for name in _RENAMED.keys() & vars(cls).keys():
-            raise TypeError(f"{cls.__name__}.{name} is never called: name it `{_RENAMED[name]}`")
+        for name in vars(cls):
+            snake = _CAPITAL.sub("_", name).lower()
+            hook = _RENAMED.get(snake, snake)
+            if hook != name and hasattr(BaseEnvironment, hook):
+                raise TypeError(f"{cls.__name__}.{name} is never called: name it `{hook}`")
 
     def __init__(self) -> None:
         self.registry = ToolRegistry()

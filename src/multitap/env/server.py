@@ -44,7 +44,7 @@ from multitap.env.protocol import (
     own_name,
     to_json,
 )
-from multitap.errors import ConfigError, MultitapError, NotAllowed, ungrouped
+from multitap.errors import ConfigError, MultitapError, NotAllowed, quoted, ungrouped
 from multitap.gateway.fronts import http, stdio
 from multitap.gateway.fronts.access import AccessRules, open_access
 from multitap.gateway.gateway import Gateway, open_gateway
@@ -103,6 +103,12 @@ class EnvMCPServer:
                 hint="name them as in `EnvService`, and pass `types.SimpleNamespace(**callbacks)`",
             )
         self._world = world.world if isinstance(world, HasWorld) else world
+        # callers need not be type-checked; a class has no world, only its instances have
+        if not callable(getattr(self._world, "describe", None)):
+            raise ConfigError(
+                f"expected an environment, not {quoted(repr(world))}",
+                hint="any object with the methods of `EnvService` will do",
+            )
         self._powers: Powers = {"execute_tool": execute_tool, "invoke_llm": invoke_llm}
         self._name = name
         self._version = version or VERSION

@@ -169,8 +169,11 @@ class AgentEngine(Engine):
 
     def __post_init__(self, second: ToolRegistry | None) -> None:
         if second is not None:
-            self.workspace_root = getattr(self.registry, "workspace_root", self.workspace_root)
-            self.registry = second
+            config: Any = self.registry
+            self.workspace_root, self.registry = config.workspace_root, second
+        # callers need not be type-checked
+        if not isinstance(self.registry, ToolRegistry):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"expected a ToolRegistry, not {type(self.registry).__name__}")
         self.mcp = self.servers = MCPManager(self.workspace_root)
 
 

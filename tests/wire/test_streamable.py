@@ -1047,6 +1047,23 @@ async def test_the_server_is_told_that_an_answer_is_not_wanted_any_more(why: str
     assert told.headers["mcp-session-id"] == "s-1"
 
 
+async def test_a_busy_server_has_time_to_read_a_cancellation():
+    read = []
+
+    async def busy(request: Request, caller: Caller):
+        with anyio.move_on_after(3) as time:  # it is lost if we hang up before
+            await caller.gone()
+        read.append(time.cancelled_caught)
+        await caller.respond(status=202)
+
+    async with wired(creature(call=zoo.silent, cancelled=busy)) as (server, wire):
+        with pytest.raises(AnswerTimeout):
+            await call(wire, timeout=0.1)
+        await server.until(lambda: read)
+
+    assert read == [True]
+
+
 async def test_without_sessions_the_closed_connection_says_it():
     hung_up = anyio.Event()
 

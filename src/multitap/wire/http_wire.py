@@ -123,7 +123,8 @@ def _session_is_gone(
 
 _FIXED = {"Accept": f"{JSON}, {EVENTS}", "Content-Type": JSON}
 _NOTIFY = 10.0  # seconds to deliver a message without an answer
-_CALL_OFF = 2.0  # seconds to deliver a cancellation
+_CALL_OFF = 10.0  # seconds to deliver a cancellation: a busy server reads it later
+_CALLED_OFF = 64  # cancellations under way at once, each on a connection of its own
 _TOLD = ("Retry-After", "WWW-Authenticate")
 _REQUEST = 16
 """The weight of a server's request in messages: its answer needs a task and a POST."""
@@ -147,6 +148,7 @@ class HttpWire(ABC):
         self._established = False
         self._in_session = False
         self._stateless = False
+        self._calling_off = anyio.CapacityLimiter(_CALLED_OFF)
         self.attach = self._inbound_messages.attach
         self.serves_only = self._pending_requests.serve_only
         self.evidence = self._inbound_messages.evidence
@@ -289,4 +291,5 @@ class HttpWire(ABC):
 
     async def _tell_off(self, message: bytes) -> None:
         with anyio.move_on_after(_CALL_OFF), contextlib.suppress(WireFault, RpcError):
-            await self._tell("notifications/cancelled", message, in_order=True)
+            async with self._calling_off:
+                await self._tell("notifications/cancelled", message, in_order=True)

@@ -11,7 +11,7 @@ import pytest
 from multitap.control.joining import MOVED, STOPPED, Joined, JoinReply, Needs, is_newer
 from multitap.control.relay import MAX_LINE, PipeRelay
 from multitap.errors import MultitapError
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, wait_for
 
 INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
@@ -206,6 +206,25 @@ def test_cancellations_and_answers_go_to_the_gateway_that_they_concern():
 
         assert gateway.read() == answer(77, action="accept")
         assert gateway.read()["method"] == "notifications/cancelled"
+
+
+def test_a_cancelled_request_does_not_go_to_a_gateway_that_does_not_read_yet():
+    def cancellation(number):
+        return {"method": "notifications/cancelled", "params": {"requestId": number}}
+
+    with wired() as wiring:
+        gateway, seen = wiring.gateways[0], []
+        numbers = range(2, 14)
+        wiring.client.write(*(call(number, text="x" * 250_000) for number in numbers))
+        wiring.client.write(*map(cancellation, numbers), call(99))
+        wait_for(lambda: b"99" in wiring._relay._current.pending)
+        while not seen or seen[-1].get("id") != 99:
+            seen.append(gateway.read())
+
+    called = [message["id"] for message in seen[:-1] if "id" in message]
+    cancelled = [message["params"]["requestId"] for message in seen if "id" not in message]
+    assert called == cancelled
+    assert len(called) < 4  # what the connection took, and what was begun
 
 
 def test_a_stopped_gateway_is_joined_again_with_the_next_message_only():

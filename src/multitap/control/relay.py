@@ -85,6 +85,14 @@ class _Output:
             self._waiting.append(data)
             self.size += len(data)
 
+    def withdraw(self, data: bytes) -> bool:
+        """Drop what was to be written; returns whether none of it was."""
+        if data not in self._waiting:  # the rest of what was begun is another one
+            return False
+        self._waiting.remove(data)
+        self.size -= len(data)
+        return True
+
     def flush(self) -> None:
         while self._waiting:
             data = self._waiting.popleft()
@@ -250,7 +258,10 @@ class PipeRelay:
             asker = self._asked.pop(key) if key in self._asked else self._now()
             self._send(asker, line)
         elif not key:
-            self._send(self._gateway_of(message), line)
+            if message.method != "notifications/cancelled":
+                self._send(self._now(), line)
+            elif (gateway := self._gateway_of(message)) is not None:
+                self._send(gateway, line)
             if message.method == "notifications/initialized":
                 self._handshake.append(line)
         else:
@@ -260,18 +271,17 @@ class PipeRelay:
                 self._remember(message, line)
             self._send(gateway, line)
 
-    def _gateway_of(self, message: _Message) -> _Gateway:
-        """The gateway of a notification: a cancellation goes where the request is."""
-        if message.method == "notifications/cancelled":
-            try:
-                key = bytes(msgspec.json.decode(message.params, type=_Cancelled).requestId)
-            except _UNREADABLE:
-                return self._now()
-            for gateway in self._gateways.values():
-                if key in gateway.pending:
-                    # a cancelled request gets no answer
-                    del gateway.pending[key]
-                    return gateway
+    def _gateway_of(self, cancellation: _Message) -> _Gateway | None:
+        """The gateway of a request that is cancelled; None if it has not been sent, and is not."""
+        try:
+            key = bytes(msgspec.json.decode(cancellation.params, type=_Cancelled).requestId)
+        except _UNREADABLE:
+            return self._now()
+        for gateway in self._gateways.values():
+            if key in gateway.pending:
+                # a cancelled request gets no answer
+                _, line = gateway.pending.pop(key)
+                return None if gateway.output.withdraw(line + b"\n") else gateway
         return self._now()
 
     def _remember(self, message: _Message, line: bytes) -> None:

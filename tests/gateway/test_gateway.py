@@ -868,6 +868,16 @@ async def test_a_server_of_both_eras_can_ask_an_old_client_in_the_middle_of_a_ca
     assert answer.content[0].text == "Ada 1"
 
 
+async def test_a_sleeping_server_of_both_eras_can_ask_an_old_client_too(settings):
+    with served(toolbox().streamable_http_app()) as url:
+        box = HttpServer(url=f"{url}/mcp", start="lazy")
+        for _ in range(2):  # the second time it sleeps until it is called
+            async with gate(settings(box=box)) as opened, Talker("old", opened.url) as talker:
+                answer = await talker.client.call_tool("box_ask", {})
+
+    assert answer.content[0].text == "Ada 1"
+
+
 async def test_servers_ask_for_roots_again_when_they_change(settings, tmp_path):
     ledger = Ledger(tmp_path)
     server = zoo("good_legacy", env=ledger.env)

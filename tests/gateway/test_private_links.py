@@ -1,5 +1,6 @@
 """One client at a time on a session with a server that does not say whose question it asks."""
 
+import sys
 from pathlib import Path
 
 import anyio
@@ -7,6 +8,7 @@ import mcp_types as types
 import pytest
 from msgspec import Raw
 
+from multitap.config import StdioServer
 from multitap.errors import CallTimeout
 from multitap.gateway.client import Client, session_request
 from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
@@ -39,6 +41,25 @@ def context():
     client = Client(EventWriter())
     client.introduce("2025-11-25", EMPTY, {})
     return session_request(client, Raw(b"1"), client.outlet, RequestParams()).context()
+
+
+async def test_a_server_that_only_speaks_the_newer_era_is_not_reported_as_broken(settings, caplog):
+    ends = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from plain_server import Plain, serve\n"
+        "class Newer(Plain):\n"
+        "    async def result(self, method, *rest):\n"
+        "        assert method != 'initialize' or sys.exit(3)\n"
+        "        return await super().result(method, *rest)\n"
+        "serve(Newer('new'))\n"
+    )
+    newer = StdioServer(command=sys.executable, args=("-c", ends))
+    async with gate(settings(newer=newer)) as opened, Talker("old", opened.url) as talker:
+        with anyio.fail_after(PATIENCE):
+            answer = await talker.client.call_tool("newer_log", {})
+
+    assert answer.content[0].text == "info"
+    assert not [record.message for record in caplog.records if record.levelname == "WARNING"]
 
 
 async def test_a_server_that_never_asks_works_for_all_clients_at_once(settings):

@@ -12,13 +12,20 @@ import anyio
 import msgspec
 
 from multitap.config import ServerConfig
-from multitap.errors import BadArguments, CallTimeout, MultitapError, Overloaded, ServerError
+from multitap.errors import (
+    BadArguments,
+    CallTimeout,
+    MultitapError,
+    Overloaded,
+    ServerError,
+    Unavailable,
+)
 from multitap.events import LinkState
 from multitap.gateway.client import Client, level_of
 from multitap.hub.hub import Hub
 from multitap.limits import Shares
 from multitap.principal import Person
-from multitap.tasks import CancelHandle, Tasks
+from multitap.tasks import CancelHandle, Tasks, now
 from multitap.upstream.handshake import Era
 from multitap.upstream.link import Link
 from multitap.upstream.questions import CallContext, slot_holder_of
@@ -183,6 +190,11 @@ class PrivateLinks:
         owner = f"{_HANDSHAKE}{shared.report.session}"
         link = self._own(owner, _HANDSHAKE, shared, "handshake")
         await link.availability.first_settled.wait()
+        if link.availability.is_asleep:
+            with contextlib.suppress(Unavailable):
+                await link.availability.session_by(
+                    Deadline.since(now(), link.config.connect_timeout, None)
+                )
         if link.state is LinkState.CONNECTED and link.era is Era.HANDSHAKE:
             return link
         private = self._links.get((owner, shared.name))
@@ -211,6 +223,8 @@ class PrivateLinks:
         else:
             self._claim(shared, holder)
         link = self._another(shared, config)
+        # the shared session does the work if the server does not speak that era
+        link.report.is_trial = era is not None
         self._start(key, _PrivateLink(link, self._root(shared), holder))
         return link
 

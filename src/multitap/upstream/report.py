@@ -26,6 +26,8 @@ class ServerReport:
         self.name = name
         self.session = ""
         """Tells the sessions with one server apart; empty for the one that all share."""
+        self.is_trial = False
+        """Whether a failure only shows that the server does not speak an era."""
         self.redact = redact
         """Removes the server's secrets; replaced whenever its variables have new values."""
         self._on_event = on_event
@@ -57,7 +59,8 @@ class ServerReport:
             self._reported.clear()
         if (text := str(failure)) not in self._reported:
             self._reported.add(text)
-            logger.warning("%s: %s", self.name, text)
+            level = logging.INFO if self.is_trial else logging.WARNING
+            logger.log(level, "%s: %s", self.name, text)
 
     def note_misfit(self, tool: str, problem: str) -> None:
         """Warn once per tool about arguments that do not match its schema and were passed on."""

@@ -180,6 +180,18 @@ def test_a_model_uses_secrets_under_its_own_name(vault):
         model_scope().auth("other")
 
 
+@pytest.mark.parametrize("use", [Vault.secrets, lambda vault: vault.set("b", "value-of-b")])
+def test_what_a_killed_writer_left_is_removed_by_whoever_uses_the_vault_next(vault, use):
+    vault.set("a", "value-of-a")
+    left = vault.folder / ".secrets.json.new"
+    left.write_bytes(vault.file.read_bytes())
+
+    use(vault)
+
+    assert not left.exists()
+    assert vault.value("a") == "value-of-a"
+
+
 def test_many_writers_at_once_lose_nothing(vault):
     code = (
         "import sys, keyring; from keyring.backends import fail\n"

@@ -4,7 +4,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -39,6 +39,9 @@ class PrivateFile:
 
     def read(self) -> bytes | None:
         """The content; None if the file does not exist."""
+        if self._fresh.exists():  # left by a writer that was killed, unless one is about to finish
+            with suppress(self._error), self.hold_lock():
+                pass
         try:
             # O_NOFOLLOW: a link that somebody put here must not choose the file that we read or
             # write.

@@ -314,6 +314,20 @@ node: bad option: --experimental-nosuch
         "/usr/bin/python3: can't open file '/srv/server.py': [Errno 2] No such file or directory",
         missing_file("/srv/server.py"),
     ),
+    "a script that a shell does not find": (
+        """\
+bash: server.sh: No such file or directory
+""",
+        "bash: server.sh: No such file or directory",
+        missing_file("server.sh"),
+    ),
+    "a script that another shell does not find": (
+        """\
+sh: 0: cannot open /srv/server.sh: No such file
+""",
+        "sh: 0: cannot open /srv/server.sh: No such file",
+        missing_file("/srv/server.sh"),
+    ),
     "a module that is not installed": (
         """\
 /usr/bin/python3: No module named acme_server

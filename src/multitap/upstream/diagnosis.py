@@ -413,6 +413,7 @@ _ADVICE = (
             r"|can't open file '([^']+)': \[Errno 2\]|Unable to access jarfile (\S+)"
             r"|Could not read package\.json: .* open '([^']+)'"
             r"|Failed to spawn: `?([^`\s]*(?:/|\.py\b)[^`\s]*)`?$"
+            r"|^(?:ba|z)?sh: (?:\d+: cannot open )?(\S*(?:/|\.sh\b)\S*): No such file"
         ),
         _PATH_HINT,
     ),

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from contextlib import AsyncExitStack
 from types import SimpleNamespace
 
 import anyio
@@ -87,6 +88,25 @@ async def test_a_thief_is_refused_by_a_replica_that_never_saw_the_session(redis_
         assert (await thief.post(message(1, "ping"))).status == 404
         assert (await made_up.post(message(1, "ping"))).status == 404
         assert not len(opened[1].front.sessions)
+
+
+async def test_a_replica_without_room_for_a_session_does_not_say_that_it_has_ended(
+    redis_server, two
+):
+    limits = SessionLimits(most=4)
+    async with replicas(redis_server, *two(), limits=limits) as opened, AsyncExitStack() as stack:
+        client = await SessionClient(opened.port(0)).shake_hands()
+        client.port = opened.port(1)
+        for _ in range(3):
+            line = await stack.enter_async_context(dial(client.port))
+            await line.send(http("GET", "/sse"))
+            assert (await line.head())[0] == 200
+        refused = await client.post(tool(1, "echo", text="hi"))
+        await stack.aclose()
+        await until(lambda: not len(opened[1].front.sessions))
+        answered = await client.post(tool(2, "echo", text="hi"))
+
+    assert (refused.status, answered.text) == (503, "hi")
 
 
 async def test_a_question_is_answered_through_another_replica(redis_server, two):

@@ -107,6 +107,9 @@ class SharedFront:
                 # not 404: the client would open another session though it has one
                 say_down(http_request, "the session cannot be looked up", exc)
                 return False
+            except RpcError as exc:  # nor here: it has only no room at this replica
+                http_request.say(503, str(exc), extra=[*RETRY])
+                return False
         return True
 
     async def listens_here(self, http_request: HttpRequest, session: HttpSession) -> bool:

@@ -16,6 +16,7 @@ from multitap.cluster.requests import RelayedRequest, RelayedRequests, to_relay
 from multitap.cluster.session_records import KeptEvent, KeptEvents, SessionRecord, SessionRecords
 from multitap.errors import CoordinatorDown, Unavailable
 from multitap.gateway.client import Client, session_request
+from multitap.gateway.client_errors import OVERLOADED
 from multitap.gateway.fronts.sessions import HttpSession, HttpSessions, StatelessClients
 from multitap.gateway.fronts.streams import MAILBOX, LoggedEvent, opening
 from multitap.gateway.fronts.tokens import Admitted
@@ -439,6 +440,7 @@ class SharedSessions:
 
         Raises:
             CoordinatorDown: The record cannot be read now.
+            RpcError: There is one, but no room for it here.
         """
         record = await self.records.read(session_id)
         # bound to the principal that opened it: a leaked id alone gives no access
@@ -450,7 +452,8 @@ class SharedSessions:
             session_id, admitted, record.audience, record.holder, home=record.home
         )
         if session is None:
-            return None
+            reason = self._sessions.shares.refusal(record.holder)
+            raise RpcError(OVERLOADED, reason, {"reason": "overloaded"})
         record.introduce(session.client)
         # nothing is awaited from `adopt` to `joined`: other requests find the session complete
         self._known[session_id].is_saved = True

@@ -7,7 +7,9 @@ from random import Random
 import anyio
 import pytest
 
+from multitap.catalog.audience import Audience
 from multitap.config import HttpServer, Settings, StdioServer
+from multitap.gateway.gateway import Gateway
 from multitap.gateway.readiness import (
     EMPTY,
     IDLE,
@@ -18,6 +20,7 @@ from multitap.gateway.readiness import (
     wait_for_servers,
 )
 from multitap.hub.hub import Hub
+from multitap.tasks import Tasks
 from multitap.upstream.questions import Handlers
 from multitap.wire.wire import Evidence
 from tests.processes import process
@@ -149,6 +152,29 @@ def test_programs_that_still_work_are_waited_for_longer_than_those_that_hang():
 
     assert up == servers.keys()
     assert EMPTY < when < LONGEST
+
+
+def test_sessions_for_other_extensions_do_not_prolong_the_wait():
+    @asynccontextmanager
+    async def dial(*_):
+        yield Wire(delays.pop(0), None)
+
+    async def main():
+        async with Tasks() as tasks, anyio.create_task_group() as group:
+            wanted = Settings(servers={"a": PROGRAM})
+            hub = Hub(group, wanted, dial=dial, handlers=Handlers(), store=MemoryStore())
+            gateway = Gateway(hub, tasks)
+            await gateway.watch_start()
+            began = anyio.current_time()
+            await gateway._wait_complete(Audience(declared='{"extensions":{"com.example/x":{}}}'))
+            took = anyio.current_time() - began
+            group.cancel_scope.cancel()
+        return took
+
+    delays = [0.0, NEVER]
+
+    assert run(main) == pytest.approx(LONGEST)
+    assert not delays
 
 
 def test_where_none_is_up_the_list_waits_for_a_while(idle):

@@ -38,7 +38,7 @@ from multitap.gateway.private_links import ExclusiveUse, PrivateLinks
 from multitap.gateway.questions import ServerRequests
 from multitap.gateway.quotas import FILE as QUOTA_FILE
 from multitap.gateway.quotas import Quotas
-from multitap.gateway.readiness import report, wait_for_servers
+from multitap.gateway.readiness import LONGEST, report, wait_for_servers
 from multitap.gateway.shaping import ResultShaper
 from multitap.gateway.skills import SKILLS, SkillRequests
 from multitap.gateway.subscriptions import Subscriptions
@@ -368,12 +368,14 @@ class Gateway:
 
     async def _wait_complete(self, audience: Audience) -> None:
         """Wait until the lists of an audience can be sent."""
-        await self._complete_view.wait()
         people = self.hub.people
-        if audience.person is not None and people is not None and people.is_needed:
-            await people.wait_ready(audience.person)
-        else:
-            await self.variants.wait_ready(audience.declared)
+        # one limit for both: each alone is what clients have patience for
+        with anyio.move_on_after(LONGEST):
+            await self._complete_view.wait()
+            if audience.person is not None and people is not None and people.is_needed:
+                await people.wait_ready(audience.person)
+            else:
+                await self.variants.wait_ready(audience.declared)
 
     def _renew_view(self, audience: Audience, view: View | None) -> View:
         hub, profiles = self.hub, self.hub.settings.profiles

@@ -55,6 +55,16 @@ def test_a_change_is_told_shown_and_accepted(multitap, pulled):
     assert multitap(f"pins review {pulled}").code == 0
 
 
+def test_a_server_that_could_not_be_compared_is_named(multitap, configure):
+    configure(zoo=zoo("good"), gone={"command": "/nowhere/server"})
+
+    every, one = multitap("pins review"), multitap("pins review gone")
+
+    assert "gone is not compared: " in every.err
+    assert one.code == 4
+    assert "everything" not in one.err
+
+
 def test_differences_are_there_for_programs(multitap, pulled):
     [found] = multitap(f"pins review {pulled} --json").json
 

@@ -18,6 +18,8 @@ from multitap.cli.options import (
 )
 from multitap.cli.target import Target
 from multitap.cli.terminal import Colour, Exit, advise, colour_text, note, say, say_json, table
+from multitap.cli.use.listing import mention
+from multitap.cli.use.status import server_lines
 from multitap.config import Loaded, ServerConfig
 from multitap.errors import UnknownName, counted
 from multitap.printable import printable
@@ -71,8 +73,13 @@ def review_pins(
     loaded, servers = _choose_servers(options, server)
     places = places_of(loaded.search)
     # looking at the servers records what they offer now
-    Target(options, loaded).look(lambda control: control.state(), server=server)
+    target = Target(options, loaded)
+    state = target.look(lambda control: control.state(), server=server)
     due = [review for review in reviews(places, servers) if review.is_due]
+    for line in server_lines(target, state):
+        if line.name in servers:
+            # what was seen earlier can be reviewed without the server
+            mention(line, alone=server is not None and not due, done="compared")
     if as_json:
         say_json([_difference_of(review, tool) for review in due for tool in review.pins.waiting])
     elif not due:

@@ -69,7 +69,7 @@ def list_offers(
         explain_emptiness(loaded)
     for line in lines:
         if server in {None, line.name}:
-            _mention(line, alone=server is not None)
+            mention(line, alone=server is not None)
     off = [line.name for line in lines if line.state == "disabled" and server in {None, line.name}]
     if off and not offers:
         note(f"nothing is listed: {', '.join(off)} {'is' if len(off) == 1 else 'are'} disabled")
@@ -135,7 +135,7 @@ def check_matches(pattern: str | None, offers: Sized, listed: Sized) -> Exit:
     return Exit.FAILED
 
 
-def _mention(line: StatusLine, *, alone: bool) -> None:
+def mention(line: StatusLine, *, alone: bool, done: str = "listed") -> None:
     """Report why a server is not listed, if so; raises if it was requested by name."""
     if line.fine:
         if line.state == "asleep" and line.server and not line.server.stale:
@@ -146,4 +146,4 @@ def _mention(line: StatusLine, *, alone: bool) -> None:
     otherwise = line.note or line.state
     if alone:
         raise Unavailable.because(line.name, failure, otherwise)
-    note(f"{line.name} is not listed: {failure or otherwise}")
+    note(f"{line.name} is not {done}: {failure or otherwise}")

@@ -5,6 +5,7 @@ import pytest
 
 from multitap import Handlers, HttpServer, Settings, open_hub
 from multitap.events import FailureCode, LinkState
+from multitap.oauth.storage import Logins
 from tests.oauth.provider import Person, provided
 from tests.waiting import PATIENCE, until
 
@@ -93,3 +94,25 @@ async def test_nobody_is_asked_to_log_in_where_that_is_not_wanted(tmp_path, conf
 
     assert failure.code is FailureCode.AUTH
     assert person.asked == []
+
+
+async def test_a_login_of_another_process_is_found_although_memory_was_short(tmp_path, monkeypatch):
+    failed = anyio.Event()
+
+    async def fail(_logins):
+        failed.set()
+        raise MemoryError
+
+    async with provided() as provider, open_hub(settings(provider, tmp_path / "one")) as hub:
+        await until(lambda: state(hub) is LinkState.NEEDS_AUTH)
+        other = open_hub(
+            settings(provider, tmp_path / "other"), handlers=Handlers(login=Person().login)
+        )
+        with monkeypatch.context() as short:
+            short.setattr(Logins, "reload", fail)
+            async with other as logged_in:
+                await until(lambda: state(logged_in) is LinkState.CONNECTED)
+                with anyio.fail_after(PATIENCE):
+                    await failed.wait()
+
+        await until(lambda: state(hub) is LinkState.CONNECTED)

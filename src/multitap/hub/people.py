@@ -18,7 +18,7 @@ from multitap.errors import MultitapError
 from multitap.hub.personal_servers import CommonServers, PersonalServers
 from multitap.oauth.storage import LoginSharing, LoginStorage, RenewalPermit, SharedLogin
 from multitap.principal import Person
-from multitap.tasks import Bell, now
+from multitap.tasks import Bell, keep_going, now
 from multitap.trust.personal_vault import PersonalTokenStore, PersonalVault, account_place
 from multitap.upstream.link import Link
 
@@ -53,6 +53,8 @@ class Members:
         self._changed = changed
         self._members: dict[Person, PersonalServers] = {}
         self._is_watching = False
+        self._seen: object = None
+        """The stamp of the vault as it was last read."""
         self.is_needed = False
         """Whether there is any server where people have their own accounts."""
 
@@ -77,7 +79,8 @@ class Members:
         # most gateways have no such server, and need not look
         if not self._is_watching:
             self._is_watching = True
-            common.tasks.start_soon(self._watch, name="accounts of people")
+            self._seen = self.vault.stamp()
+            common.tasks.start_soon(keep_going, self._watch, name="accounts of people")
             if self._sharing is not None:
                 common.tasks.start_soon(self._sharing.follow, self._reload)
         for member in self._members.values():
@@ -169,12 +172,11 @@ class Members:
 
     async def _watch(self) -> None:
         # polled: the command line, or another gateway of this user, may write it
-        stamp = self.vault.stamp()
         while True:
             await anyio.sleep(_LOOK)
-            if (fresh := self.vault.stamp()) != stamp:
-                stamp = fresh
+            if (fresh := self.vault.stamp()) != self._seen:
                 await self._reload()
+                self._seen = fresh
 
     async def _reload(self) -> None:
         for member in tuple(self._members.values()):

@@ -13,7 +13,7 @@ from anyio import to_thread
 
 from multitap.config.models import HttpServer, OAuth
 from multitap.errors import AuthRequired
-from multitap.tasks import Tasks
+from multitap.tasks import Tasks, keep_going
 from multitap.trust.stored_logins import StoredLogin, TokenStore
 
 if TYPE_CHECKING:
@@ -219,6 +219,8 @@ class Logins:
         self._sharing = sharing
         self._own_storage = storage
         self._accounts: dict[tuple[str, str, OAuth | Literal[False] | None], Account] = {}
+        self._seen: object = None
+        """The stamp of the store as it was last read."""
 
     @cached_property
     def _store(self) -> TokenStore:
@@ -236,7 +238,8 @@ class Logins:
         key = (config.login_name(name), config.url, config.oauth)
         if (account := self._accounts.get(key)) is None:
             if not self._accounts and self._own_storage is None:
-                self._tasks.start_soon(self._watch, name="token store")
+                self._seen = self._store.stamp()
+                self._tasks.start_soon(keep_going, self._watch, name="token store")
                 if self._sharing is not None:
                     self._tasks.start_soon(self._sharing.follow, self.reload)
             # imports the HTTP client, which a hub of programs alone does not need
@@ -277,13 +280,11 @@ class Logins:
 
     async def _watch(self) -> None:
         # polled: a check costs microseconds, and works on every file system
-        stamp = self._store.stamp()
         while True:
             await anyio.sleep(_LOOK)
-            if (fresh := self._store.stamp()) == stamp:
-                continue
-            stamp = fresh
-            await self.reload()
+            if (fresh := self._store.stamp()) != self._seen:
+                await self.reload()
+                self._seen = fresh
 
     async def reload(self) -> None:
         """Read all logins again; those that have changed are used from now on."""

@@ -138,6 +138,20 @@ async def test_a_call_is_cancelled_through_another_replica(redis_server, two):
     assert last["error"]["code"] == -32800
 
 
+async def test_a_call_is_cancelled_though_its_cancellation_is_elsewhere_first(redis_server, two):
+    async with replicas(redis_server, *two()) as opened:
+        client = await SessionClient(opened.port(0)).shake_hands()
+        said = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+        await client.post(said)
+        await until(lambda: opened[1].front.shared.sessions._early)
+        client.port = opened.port(1)
+        cancelled = await client.post(tool(7, "sleep", seconds=10))
+        answered = await client.post(tool(8, "echo", text="hi"))
+
+    assert json.loads(cancelled.body)["error"]["code"] == -32800
+    assert answered.text == "hi"
+
+
 async def test_a_stream_is_resumed_on_another_replica(redis_server, two):
     async with replicas(redis_server, *two()) as opened:
         client = await SessionClient(opened.port(0)).shake_hands()

@@ -91,7 +91,11 @@ class SharedFront:
 
     async def fetch(self, http_request: HttpRequest, then: Callable[[], ToDo]) -> None:
         """Fetch the session of a request from the cluster, then continue with the request."""
-        if await self.is_found(http_request) and (to_do := then()) is not None:
+        if not await self.is_found(http_request):
+            return
+        to_do = then()
+        self.sessions.call_off(http_request.head.headers[SESSION_FIELD].decode("latin-1"))
+        if to_do is not None:
             await to_do
 
     async def is_found(self, http_request: HttpRequest) -> bool:

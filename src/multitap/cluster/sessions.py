@@ -332,6 +332,7 @@ class _OtherReplicas:
 
     def cancel(self, request_id: Raw) -> None:
         note = SessionMessage(self._session.id, bytes(request_id))
+        self._shared.expect(note)
         self._shared.bus.tell_all_soon("cancel", note.pack())
 
     def take_answer(self, message: ClientMessage) -> None:
@@ -355,6 +356,11 @@ class _OtherReplicas:
         self._shared.bus.tell_soon(self.home, "used", SessionMessage(self._session.id).pack())
 
 
+_EARLY = 5.0
+"""Seconds that a request may arrive after its cancellation, which came on another connection."""
+_MOST_EARLY = 1024
+
+
 class SharedSessions:
     """The sessions of all replicas, as one of them sees them."""
 
@@ -375,6 +381,8 @@ class SharedSessions:
         self._sessions = sessions
         self.requests = RelayedRequests(gateway, bus, self._client_of)
         self._known: dict[str, _OtherReplicas] = {}
+        self._early: dict[tuple[str, bytes], float] = {}
+        """When requests were cancelled that are not known here, oldest first."""
         self.streams = RemoteStreams(sessions, bus, self.events)
         self.homes = SessionHomes(
             gateway, sessions, bus, self.records, self.events, self._known.get
@@ -522,8 +530,27 @@ class SharedSessions:
 
     async def _on_cancel(self, note: ReplicaMessage) -> None:
         session, request_id = self._here(note)
-        if session is not None:
+        if session is not None and request_id in session.client.scopes:
             session.client.cancel(Raw(request_id), is_here=True)
+        else:
+            self.expect(SessionMessage.of(note))
+
+    def expect(self, cancellation: SessionMessage) -> None:
+        """Remember a cancellation whose request may wait for its session to be fetched."""
+        if len(self._early) >= _MOST_EARLY:
+            del self._early[next(iter(self._early))]
+        self._early[cancellation.session_id, cancellation.data] = now()
+
+    def call_off(self, session_id: str) -> None:
+        """Cancel the requests of a session whose cancellations came before they could begin."""
+        session = self._sessions.of(session_id)
+        scopes = {} if session is None else session.client.scopes
+        for (id_, request_id), at in tuple(self._early.items()):
+            scope = scopes.get(request_id) if id_ == session_id else None
+            if scope is not None:
+                scope.cancel()
+            if scope is not None or now() - at > _EARLY:
+                del self._early[id_, request_id]
 
     async def _on_answer(self, note: ReplicaMessage) -> None:
         session, content = self._here(note)

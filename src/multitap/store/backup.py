@@ -119,7 +119,8 @@ def read_backup(path: Path) -> tuple[Manifest, dict[str, bytes]]:
                 source = tar.extractfile(member)
                 files[member.name] = b"" if source is None else source.read()
     except (OSError, EOFError, tarfile.TarError) as exc:
-        raise BackupError(f"{path} cannot be read: {exc}") from None
+        reason = exc.strerror if isinstance(exc, OSError) else None  # not the path again
+        raise BackupError(f"{path} cannot be read: {reason or exc}") from None
     try:
         manifest = msgspec.json.decode(files.pop(MANIFEST, b""), type=Manifest)
     except msgspec.DecodeError:

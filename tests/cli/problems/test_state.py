@@ -48,3 +48,12 @@ def test_the_state_of_a_configuration_with_its_own_folder_is_kept(multitap, home
     assert checked.out == f"{state}/multitap.sqlite3: ok\n"
     with closing(sqlite3.connect(state / "multitap.sqlite3")) as database:
         assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("t",)]
+
+
+def test_a_backup_that_is_not_there_is_named_once(multitap):
+    ended = multitap("state check nowhere")
+
+    assert (ended.code, ended.err) == (
+        1,
+        "error: nowhere cannot be read: No such file or directory\n",
+    )

@@ -16,14 +16,17 @@ UV := $(shell command -v uv 2>/dev/null)
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types fast slow wide conformance fuzz attack soak demo run bench schema map reference docs lock clean
+.PHONY: help setup test tests lint format types fast slow wide conformance fuzz attack soak demo run bench schema map reference docs lock clean
 
 help:  ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed  ## Create .venv with the locked tools and this project in it
 
-test: lint types  ## Everything that must hold: format, lint, types, import rules, tests
+test: lint  ## Everything that must hold: format, lint, types, import rules, tests
+	@$(MAKE) --no-print-directory --jobs=2 types tests  # tests leave some processor time
+
+tests: setup  ## All tests that `make test` runs
 	$(call run_tests,not wide)
 
 lint: setup  ## Format, lint and import rules, without changing anything

@@ -344,6 +344,20 @@ async def test_c16_the_manager_starts_and_stops_a_server(manager, tmp_path):
             await manager.start_server({"transport": "pigeon"}, office)
 
 
+async def test_c12_a_client_that_is_no_table_has_failed_and_not_the_others(tmp_path):
+    class Office(BaseEnvironment):
+        def base_settings(self):
+            return Settings(state_dir=tmp_path)
+
+        def mcp_client_config(self):
+            return {"good": local(), "none": None, "five": 5, "what": {"type": "x"}}
+
+    async with Office() as office:
+        result = await office.load_mcp_clients()
+
+    assert result == McpClientLoadResult(1, ("five", "none", "what"))
+
+
 async def test_c12_a_folder_whose_file_is_broken_has_failed(tmp_path):
     script(tmp_path / "mcpservers" / "bad", *command("good"))
     write(tmp_path / "mcpservers" / "bad" / "config.jsonc", '{"enabled": tru')

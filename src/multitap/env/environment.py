@@ -493,13 +493,15 @@ class FrontSwitch:
 
 def _program_layer(clients: Mapping[str, ClientConfig]) -> Layer:
     """Reads servers in agent-core's format."""
-    entries = {name: client for name, client in clients.items() if isinstance(client, Mapping)}
+    # also what is neither: it has failed, and the others have not
+    ready = _ready(clients)
+    entries = {name: client for name, client in clients.items() if name not in ready}
     document = Document(path=Path("(program)"), data={"mcp": entries})
     return Layer(read_document(document, Path.cwd(), dialect_name="spec07"))
 
 
 def _ready(clients: Mapping[str, ClientConfig]) -> dict[str, ServerConfig]:
-    return {name: client for name, client in clients.items() if not isinstance(client, Mapping)}
+    return {name: client for name, client in clients.items() if isinstance(client, ServerConfig)}
 
 
 async def _wait_until_up(hub: Hub, name: str) -> None:

@@ -356,6 +356,13 @@ async def test_a_cursor_that_moves_while_the_screen_closes_does_no_harm(state):
     assert not app.screen_stack
 
 
+async def test_ctrl_c_leaves(state):
+    async with opened(state) as (app, pilot, _):
+        await pilot.press("ctrl+c")
+
+        await until(lambda: app.return_code == 0)
+
+
 async def test_every_field_of_a_form_has_an_outline(state):
     async with opened(state) as (app, pilot, _):
         await until(lambda: app.view.tools)

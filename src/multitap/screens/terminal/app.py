@@ -236,6 +236,7 @@ class Terminal(OrderedKeysApp):
         Binding("slash", "prompt", "Command", key_display="/"),
         Binding("question_mark", "act('help')", "Help", key_display="?"),
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False),
         Binding("escape", "to_list", show=False),
     ]
 

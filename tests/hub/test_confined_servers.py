@@ -159,7 +159,7 @@ async def test_a_confined_server_that_does_not_come_up_hints_at_the_sandbox(tmp_
     [
         ("open('{key}')", "denies it {key}: `multitap sandbox allow s --read {key}` opens that"),
         ("import time; time.sleep(60)", "under `guard`: `multitap sandbox set s off`"),
-        ("raise SystemExit", "under `guard`: `multitap sandbox set s off`"),
+        ("raise SystemExit(1)", "under `guard`: `multitap sandbox set s off`"),
     ],
     ids=["it names a path", "it hangs", "it says nothing"],
 )
